@@ -1,0 +1,1 @@
+"""Headrace: a message queue with no broker to run."""

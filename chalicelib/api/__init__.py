@@ -1,0 +1,1 @@
+"""HTTP only: request → command, result → JSON, error → status."""

@@ -1,0 +1,29 @@
+"""The Lambda authorizer: a token becomes a caller, or 401."""
+
+from __future__ import annotations
+
+from chalice.app import AuthRequest, AuthResponse
+
+from ..domain.errors import Unauthorized
+from ..wiring import Deps
+
+
+class Unauthenticated(Exception):
+    """API Gateway answers 401 to an authorizer that fails with exactly the word Unauthorized."""
+
+    def __init__(self) -> None:
+        super().__init__("Unauthorized")
+
+
+def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
+    """The policy for a token. It covers every path: API Gateway keeps it for the token's next calls too, and
+    which of them the token may make is checked at each call by its scopes."""
+    scheme, _, text = request.token.strip().partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated
+    try:
+        caller = deps.tokens.authenticate(text.strip())
+    except Unauthorized:
+        raise Unauthenticated from None
+    context = {"scopes": " ".join(sorted(caller.scopes)), "topics": " ".join(caller.topics)}
+    return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)

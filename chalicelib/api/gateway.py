@@ -1,0 +1,42 @@
+"""The Chalice class of the front door: what arrives and leaves is put in order before and after Chalice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chalice.app import Chalice
+
+from . import problems, strict
+
+
+class Front(Chalice):
+    """Chalice, with every body as bytes and its own errors as problem+json."""
+
+    def __call__(self, event: Any, context: Any) -> dict[str, Any]:
+        headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+        # All media types are binary to us (raw publish); Chalice then insists on an Accept header that says so.
+        event = {**event, "headers": {**headers, "accept": "*/*"}}
+        answer: dict[str, Any] = super().__call__(event, context)
+        if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
+            return _as_problem(answer, getattr(context, "aws_request_id", ""))
+        return answer
+
+
+def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
+    """Chalice's own refusal (a method the path does not have) in our shape."""
+    status = answer["statusCode"] if answer["statusCode"] != 500 else 503
+    known = status == problems.METHOD_NOT_ALLOWED
+    document = {
+        "type": "/errors/METHOD_NOT_ALLOWED" if known else "/errors/UNAVAILABLE",
+        "title": "Method not allowed" if known else "Unavailable",
+        "status": status,
+        "detail": "This path does not have this method." if known else "Something went wrong on our side; try again.",
+        "code": "METHOD_NOT_ALLOWED" if known else "UNAVAILABLE",
+        "retryable": not known,
+        "request_id": request_id,
+    }
+    headers = {**answer["headers"], "Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id}
+    body = strict.dump(document).decode()
+    return {**answer, "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": False}
+
+

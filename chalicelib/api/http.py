@@ -1,0 +1,215 @@
+"""One road for every call: who is calling, what they ask, the handler, the answer or the problem."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from chalice.app import Chalice, Request, Response
+
+from .. import wiring
+from ..domain import ids
+from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, UnsupportedMedia, unavailable
+from ..domain.topic import Caller
+from ..wiring import Deps
+from . import problems, strict
+
+log = logging.getLogger("headrace")
+T = TypeVar("T")
+ANY = ("produce", "consume", "admin")
+_WHERE = re.compile(r"(.*) - at `\$?\.?(.*)`\Z", re.DOTALL)
+_QUOTED = re.compile(r"(Invalid enum value|Invalid value) '.*'", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler answers: a status, a JSON value or bytes, headers."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request as a handler sees it."""
+
+    deps: Deps
+    caller: Caller | None
+    request_id: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    raw: bytes
+    body: Any = None
+
+
+Handler = Callable[..., Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One entry of the HTTP interface. `scopes`: any one of them will do; empty: no token needed."""
+
+    method: str
+    path: str
+    handler: Handler
+    scopes: tuple[str, ...]
+    body: type | None
+    query: tuple[str, ...]
+    any_media: bool
+
+
+CALLS: list[Call] = []
+
+
+def call(
+    method: str,
+    path: str,
+    *,
+    scopes: tuple[str, ...],
+    body: type | None = None,
+    query: tuple[str, ...] = (),
+    any_media: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
+
+    def enter(handler: Handler) -> Handler:
+        CALLS.append(Call(method, path, handler, scopes, body, query, any_media))
+        return handler
+
+    return enter
+
+
+def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> None:
+    """Give every call a route in the Chalice app."""
+    for entry in calls:
+        auth = {"authorizer": authorizer} if entry.scopes else {}
+        route = app.route(entry.path, methods=[entry.method], content_types=["*/*"], name=entry.handler.__name__, **auth)
+        route(_view(app, entry))
+
+
+def _view(app: Chalice, entry: Call) -> Callable[..., Response]:
+    def view(**params: str) -> Response:
+        request = app.current_request
+        assert request is not None, "Chalice sets it before it calls a view"
+        return serve(entry, request, params)
+
+    return view
+
+
+def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
+    """Answer one request. Nothing a caller sends makes this raise."""
+    request_id = _request_id(request)
+    try:
+        context = _context(entry, request, params, request_id)
+        answer = entry.handler(context, **params)
+        return _response(answer, request_id)
+    except HeadraceError as error:
+        return refusal(error, request_id)
+    except Exception:
+        log.exception("unexpected error", extra={"request_id": request_id, "path": entry.path})
+        return refusal(unavailable("Something went wrong on our side; try again."), request_id)
+
+
+def _request_id(request: Request) -> str:
+    context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
+    return str(context_id)
+
+
+def _response(answer: Answer, request_id: str) -> Response:
+    body = answer.body if isinstance(answer.body, bytes) else strict.dump(answer.body)
+    sent: dict[str, str | list[str]] = {"Content-Type": "application/json", "X-Request-Id": request_id, **answer.headers}
+    return Response(b"" if answer.status == 204 else body, headers=sent, status_code=answer.status)
+
+
+def refusal(error: HeadraceError, request_id: str) -> Response:
+    """An error as a response."""
+    status, _ = problems.STATUS[type(error)]
+    sent: dict[str, str | list[str]] = {"X-Request-Id": request_id, **problems.headers(error)}
+    return Response(strict.dump(problems.problem(error, request_id)), headers=sent, status_code=status)
+
+
+def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:
+    caller = _caller(request) if entry.scopes else None
+    if caller:
+        _check_access(entry, caller, params)
+    for kind, name in params.items():
+        _check_name(kind, name)
+    query = _query(entry, request)
+    raw = request.raw_body
+    raw = raw.encode() if isinstance(raw, str) else raw
+    context = Context(wiring.deps(), caller, request_id, request.headers, query, raw)
+    if entry.body is None:
+        return context
+    return Context(wiring.deps(), caller, request_id, request.headers, query, raw, _body(entry.body, context))
+
+
+def _caller(request: Request) -> Caller:
+    told = request.context.get("authorizer") or {}
+    scopes = frozenset(str(told.get("scopes", "")).split())
+    return Caller(str(told.get("principalId", "")), scopes, tuple(str(told.get("topics", "")).split()))
+
+
+def _check_access(entry: Call, caller: Caller, params: Mapping[str, str]) -> None:
+    if not caller.scopes.intersection(entry.scopes):
+        wanted = " or ".join(f"'{scope}'" for scope in entry.scopes)
+        raise Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {wanted}.")
+    topic = params.get("topic")
+    if topic is not None and not caller.may_use(topic):
+        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+
+
+def _check_name(kind: str, name: str) -> None:
+    if kind in ("topic", "group", "consumer") and not ids.NAME.match(name):
+        issue = Issue(kind, "must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+        raise Malformed("INVALID_NAME", f"This is no valid name of a {kind}.", issues=(issue,))
+
+
+def _query(entry: Call, request: Request) -> dict[str, str]:
+    given: Mapping[str, str] = request.query_params or {}
+    unknown = [name for name in given if name not in entry.query]
+    if unknown:
+        known = ", ".join(entry.query) or "none"
+        raise Malformed(
+            "UNKNOWN_PARAMETER",
+            f"This call's query parameters are: {known}.",
+            issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown),
+        )
+    return {name: given[name] for name in given}
+
+
+def _body(kind: type[T], context: Context) -> T:
+    media = context.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+    if media != "application/json":
+        raise UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
+    return convert(strict.parse(context.raw or b"{}"), kind)
+
+
+def convert(value: Any, kind: type[T], at: str = "") -> T:
+    """A parsed JSON value as a request type; Malformed with the path of what is wrong."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        issue = _issue(str(error), at)
+        raise invalid(issue.path, issue.issue) from None
+
+
+def invalid(path: str, issue: str) -> Malformed:
+    """The error for one field that is wrong."""
+    return Malformed("VALIDATION", f"{path or 'body'}: {issue}", issues=(Issue(path, issue),))
+
+
+def _issue(text: str, at: str) -> Issue:
+    """The path and the reason in a msgspec error, without the value that caused it."""
+    match = _WHERE.match(text)
+    reason, path = (match[1], match[2]) if match else (text, "")
+    unknown = _UNKNOWN.match(reason)
+    if unknown:
+        path, reason = ".".join(p for p in (path, unknown[1][:64]) if p), "unknown field"
+    path = ".".join(p for p in (at, path) if p)
+    return Issue(path, _QUOTED.sub(r"\1", reason))

@@ -1,0 +1,140 @@
+"""Texts in requests that mean something: times, bodies, filters, page tokens."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
+from ..domain.ladder import Retry
+from ..domain.limits import DEFAULT_PAGE, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
+from ..domain.message import JSON, Draft
+from ..domain.signing import open_sealed, seal
+from ..domain.topic import DEFAULT_RETRY
+from . import requests, strict
+from .http import Context, invalid
+
+
+def time_ms(text: str, path: str) -> int:
+    """Milliseconds of an RFC 3339 time; Malformed for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None or len(text) < 20:
+            raise ValueError(text)
+        return int(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise invalid(path, "must be a time like 2030-01-01T00:00:00.000Z") from None
+
+
+def settings(body: msgspec.Struct) -> dict[str, Any]:
+    """The fields that were given."""
+    return {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
+
+
+def retry(given: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
+    """A retry policy: what was given over what holds otherwise."""
+    fields = settings(given)
+    if isinstance(fields.get("ladder"), list):
+        fields["ladder"] = tuple(fields["ladder"])
+    return replace(base, **fields)
+
+
+def tags(text: str | None) -> tuple[str, ...] | None:
+    """The tags of a filter like `paid || refunded`; None for `*` or nothing."""
+    if text is None or text.strip() in ("", "*"):
+        return None
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
+    if "*" in parts:
+        return None
+    if len(parts) > MAX_FILTER_TAGS or any(not p or "|" in p or " " in p for p in parts):
+        raise invalid("filter", f"must be '*' or up to {MAX_FILTER_TAGS} tags joined by ' || '")
+    return parts
+
+
+def draft(given: requests.MessageBody, now_ms: int) -> Draft:
+    """A checked message. Refused for what this version can't do, so that nothing is sent too early."""
+    if (given.body is UNSET) == (given.body_base64 is UNSET):
+        raise invalid("body", "give either body or body_base64")
+    if given.delay_seconds and given.deliver_at:
+        raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
+    if given.delay_seconds or (given.deliver_at and time_ms(given.deliver_at, "deliver_at") > now_ms):
+        raise Refused("DELAY_UNAVAILABLE", "Delayed messages are not available yet; nothing was stored.")
+    if sum(len(k) + len(v) for k, v in given.headers.items()) > MAX_HEADERS_BYTES:
+        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
+    body, is_json, content_type = _body(given)
+    return Draft(
+        body=body,
+        is_json=is_json,
+        content_type=content_type,
+        keys=tuple(given.keys),
+        tag=given.tag,
+        ordering_key=given.ordering_key,
+        shard=given.shard,
+        headers=given.headers,
+        expires_ms=now_ms + given.expires_in_seconds * 1000 if given.expires_in_seconds else None,
+        max_attempts=retry(given.retry).max_attempts if given.retry and given.retry.max_attempts else None,
+        dedup_id=given.dedup_id,
+    )
+
+
+def _body(given: requests.MessageBody) -> tuple[bytes, bool, str]:
+    if given.body is not UNSET:
+        if given.content_type is not None:
+            raise invalid("content_type", "goes with body_base64; a body is JSON")
+        return strict.dump(given.body), True, JSON
+    try:
+        raw = base64.b64decode(str(given.body_base64), validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid("body_base64", "must be base64") from None
+    return raw, False, given.content_type or "application/octet-stream"
+
+
+def limit(query: Mapping[str, str]) -> int:
+    """The page size asked for."""
+    text = query.get("limit", str(DEFAULT_PAGE))
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or not 1 <= int(text) <= MAX_PAGE:
+        raise invalid("limit", f"must be a number from 1 to {MAX_PAGE}")
+    return int(text)
+
+
+def shard(query: Mapping[str, str]) -> int | None:
+    """The shard asked for."""
+    text = query.get("shard")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 4:
+        raise invalid("shard", "must be a shard's number")
+    return int(text)
+
+
+def page_start(context: Context, purpose: str) -> Any:
+    """Where the page token says this page starts; None for the first page."""
+    text = context.query.get("page_token")
+    if text is None:
+        return None
+    opened = open_sealed(context.deps.signing_key, f"page:{purpose}", text)
+    if opened is None:
+        raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
+    return json.loads(opened)
+
+
+def page(context: Context, purpose: str, items: list[Any], following: Any) -> dict[str, Any]:
+    """One page of a list; `following` is where the next one starts, None at the end."""
+    if following is None:
+        return {"items": items}
+    token = seal(context.deps.signing_key, f"page:{purpose}", json.dumps(following))
+    return {"items": items, "next_page_token": token}
+
+
+def item_error(error: HeadraceError, path: str) -> HeadraceError:
+    """An item's error with paths that begin at the item."""
+    issues = tuple(replace(i, path=f"{path}.{i.path}" if i.path else path) for i in error.issues)
+    return type(error)(error.code, error.detail, issues=issues)

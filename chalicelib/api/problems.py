@@ -1,0 +1,49 @@
+"""Errors as `application/problem+json` (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..domain import errors
+from ..domain.errors import HeadraceError
+
+STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
+    errors.Malformed: (400, "Bad request"),
+    errors.Unauthorized: (401, "Unauthorized"),
+    errors.Forbidden: (403, "Forbidden"),
+    errors.NotFound: (404, "Not found"),
+    errors.Conflict: (409, "Conflict"),
+    errors.TooLarge: (413, "Too large"),
+    errors.UnsupportedMedia: (415, "Unsupported media type"),
+    errors.Refused: (422, "Not allowed"),
+    errors.TooMany: (429, "Too many requests"),
+    errors.Unavailable: (503, "Unavailable"),
+}
+METHOD_NOT_ALLOWED = 405
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem(error: HeadraceError, request_id: str) -> dict[str, Any]:
+    """The problem document of an error."""
+    status, title = STATUS[type(error)]
+    document: dict[str, Any] = {
+        "type": f"/errors/{error.code}",
+        "title": title,
+        "status": status,
+        "detail": error.detail,
+        "code": error.code,
+        "retryable": error.retryable,
+        "request_id": request_id,
+    }
+    if error.issues:
+        document["errors"] = [{"path": i.path, "issue": i.issue} for i in error.issues]
+    return document
+
+
+def headers(error: HeadraceError) -> dict[str, str]:
+    """The headers that go with an error."""
+    after = error.retry_after_seconds
+    if after is None and type(error) in (errors.TooMany, errors.Unavailable):
+        after = 1
+    return {"Content-Type": MEDIA_TYPE, **({"Retry-After": str(after)} if after is not None else {})}

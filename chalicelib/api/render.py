@@ -1,0 +1,213 @@
+"""Our things as the JSON that callers get."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Raw
+from msgspec import json as msgjson
+
+from ..domain import ladder
+from ..domain.ladder import Retry
+from ..domain.message import Message
+from ..domain.ranges import total
+from ..domain.signing import Receipt, seal_receipt
+from ..domain.topic import Consumer, Group, Token, Topic
+from ..services.consume import Delivery
+from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
+from ..services.produce import Placed
+from ..services.setup import Membership
+
+
+def at(ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def topic(t: Topic) -> dict[str, Any]:
+    return {
+        "topic": t.name,
+        "mode": t.mode,
+        "shards": t.shards,
+        "retry": retry(t.retry),
+        "lease_seconds": t.lease_seconds,
+        "retention_days": t.retention_days,
+        "alarm_backlog": t.alarm_backlog,
+        "rate_limit": t.rate_limit,
+        "on_rate_limit": t.on_rate_limit,
+        "max_body_bytes": t.max_body_bytes,
+        "dedup_window_seconds": t.dedup_window_seconds,
+        "created_at": at(t.created_ms),
+    }
+
+
+def retry(r: Retry) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "max_attempts": r.max_attempts,
+        "ladder": list(r.ladder) if isinstance(r.ladder, tuple) else r.ladder,
+        "jitter": r.jitter,
+    }
+    if r.ladder == ladder.EXPONENTIAL:
+        told |= {"base_seconds": r.base_seconds, "factor": r.factor, "cap_seconds": r.cap_seconds}
+    return told
+
+
+def group(g: Group) -> dict[str, Any]:
+    return {
+        "group": g.name,
+        "topic": g.topic,
+        "mode": g.mode,
+        "from": at(int(g.begin[1:])) if g.begin.startswith("@") else g.begin,
+        "filter": " || ".join(g.tags) if g.tags is not None else "*",
+        "retry": retry(g.retry) if g.retry else None,
+        "lease_seconds": g.lease_seconds,
+        "batch_size": g.batch_size,
+        "max_in_flight": g.max_in_flight,
+        "offline": g.offline,
+        "assignment": g.assignment,
+        "payload": g.payload,
+        "paused": g.paused,
+        "created_at": at(g.created_ms),
+    }
+
+
+def counts(status: GroupStatus) -> dict[str, Any]:
+    return {
+        "backlog": status.backlog,
+        "in_flight": status.in_flight,
+        "retrying": status.retrying,
+        "dead": status.dead,
+        "oldest_age_seconds": status.oldest_age_seconds,
+    }
+
+
+def shard(s: ShardStatus, names: Mapping[str, str], owner: str | None) -> dict[str, Any]:
+    """One shard of a group; `names` tells consumers by uid, `owner` whom the shard is assigned to."""
+    cursor = s.cursor
+    return {
+        "shard": s.shard,
+        "tail": s.tail,
+        "floor": cursor.floor,
+        "next": cursor.next,
+        "backlog": s.backlog,
+        "settled_above_floor": total(cursor.settled),
+        "waiting": sum(span.count for span in cursor.waiting),
+        "owner": owner,
+        **({"consumer": names.get(s.consumer_uid)} if s.consumer_uid else {}),
+        "leases": [
+            {
+                "offsets": [[span.start, span.end - 1] for span in lease.spans],
+                "attempt": max(span.attempt for span in lease.spans),
+                "consumer": names.get(lease.owner),
+                "expires_at": at(lease.deadline_ms),
+            }
+            for lease in cursor.leases.values()
+        ],
+    }
+
+
+def member(m: Membership) -> dict[str, Any]:
+    return {**consumer(m.consumer), "rank": m.rank, "total": m.total, "shards": list(m.shards)}
+
+
+def consumer(c: Consumer) -> dict[str, Any]:
+    return {
+        "consumer": c.name,
+        "topic": c.topic,
+        "group": c.group,
+        "kind": c.kind,
+        "state": c.state,
+        "last_seen_at": at(c.seen_ms),
+        "created_at": at(c.created_ms),
+    }
+
+
+def placed(topic_name: str, p: Placed) -> dict[str, Any]:
+    return {
+        "id": p.id,
+        "topic": topic_name,
+        "status": "NEW",
+        "shard": p.shard,
+        "offset": p.offset,
+        "accepted_at": at(p.accepted_ms),
+        "duplicate": p.duplicate,
+    }
+
+
+def content(m: Message) -> dict[str, Any]:
+    """What the producer gave."""
+    draft = m.draft
+    shown: dict[str, Any] = {"id": m.id}
+    if draft.is_json:
+        shown["body"] = Raw(draft.body)
+    else:
+        shown["body_base64"] = base64.b64encode(draft.body).decode()
+    shown |= {
+        "content_type": draft.content_type,
+        "keys": draft.keys,
+        "tag": draft.tag,
+        "ordering_key": draft.ordering_key,
+        "headers": draft.headers,
+        "shard": m.shard,
+        "offset": m.offset,
+        "accepted_at": at(m.accepted_ms),
+    }
+    if draft.expires_ms is not None:
+        shown["expires_at"] = at(draft.expires_ms)
+    return shown
+
+
+def deliveries(received: list[Delivery], key: bytes) -> bytes:
+    """The answer of a receive: messages with their receipts."""
+    messages = [
+        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, _receipt(d))} for d in received
+    ]
+    return msgjson.encode({"messages": messages})
+
+
+def _receipt(d: Delivery) -> Receipt:
+    return Receipt(d.key.group_uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts)
+
+
+def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:
+    """Everything known about a message; as an object for `to_json`, its body is still JSON text."""
+    told = {name: status(s) for name, s in statuses.items()}
+    return {**content(m), "topic": topic_name, "status": _overall(statuses), "deliveries": told}
+
+
+def _overall(statuses: Mapping[str, DeliveryStatus]) -> str:
+    """One word for a message over all groups: where they agree theirs, else RUNNING."""
+    words = {s.status for s in statuses.values()}
+    if not words:
+        return "NEW"
+    return words.pop() if len(words) == 1 else "RUNNING"
+
+
+def status(s: DeliveryStatus) -> dict[str, Any]:
+    return {
+        "status": s.status,
+        "attempts": s.attempts,
+        "next_attempt_at": at(s.next_attempt_ms) if s.next_attempt_ms else None,
+        "last_error": s.last_error,
+        **({"reason": s.reason} if s.reason else {}),
+    }
+
+
+def to_json(value: Any) -> bytes:
+    """JSON text of a value that may hold bodies as JSON text."""
+    return msgjson.encode(value)
+
+
+def token(t: Token) -> dict[str, Any]:
+    return {
+        "id": t.id,
+        "name": t.name,
+        "scopes": list(t.scopes),
+        "topics": list(t.topics),
+        "created_at": at(t.created_ms),
+        "expires_at": at(t.expires_ms) if t.expires_ms else None,
+    }

@@ -1,0 +1,154 @@
+"""The bodies callers send, as types: msgspec checks them, and OpenAPI is generated from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from ..domain import limits as lim
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
+Mode = Literal["queue", "serial", "broadcast"]
+Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS)]
+Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=r"^[^|\s]+\Z")]
+HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`~-]{1,128}\Z")]
+HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")]
+LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
+Seconds = Annotated[int, Meta(ge=0, le=lim.MAX_DELAY_SECONDS)]
+TopicPattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._*-]{1,128}\Z")]
+MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")]
+Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
+
+
+class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A retry policy. `ladder` is a name or a list of seconds."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=lim.MAX_ATTEMPTS)] | UnsetType = UNSET
+    ladder: (
+        Literal["fixed-30", "jmq", "notify", "rocketmq", "exponential"]
+        | Annotated[list[Step], Meta(min_length=1, max_length=lim.MAX_LADDER_STEPS)]
+        | UnsetType
+    ) = UNSET
+    jitter: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    base_seconds: Step | UnsetType = UNSET
+    factor: Annotated[float, Meta(ge=1, le=10)] | UnsetType = UNSET
+    cap_seconds: Step | UnsetType = UNSET
+
+
+class TopicBody(Struct, forbid_unknown_fields=True):
+    """Settings of a topic; those not given keep their value (at first their default)."""
+
+    mode: Mode | UnsetType = UNSET
+    shards: Annotated[int, Meta(ge=1, le=lim.MAX_SHARDS)] | UnsetType = UNSET
+    retry: Retry | UnsetType = UNSET
+    lease_seconds: LeaseSeconds | UnsetType = UNSET
+    retention_days: Annotated[int, Meta(ge=1, le=lim.MAX_RETENTION_DAYS)] | UnsetType = UNSET
+    alarm_backlog: Annotated[int, Meta(ge=1)] | None | UnsetType = UNSET
+    rate_limit: Annotated[int, Meta(ge=1)] | None | UnsetType = UNSET
+    on_rate_limit: Literal["reject", "dead_letter"] | UnsetType = UNSET
+    max_body_bytes: Annotated[int, Meta(ge=1, le=lim.MAX_BODY_BYTES)] | UnsetType = UNSET
+    dedup_window_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DEDUP_WINDOW_SECONDS)] | UnsetType = UNSET
+
+
+class MessageBody(Struct, forbid_unknown_fields=True):
+    """A message to produce: `body` (any JSON) or `body_base64` with `content_type`."""
+
+    body: Any | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: MediaType | None = None
+    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: Tag | None = None
+    ordering_key: Key | None = None
+    shard: Annotated[int, Meta(ge=0)] | None = None
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+    delay_seconds: Seconds | None = None
+    deliver_at: str | None = None
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
+    dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS)] | None = None
+    retry: Retry | None = None
+
+
+class BatchBody(Struct, forbid_unknown_fields=True):
+    """Up to 1,000 messages; each is checked by itself."""
+
+    messages: Annotated[list[Any], Meta(min_length=1, max_length=lim.MAX_BATCH)]
+
+
+class GroupBody(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
+    """Settings of a consumer group; those not given keep their value. `from` and `mode` are for its creation."""
+
+    mode: Mode | UnsetType = UNSET
+    begin: str | UnsetType = UNSET
+    filter: Annotated[str, Meta(max_length=4096)] | None | UnsetType = UNSET
+    retry: Retry | None | UnsetType = UNSET
+    lease_seconds: LeaseSeconds | None | UnsetType = UNSET
+    batch_size: Annotated[int, Meta(ge=1, le=lim.MAX_BATCH)] | UnsetType = UNSET
+    max_in_flight: Annotated[int, Meta(ge=1, le=lim.MAX_IN_FLIGHT)] | UnsetType = UNSET
+    offline: Literal["keep", "skip"] | UnsetType = UNSET
+    assignment: Literal["mod", "average", "rendezvous"] | UnsetType = UNSET
+    payload: Literal["binary", "structured", "batch"] | UnsetType = UNSET
+
+
+class SeekBody(Struct, forbid_unknown_fields=True):
+    """Where to send a group: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
+
+    to: str | Annotated[int, Meta(ge=0)]
+    shard: Annotated[int, Meta(ge=0)] | None = None
+
+
+class ConsumerBody(Struct, forbid_unknown_fields=True):
+    """A consumer: `{}` pulls; `url` and `function` are for consumers that are called."""
+
+    url: Annotated[str, Meta(max_length=2048)] | None = None
+    secret: Annotated[str, Meta(max_length=256)] | None = None
+    function: Annotated[str, Meta(max_length=256)] | None = None
+
+
+class NoBody(Struct, forbid_unknown_fields=True):
+    """No field at all: `{}` or nothing."""
+
+
+class ReceiveBody(Struct, forbid_unknown_fields=True):
+    """How many messages, how long to wait for the first, for whom."""
+
+    max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
+    wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_WAIT_SECONDS)] = 0
+    consumer: Name | None = None
+    lease_seconds: LeaseSeconds | None = None
+
+
+Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
+
+
+class AckBody(Struct, forbid_unknown_fields=True):
+    """Deliveries that succeeded."""
+
+    receipts: Receipts
+
+
+class NackBody(Struct, forbid_unknown_fields=True):
+    """Deliveries to try again, now or after a delay, or to bury."""
+
+    receipts: Receipts
+    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_LEASE_SECONDS)] = 0
+    dead_letter: bool = False
+    reason: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
+
+
+class ExtendBody(Struct, forbid_unknown_fields=True):
+    """Deliveries that need more time."""
+
+    receipts: Receipts
+    lease_seconds: LeaseSeconds
+
+
+class TokenBody(Struct, forbid_unknown_fields=True):
+    """A token to make: what it may do, and for which topics (patterns with `*`)."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
+    topics: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
+        default_factory=lambda: ["*"]
+    )
+    expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None

@@ -1,0 +1,147 @@
+"""Consumer groups: their settings, their position, who owns which shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...domain.errors import Refused
+from ...domain.sharding import shards_of
+from ...domain.topic import Group, Topic
+from ...modes import POLICIES
+from ...services.positions import EARLIEST, LATEST, Where, keys
+from .. import parse, render
+from ..http import ANY, Answer, Context, call
+from ..requests import GroupBody, NoBody, SeekBody
+
+_GROUP = "/v1/topics/{topic}/groups/{group}"
+
+
+@call("PUT", _GROUP, scopes=("admin",), body=GroupBody)
+def put_group(context: Context, topic: str, group: str) -> Answer:
+    """Create a group, or change the settings that are given."""
+    found = context.deps.catalog.topic(topic)
+    fields = parse.settings(context.body)
+    if "begin" in fields:
+        fields["begin"] = _begin(fields["begin"])
+    if "filter" in fields:
+        fields["tags"] = parse.tags(fields.pop("filter"))
+    if fields.get("retry"):
+        fields["retry"] = parse.retry(fields["retry"], found.retry)
+    made, created = context.deps.admin.put_group(found, group, fields)
+    return Answer(render.group(made), 201 if created else 200)
+
+
+def _begin(text: str) -> str:
+    return text if text in (EARLIEST, LATEST) else f"@{parse.time_ms(text, 'from')}"
+
+
+@call("GET", _GROUP, scopes=ANY)
+def get_group(context: Context, topic: str, group: str) -> Answer:
+    """A group's settings, its counts, and each shard's tail, floor, next, backlog, owner and leases."""
+    return Answer(_shown(context, *_find(context, topic, group)))
+
+
+@call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
+def list_groups(context: Context, topic: str) -> Answer:
+    """The topic's groups, by name."""
+    found = context.deps.catalog.topic(topic)
+    limit = parse.limit(context.query)
+    after = parse.page_start(context, f"groups:{topic}") or ""
+    groups = [g for g in context.deps.catalog.groups(found) if g.name > after]
+    items = [{**render.group(g), **render.counts(context.deps.lookup.group_status(found, g))} for g in groups[:limit]]
+    following = groups[limit - 1].name if len(groups) > limit else None
+    return Answer(parse.page(context, f"groups:{topic}", items, following))
+
+
+@call("DELETE", _GROUP, scopes=("admin",))
+def delete_group(context: Context, topic: str, group: str) -> Answer:
+    """Delete a group with its consumers and positions."""
+    context.deps.admin.delete_group(*_find(context, topic, group))
+    return Answer(status=204)
+
+
+@call("POST", f"{_GROUP}/pause", scopes=("admin",), body=NoBody)
+def pause_group(context: Context, topic: str, group: str) -> Answer:
+    """Hand out no more messages until resumed; leases run on."""
+    return Answer(render.group(context.deps.admin.pause(context.deps.catalog.topic(topic), group, True)))
+
+
+@call("POST", f"{_GROUP}/resume", scopes=("admin",), body=NoBody)
+def resume_group(context: Context, topic: str, group: str) -> Answer:
+    """Hand out messages again."""
+    return Answer(render.group(context.deps.admin.pause(context.deps.catalog.topic(topic), group, False)))
+
+
+@call("POST", f"{_GROUP}/seek", scopes=("admin",), body=SeekBody)
+def seek_group(context: Context, topic: str, group: str) -> Answer:
+    """Send the group to earliest, latest, a time or an offset; its open leases are void."""
+    found, wanted = _find(context, topic, group)
+    where = _where(context.body.to)
+    if context.body.shard is not None and context.body.shard >= found.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
+    owners = [""]
+    if POLICIES[wanted.mode].per_consumer:
+        owners = [c.uid for c in context.deps.catalog.consumers(found, wanted)]
+    for uid in owners:
+        for key in keys(found, wanted, uid):
+            if context.body.shard in (None, key.shard.shard):
+                context.deps.positions.seek(key, where)
+    return Answer(_shown(context, found, wanted))
+
+
+def _where(to: str | int) -> Where:
+    if isinstance(to, int) or to in (EARLIEST, LATEST):
+        return to
+    return f"@{parse.time_ms(to, 'to')}"
+
+
+@call("GET", f"{_GROUP}/assignment", scopes=ANY)
+def get_assignment(context: Context, topic: str, group: str) -> Answer:
+    """Who owns which shard, and why."""
+    found, wanted = _find(context, topic, group)
+    online = [c.name for c in context.deps.catalog.online(found, wanted)]
+    members = [
+        {"consumer": name, "rank": rank, "total": len(online), "shards": list(shards_of(rank, len(online), found.shards))}
+        for rank, name in enumerate(online)
+    ]
+    offline = [c.name for c in context.deps.catalog.consumers(found, wanted) if c.name not in online]
+    owners = _owners(context, found, wanted)
+    return Answer(
+        {
+            "strategy": "mod",
+            "why": _why(wanted, len(online)),
+            "consumers": members,
+            "offline": offline,
+            "shards": [{"shard": s, "owner": owners.get(s)} for s in range(found.shards)],
+        }
+    )
+
+
+def _why(group: Group, online: int) -> str:
+    if POLICIES[group.mode].per_consumer:
+        return "broadcast: every consumer receives from every shard, with a position of its own"
+    if not online:
+        return "no registered consumer is online: any caller receives from any shard"
+    return f"shard s belongs to the consumer with rank = s mod {online}; ranks follow the names of those online"
+
+
+def _owners(context: Context, topic: Topic, group: Group) -> dict[int, str]:
+    if POLICIES[group.mode].per_consumer:
+        return {}
+    online = [c.name for c in context.deps.catalog.online(topic, group)]
+    return {s: online[s % len(online)] for s in range(topic.shards)} if online else {}
+
+
+def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
+    found = context.deps.catalog.topic(topic)
+    return found, context.deps.catalog.group(found, group)
+
+
+def _shown(context: Context, topic: Topic, group: Group) -> dict[str, Any]:
+    status = context.deps.lookup.group_status(topic, group)
+    owners = _owners(context, topic, group)
+    names = {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
+    shards = [render.shard(s, names, owners.get(s.shard)) for s in status.shards]
+    return {**render.group(group), **render.counts(status), "shards": shards}
+
+

@@ -1,0 +1,62 @@
+"""Seeing messages: one by id, lists with filters."""
+
+from __future__ import annotations
+
+from ...domain.errors import Refused
+from ...services.bodies import with_body
+from ...services.lookup import Filters
+from .. import parse, render
+from ..http import Answer, Context, call, invalid
+
+_ROLES = ("consume", "admin")
+_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD")
+_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "page_token")
+
+
+@call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
+def get_message(context: Context, topic: str, id: str) -> Answer:
+    """Everything known about a message, with its status per group."""
+    found = context.deps.catalog.topic(topic)
+    message = with_body(context.deps.adapters.blobs, context.deps.lookup.message(found, id))
+    statuses = context.deps.lookup.deliveries(found, message)
+    return Answer(render.to_json(render.message(topic, message, statuses)))
+
+
+@call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
+def list_messages(context: Context, topic: str) -> Answer:
+    """Messages, newest first. A page may be short or empty while `next_page_token` says there is more."""
+    found = context.deps.catalog.topic(topic)
+    query = context.query
+    filters = _filters(context, topic)
+    if filters.shard is not None and filters.shard >= found.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
+    purpose = "messages:" + "|".join([topic, *(f"{f}={query[f]}" for f in _FILTERS[:-2] if f in query)])
+    told = parse.page_start(context, purpose)
+    starts = {int(shard): start for shard, start in told.items()} if told is not None else None
+    page, following = context.deps.lookup.newest_first(found, filters, parse.limit(query), starts)
+    blobs = context.deps.adapters.blobs
+    items = [
+        render.message(topic, with_body(blobs, m), context.deps.lookup.deliveries(found, m)) for m in page
+    ]
+    return Answer(render.to_json(parse.page(context, purpose, items, following)))
+
+
+def _filters(context: Context, topic: str) -> Filters:
+    query = context.query
+    status = query.get("status")
+    if status is not None and status not in _STATUSES:
+        raise invalid("status", f"must be one of {', '.join(_STATUSES)}")
+    if status is not None and "group" not in query:
+        raise invalid("status", "needs `group`: a status is a group's")
+    group = None
+    if "group" in query:
+        group = context.deps.catalog.group(context.deps.catalog.topic(topic), query["group"])
+    return Filters(
+        group=group,
+        status=status,
+        key=query.get("key"),
+        tag=query.get("tag"),
+        shard=parse.shard(query),
+        from_ms=parse.time_ms(query["from"], "from") if "from" in query else None,
+        to_ms=parse.time_ms(query["to"], "to") if "to" in query else None,
+    )

@@ -1,0 +1,57 @@
+"""Producing one message or a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...domain.errors import HeadraceError, TooLarge
+from ...domain.limits import MAX_BATCH_BYTES
+from ...domain.message import Draft
+from ...services.produce import Placed
+from .. import parse, problems, render
+from ..http import Answer, Context, call, convert
+from ..requests import BatchBody, MessageBody
+
+
+@call("POST", "/v1/topics/{topic}/messages", scopes=("produce",), body=MessageBody)
+def produce(context: Context, topic: str) -> Answer:
+    """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
+    found = context.deps.catalog.topic(topic)
+    draft = parse.draft(context.body, context.deps.adapters.clock.now_ms())
+    return one(context.deps.producer.produce(found, [draft])[0], topic)
+
+
+def one(outcome: Placed | HeadraceError, topic: str) -> Answer:
+    """The answer for a single message."""
+    if isinstance(outcome, HeadraceError):
+        raise outcome
+    return Answer(render.placed(topic, outcome), 200 if outcome.duplicate else 201)
+
+
+@call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody)
+def produce_batch(context: Context, topic: str) -> Answer:
+    """Accept up to 1,000 messages; bad ones are refused one by one, good ones are stored."""
+    found = context.deps.catalog.topic(topic)
+    if len(context.raw) > MAX_BATCH_BYTES:
+        raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
+    now_ms = context.deps.adapters.clock.now_ms()
+    checked = [_checked(item, i, now_ms) for i, item in enumerate(context.body.messages)]
+    drafts = [c for c in checked if isinstance(c, Draft)]
+    outcomes = iter(context.deps.producer.produce(found, drafts))
+    results = [
+        _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c) for i, c in enumerate(checked)
+    ]
+    return Answer({"results": results})
+
+
+def _checked(item: Any, index: int, now_ms: int) -> Draft | HeadraceError:
+    try:
+        return parse.draft(convert(item, MessageBody), now_ms)
+    except HeadraceError as error:
+        return parse.item_error(error, f"messages[{index}]")
+
+
+def _result(context: Context, topic: str, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
+    if isinstance(outcome, HeadraceError):
+        return {"index": index, "error": problems.problem(outcome, context.request_id)}
+    return {"index": index, **render.placed(topic, outcome)}

@@ -1,0 +1,122 @@
+"""Publishing the raw body, whatever its type; CloudEvents 1.0 in binary and structured mode are recognised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...domain.message import Draft
+from ...domain.topic import Topic
+from .. import parse, strict
+from ..http import Answer, Context, call, convert, invalid
+from ..requests import MessageBody
+from .produce import one
+
+_OPTIONS = {
+    "headrace-key": "keys",
+    "headrace-tag": "tag",
+    "headrace-ordering-key": "ordering_key",
+    "headrace-dedup-id": "dedup_id",
+    "headrace-delay-seconds": "delay_seconds",
+}
+_FORWARD = "headrace-forward-"
+_STRUCTURED = "application/cloudevents+json"
+_ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}\Z")
+_REQUIRED = ("id", "source", "type")
+_MAX_DEDUP_CHARS = 128
+
+
+@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True)
+def publish(context: Context, topic: str) -> Answer:
+    """Accept the raw body as one message, with options in headers."""
+    found = context.deps.catalog.topic(topic)
+    draft = _draft(context, found)
+    return one(context.deps.producer.produce(found, [draft])[0], topic)
+
+
+def _draft(context: Context, topic: Topic) -> Draft:
+    headers = {name.lower(): value for name, value in context.headers.items()}
+    media = headers.get("content-type", "application/octet-stream")
+    fields: dict[str, Any] = {name: headers[header] for header, name in _OPTIONS.items() if header in headers}
+    if "keys" in fields:
+        fields["keys"] = [fields["keys"]]
+    if "delay_seconds" in fields:
+        fields["delay_seconds"] = _whole(fields["delay_seconds"])
+    forwarded = {name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)}
+    body = context.raw
+    if media.split(";")[0].strip().lower() == _STRUCTURED:
+        event, body, media = _structured(context.raw)
+    else:
+        event = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
+    if "specversion" in event:
+        _check_event(event)
+        forwarded |= {f"ce-{name}": value for name, value in event.items()}
+        fields.setdefault("dedup_id", _event_dedup_id(event))
+    given = convert({**fields, "headers": forwarded, "body": None}, MessageBody)
+    checked = parse.draft(given, context.deps.adapters.clock.now_ms())
+    return _with_raw(checked, body, media)
+
+
+def _with_raw(draft: Draft, body: bytes, media: str) -> Draft:
+    if not media.isascii() or len(media) > 256:
+        raise invalid("content-type", "must be at most 256 ASCII characters")
+    return Draft(
+        body=body,
+        is_json=False,
+        content_type=media,
+        keys=draft.keys,
+        tag=draft.tag,
+        ordering_key=draft.ordering_key,
+        headers=draft.headers,
+        dedup_id=draft.dedup_id,
+    )
+
+
+def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
+    """Attributes, body and media type of a structured event."""
+    event = strict.parse(raw)
+    if not isinstance(event, dict):
+        raise invalid("", "a structured CloudEvent is a JSON object")
+    attributes = {name: _text(name, value) for name, value in event.items() if name not in ("data", "data_base64")}
+    if "data_base64" in event:
+        given = convert({"body_base64": event["data_base64"]}, MessageBody)
+        body = parse.draft(given, 0).body
+        return attributes, body, attributes.get("datacontenttype", "application/octet-stream")
+    media = attributes.get("datacontenttype", "application/json")
+    data = event.get("data")
+    body = data.encode() if isinstance(data, str) and "json" not in media else strict.dump(data)
+    return attributes, body, media
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, (str, int)):
+        raise invalid(name[:64], "a CloudEvents attribute is a string, a whole number or a boolean")
+    return str(value)
+
+
+def _check_event(event: Mapping[str, str]) -> None:
+    if event["specversion"] != "1.0":
+        raise invalid("specversion", "must be 1.0")
+    for name in _REQUIRED:
+        if not event.get(name):
+            raise invalid(name, "a CloudEvent needs it")
+    for name in event:
+        if not _ATTRIBUTE.match(name):
+            raise invalid(name[:64], "is no name of a CloudEvents attribute")
+
+
+def _event_dedup_id(event: Mapping[str, str]) -> str:
+    """`id` + `source` name an event; a long pair is kept as its hash."""
+    import hashlib
+
+    text = f"{event['source']}|{event['id']}"
+    return text if len(text) <= _MAX_DEDUP_CHARS else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise invalid("headrace-delay-seconds", "must be a whole number of seconds")
+    return int(text)

@@ -1,0 +1,73 @@
+"""Pulling: receive, ack, nack, extend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...domain.topic import Group, Topic
+from ...services.bodies import with_body
+from ...services.settle import Answer as Settled
+from ...services.settle import Nack
+from .. import problems, render
+from ..http import Answer, Context, call
+from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
+
+_GROUP = "/v1/topics/{topic}/groups/{group}"
+_CONSUME = ("consume",)
+
+
+@call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)
+def receive(context: Context, topic: str, group: str) -> Answer:
+    """Claim messages; each comes with a receipt that is good for the lease."""
+    deps, asked = context.deps, context.body
+    found, wanted = _find(context, topic, group)
+    consumer = None
+    if asked.consumer is not None:
+        consumer = deps.catalog.consumer(found, wanted, asked.consumer)
+        deps.admin.sign_of_life(found, wanted, consumer)
+    lease_seconds = asked.lease_seconds or wanted.lease_seconds or found.lease_seconds
+    received = deps.receiver.receive(found, wanted, consumer, asked.max, asked.wait_seconds, lease_seconds)
+    whole = [replace(d, message=with_body(deps.adapters.blobs, d.message)) for d in received]
+    return Answer(render.deliveries(whole, deps.signing_key))
+
+
+@call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
+def ack(context: Context, topic: str, group: str) -> Answer:
+    """Record success."""
+    found, wanted = _find(context, topic, group)
+    return _results(context, context.deps.settler.ack(found, wanted, context.body.receipts))
+
+
+@call("POST", f"{_GROUP}/nack", scopes=_CONSUME, body=NackBody)
+def nack(context: Context, topic: str, group: str) -> Answer:
+    """Give messages back for another attempt, or bury them as dead letters."""
+    found, wanted = _find(context, topic, group)
+    asked = context.body
+    how = Nack(asked.delay_seconds * 1000, asked.dead_letter, asked.reason)
+    return _results(context, context.deps.settler.nack(found, wanted, asked.receipts, how))
+
+
+@call("POST", f"{_GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
+def extend(context: Context, topic: str, group: str) -> Answer:
+    """Give a lease more time, counted from now."""
+    found, wanted = _find(context, topic, group)
+    asked = context.body
+    return _results(context, context.deps.settler.extend(found, wanted, asked.receipts, asked.lease_seconds))
+
+
+def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
+    found = context.deps.catalog.topic(topic)
+    return found, context.deps.catalog.group(found, group)
+
+
+def _results(context: Context, settled: Sequence[Settled]) -> Answer:
+    receipts = context.body.receipts
+    return Answer({"results": [_result(context, r, s) for r, s in zip(receipts, settled, strict=True)]})
+
+
+def _result(context: Context, receipt: str, settled: Settled) -> dict[str, Any]:
+    if settled is None:
+        return {"receipt": receipt, "ok": True}
+    return {"receipt": receipt, "error": problems.problem(settled, context.request_id)}

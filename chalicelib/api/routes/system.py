@@ -1,0 +1,64 @@
+"""Health, statistics, ladders, the interface's own description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...domain import ladder
+from ...domain.errors import NotFound
+from ...domain.limits import DEFAULT_MAX_ATTEMPTS
+from .. import openapi, parse, render
+from ..http import ANY, Answer, Context, call, invalid
+
+
+@call("GET", "/v1/health", scopes=())
+def health(context: Context) -> Answer:
+    """Is the store there? 503 where it is not."""
+    context.deps.adapters.control.topics(None, 1)
+    return Answer({"status": "ok", "store": "ok"}, headers={"Cache-Control": "no-store"})
+
+
+@call("GET", "/v1/ladders/{name}", scopes=ANY, query=("base_seconds", "factor", "cap_seconds"))
+def preview_ladder(context: Context, name: str) -> Answer:
+    """The steps of a ladder and their sum."""
+    known = [*ladder.NAMED, ladder.EXPONENTIAL]
+    if name not in known:
+        raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(known)}.")
+    steps = ladder.steps(ladder.Retry(DEFAULT_MAX_ATTEMPTS, name, **_exponential(context)))
+    return Answer({"ladder": name, "steps_seconds": list(steps), "sum_seconds": sum(steps)})
+
+
+def _exponential(context: Context) -> dict[str, Any]:
+    bounds = {"base_seconds": (1, 2_592_000), "factor": (1, 10), "cap_seconds": (1, 2_592_000)}
+    given: dict[str, Any] = {}
+    for name, (low, high) in bounds.items():
+        if name not in context.query:
+            continue
+        try:
+            value = float(context.query[name]) if name == "factor" else int(context.query[name])
+        except ValueError:
+            raise invalid(name, f"must be a number from {low} to {high}") from None
+        if not low <= value <= high:
+            raise invalid(name, f"must be a number from {low} to {high}")
+        given[name] = value
+    return given
+
+
+@call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
+def stats(context: Context) -> Answer:
+    """Counts per topic and group, and their sums."""
+    deps = context.deps
+    limit = parse.limit(context.query)
+    found = deps.adapters.control.topics(parse.page_start(context, "stats"), limit)
+    items = []
+    for topic in found:
+        if context.caller and context.caller.may_use(topic.name):
+            groups = {g.name: render.counts(deps.lookup.group_status(topic, g)) for g in deps.catalog.groups(topic)}
+            items.append({"topic": topic.name, "accepted": deps.lookup.accepted(topic), "groups": groups})
+    return Answer(parse.page(context, "stats", items, found[-1].name if len(found) == limit else None))
+
+
+@call("GET", "/v1/openapi.json", scopes=())
+def openapi_document(context: Context) -> Answer:
+    """This interface as OpenAPI 3.1, generated from the code."""
+    return Answer(openapi.document())

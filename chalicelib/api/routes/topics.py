@@ -1,0 +1,55 @@
+"""Topics: created on purpose, changed, looked at, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...domain.errors import Malformed
+from ...domain.topic import DEFAULT_RETRY, Topic
+from .. import parse, render
+from ..http import ANY, Answer, Context, call
+from ..requests import TopicBody
+
+
+@call("PUT", "/v1/topics/{topic}", scopes=("admin",), body=TopicBody)
+def put_topic(context: Context, topic: str) -> Answer:
+    """Create a topic, or change the settings that are given."""
+    fields = parse.settings(context.body)
+    if "retry" in fields:
+        old = context.deps.adapters.control.topic(topic)
+        fields["retry"] = parse.retry(context.body.retry, old.retry if old else DEFAULT_RETRY)
+    made, created = context.deps.admin.put_topic(topic, fields)
+    return Answer(render.topic(made), 201 if created else 200)
+
+
+@call("GET", "/v1/topics/{topic}", scopes=ANY)
+def get_topic(context: Context, topic: str) -> Answer:
+    """A topic's settings, and what is in it."""
+    found = context.deps.catalog.topic(topic)
+    return Answer({**render.topic(found), "stats": _stats(context, found)})
+
+
+@call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
+def list_topics(context: Context) -> Answer:
+    """Topics by name, those the token may use."""
+    limit = parse.limit(context.query)
+    found = context.deps.adapters.control.topics(parse.page_start(context, "topics"), limit)
+    mine = [t for t in found if context.caller and context.caller.may_use(t.name)]
+    items = [{**render.topic(t), "stats": _stats(context, t)} for t in mine]
+    return Answer(parse.page(context, "topics", items, found[-1].name if len(found) == limit else None))
+
+
+@call("DELETE", "/v1/topics/{topic}", scopes=("admin",), query=("confirm",))
+def delete_topic(context: Context, topic: str) -> Answer:
+    """Delete a topic with its groups; `confirm` must repeat its name."""
+    found = context.deps.catalog.topic(topic)
+    if context.query.get("confirm") != topic:
+        raise Malformed("CONFIRM_MISSING", f"Deleting a topic needs ?confirm={topic} in the URL.")
+    context.deps.admin.delete_topic(found)
+    return Answer(status=204)
+
+
+def _stats(context: Context, topic: Topic) -> dict[str, Any]:
+    lookup = context.deps.lookup
+    groups = {g.name: render.counts(lookup.group_status(topic, g)) for g in context.deps.catalog.groups(topic)}
+    return {"accepted": lookup.accepted(topic), "groups": groups}

@@ -1,0 +1,1 @@
+"""Nouns and arithmetic: standard library only, no clock, no environment, no randomness, no I/O."""

@@ -1,0 +1,45 @@
+"""Ids that say where to look: a message id holds its place in the log, so looking it up needs no index."""
+
+from __future__ import annotations
+
+import re
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
+REQUEST_ID_CHARS = 12  # 60 random bits
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_MESSAGE_ID = re.compile(r"([0-9a-z]{12})-([0-9a-z]{1,4})-([0-9a-z]{1,13})\Z")
+
+
+def base32(number: int) -> str:
+    """A non-negative number in lower-case Crockford base 32."""
+    digits = ALPHABET[number & 31]
+    while number := number >> 5:
+        digits = ALPHABET[number & 31] + digits
+    return digits
+
+
+def from_base32(text: str) -> int:
+    """The number that `base32` wrote. ValueError for anything it could not have written."""
+    number = 0
+    for char in text:
+        number = number << 5 | ALPHABET.index(char)
+    if base32(number) != text:
+        raise ValueError("not canonical")
+    return number
+
+
+def message_id(request_id: str, shard: int, offset: int) -> str:
+    """The id of the message at this place, written by this append."""
+    return f"{request_id}-{base32(shard)}-{base32(offset)}"
+
+
+def parse_message_id(text: str) -> tuple[str, int, int] | None:
+    """Request id, shard and offset; None where the text is no message id."""
+    match = _MESSAGE_ID.match(text)
+    if not match:
+        return None
+    try:
+        return match[1], from_base32(match[2]), from_base32(match[3])
+    except ValueError:
+        return None

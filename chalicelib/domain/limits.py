@@ -1,0 +1,66 @@
+"""Every limit of the public contract and of the storage layout, in one place (see docs/limits.md)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+# Requests
+MAX_REQUEST_BYTES = 10 * 1024 * 1024  # API Gateway's own limit
+MAX_JSON_DEPTH = 32
+MAX_BATCH = 1000
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+MAX_PAGE = 200
+DEFAULT_PAGE = 32  # RocketMQ's default for a query by key
+
+# Messages
+MAX_BODY_BYTES = 4 * 1024 * 1024
+DEFAULT_MAX_BODY_BYTES = 256 * 1024
+BLOB_THRESHOLD_BYTES = 200 * 1024  # a larger body goes to the blob store, the segment holds a reference
+MAX_KEYS = 16
+MAX_KEY_CHARS = 256
+MAX_TAG_CHARS = 128
+MAX_HEADERS = 32
+MAX_HEADER_NAME_CHARS = 128
+MAX_HEADER_VALUE_CHARS = 1024
+MAX_HEADERS_BYTES = 8 * 1024
+MAX_CONTENT_TYPE_CHARS = 256
+MAX_DEDUP_ID_CHARS = 128
+MAX_ID_CHARS = 128
+MAX_REASON_CHARS = 512
+
+# Topics and groups
+MAX_SHARDS = 256
+DEFAULT_SHARDS = 4
+MAX_ATTEMPTS = 1000
+DEFAULT_MAX_ATTEMPTS = 16
+MAX_LADDER_STEPS = 64
+MAX_STEP_SECONDS = 30 * 86_400
+MAX_LEASE_SECONDS = 12 * 3600
+DEFAULT_LEASE_SECONDS = 30
+MAX_RETENTION_DAYS = 3650
+DEFAULT_RETENTION_DAYS = 7
+DEFAULT_DEDUP_WINDOW_SECONDS = 86_400
+MAX_DEDUP_WINDOW_SECONDS = 30 * 86_400
+MAX_DELAY_SECONDS = 10 * 365 * 86_400
+MAX_FILTER_TAGS = 32
+MAX_IN_FLIGHT = 10_000
+MAX_TOPIC_PATTERNS = 32
+MAX_TOKEN_DAYS = 3650
+
+# Receiving
+MAX_RECEIVE = 1000
+DEFAULT_RECEIVE = 10
+MAX_WAIT_SECONDS = 20
+MAX_RECEIPTS = 1000
+MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies of one answer; in base64 still below Lambda's 6 MB
+CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
+
+# Storage
+MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
+MAX_CURSOR_ENTRIES = 1000  # open leases + waiting spans + settled ranges of one cursor
+MAX_PASSED_OVER = 128  # messages of busy ordering keys that a SERIAL claim may pass over
+COMPRESS_ABOVE_BYTES = 100  # JMQ compresses above 100 bytes
+HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but unwritten offset
+MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
+TAIL_TRUST = timedelta(minutes=5)
+LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

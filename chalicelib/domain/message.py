@@ -1,0 +1,53 @@
+"""What travels: a draft before it has an offset, a message after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message as a producer gave it, checked. `body` is the compact UTF-8 text of a JSON value where
+    `is_json`, else the bytes as they came.
+
+    `blob` names the object that holds the body where it is too large for the log. `max_attempts` overrides
+    the group's; `expires_ms` is the time after which nobody wants it.
+    """
+
+    body: bytes
+    is_json: bool = True
+    content_type: str = JSON
+    keys: tuple[str, ...] = ()
+    tag: str | None = None
+    ordering_key: str | None = None
+    shard: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    expires_ms: int | None = None
+    max_attempts: int | None = None
+    dedup_id: str | None = None
+    blob: str | None = None
+    blob_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body, wherever it is kept."""
+        return self.blob_bytes or len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A draft with its place in the log."""
+
+    id: str
+    shard: int
+    offset: int
+    accepted_ms: int
+    draft: Draft
+
+
+def expired(draft: Draft, now_ms: int) -> bool:
+    """Has the producer's expiry passed?"""
+    return draft.expires_ms is not None and draft.expires_ms <= now_ms

@@ -1,0 +1,49 @@
+"""Sets of offsets kept as sorted, disjoint, non-adjacent half-open ranges: ((start, end), …)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Range = tuple[int, int]
+Ranges = tuple[Range, ...]
+
+
+def normalise(ranges: Iterable[Range]) -> Ranges:
+    """Sort, drop empty ones, merge what touches or overlaps."""
+    merged: list[Range] = []
+    for start, end in sorted(r for r in ranges if r[0] < r[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def of(offsets: Iterable[int]) -> Ranges:
+    """The ranges that hold exactly these offsets."""
+    return normalise((offset, offset + 1) for offset in offsets)
+
+
+def subtract(ranges: Iterable[Range], taken: Ranges) -> Ranges:
+    """What of `ranges` is not in `taken`."""
+    left: list[Range] = []
+    for start, end in ranges:
+        for low, high in taken:
+            if high <= start or low >= end:
+                continue
+            if low > start:
+                left.append((start, low))
+            start = max(start, high)
+        if start < end:
+            left.append((start, end))
+    return tuple(left)
+
+
+def contains(ranges: Ranges, offset: int) -> bool:
+    """Is the offset in one of the ranges?"""
+    return any(start <= offset < end for start, end in ranges)
+
+
+def total(ranges: Iterable[Range]) -> int:
+    """How many offsets the ranges hold."""
+    return sum(end - start for start, end in ranges)

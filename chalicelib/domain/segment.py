@@ -1,0 +1,66 @@
+"""A segment: one row of the log, holding the messages of one append at consecutive offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from . import ids
+from .message import Draft, Message
+
+
+class Way(StrEnum):
+    """How offsets of a shard are taken: by winning the next one, or from a counter. Never both."""
+
+    OPTIMISTIC = "o"
+    RESERVED = "r"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKey:
+    """One shard of one topic. `topic_uid` tells a topic from an earlier one of the same name."""
+
+    topic: str
+    topic_uid: str
+    shard: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.topic_uid}/{self.shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts."""
+
+    first: int
+    count: int
+    request_id: str
+    accepted_ms: int
+    expires_s: int
+    drafts: tuple[Draft, ...] = ()
+    way: Way = Way.OPTIMISTIC
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+    @property
+    def is_tombstone(self) -> bool:
+        return not self.drafts
+
+    def message(self, shard: int, offset: int) -> Message | None:
+        """The message at `offset`; None in a tombstone."""
+        if self.is_tombstone:
+            return None
+        draft = self.drafts[offset - self.first]
+        return Message(
+            ids.message_id(self.request_id, shard, offset), shard, offset, self.accepted_ms, draft
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last offset of a shard (-1 where it never had one) and how offsets are taken there."""
+
+    offset: int
+    way: Way = Way.OPTIMISTIC

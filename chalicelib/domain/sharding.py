@@ -1,0 +1,27 @@
+"""Which shard a message goes to, and which shards a consumer receives from."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def shard_of(ordering_key: str, shards: int) -> int:
+    """`hash(ordering_key) mod shards`, the same in every process and release."""
+    digest = hashlib.blake2b(ordering_key.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % shards
+
+
+def unit_of(ordering_key: str | None) -> str:
+    """The short name of a message's unit of order in a cursor: "-" for the shard itself.
+
+    24 bits: two keys of one shard that share a name wait for each other, which is slower but never wrong.
+    """
+    if ordering_key is None:
+        return "-"
+    digest = hashlib.blake2b(ordering_key.encode(), digest_size=3).digest()
+    return digest.hex()
+
+
+def shards_of(rank: int, total: int, shards: int) -> tuple[int, ...]:
+    """XXL-MQ's rule: shard s belongs to the consumer with `rank = s mod total`."""
+    return tuple(s for s in range(shards) if s % total == rank)

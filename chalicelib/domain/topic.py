@@ -1,0 +1,124 @@
+"""What is set up on purpose: topics, groups, consumers, tokens."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .ladder import Retry
+from .limits import (
+    DEFAULT_DEDUP_WINDOW_SECONDS,
+    DEFAULT_LEASE_SECONDS,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_BODY_BYTES,
+    DEFAULT_RETENTION_DAYS,
+    DEFAULT_SHARDS,
+)
+from .segment import ShardKey
+
+DEFAULT_RETRY = Retry(DEFAULT_MAX_ATTEMPTS, "rocketmq")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic's settings. `uid` tells it from an earlier topic of the same name."""
+
+    name: str
+    uid: str
+    created_ms: int
+    mode: str = "queue"
+    shards: int = DEFAULT_SHARDS
+    retry: Retry = DEFAULT_RETRY
+    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    retention_days: int = DEFAULT_RETENTION_DAYS
+    alarm_backlog: int | None = None
+    rate_limit: int | None = None
+    on_rate_limit: str = "reject"
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
+    version: int = 0  # rises with every write
+
+    def shard_key(self, shard: int) -> ShardKey:
+        return ShardKey(self.name, self.uid, shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group's settings; None means the topic's. `begin` is the `from` it was created with."""
+
+    topic: str
+    name: str
+    uid: str
+    created_ms: int
+    mode: str
+    begin: str = "latest"
+    tags: tuple[str, ...] | None = None
+    retry: Retry | None = None
+    lease_seconds: int | None = None
+    batch_size: int = 1
+    max_in_flight: int = 64
+    offline: str = "keep"
+    assignment: str = "mod"
+    payload: str = "binary"
+    paused: bool = False
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A registered consumer. `uid` names its cursors in a broadcast group; `seen_ms` is its last heartbeat."""
+
+    topic: str
+    group: str
+    name: str
+    uid: str
+    created_ms: int
+    seen_ms: int
+    kind: str = "pull"
+    state: str = "ACTIVE"
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CursorKey:
+    """Whose cursor on which shard; `consumer_uid` is empty unless the group is a broadcast."""
+
+    shard: ShardKey
+    group_uid: str
+    consumer_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An access token as it is stored: the secret only as a hash."""
+
+    id: str
+    name: str
+    secret_hash: str
+    scopes: tuple[str, ...]
+    topics: tuple[str, ...] = ("*",)
+    created_ms: int = 0
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is calling: what the authorizer found out about the token."""
+
+    token_id: str
+    scopes: frozenset[str]
+    topics: tuple[str, ...] = field(default=("*",))
+
+    def may_use(self, topic: str) -> bool:
+        return any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
+
+
+def matches(tags: Sequence[str] | None, tag: str | None) -> bool:
+    """Does a message with this tag pass a group's filter? No filter passes everything."""
+    return tags is None or tag in tags
+
+
+def cursor_key(topic: Topic, group: Group, shard: int, consumer_uid: str = "") -> CursorKey:
+    """The key of a group's (in a broadcast: a consumer's) cursor on one shard of the topic."""
+    return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)

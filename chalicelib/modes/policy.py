@@ -1,0 +1,53 @@
+"""What a mode decides: whose cursor it is, what may be claimed together, and what order is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from ..domain.cursor import Cursor, Selection
+
+
+class Verdict(Enum):
+    """What reading a candidate message showed."""
+
+    DELIVER = "deliver"
+    SETTLE = "settle"  # filtered out, expired, exhausted or gone: settled without a delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One offset that could be claimed now, in the light of its message.
+
+    Only one that is settled may stand for more than one offset: a gap where nothing is left to read.
+    """
+
+    offset: int
+    count: int = 1
+    attempt: int = 1
+    unit: str = ""
+    verdict: Verdict = Verdict.DELIVER
+    dead: bool = False  # settling it leaves a dead letter
+    size: int = 0  # bytes of the body
+
+
+class Policy(Protocol):
+    """One mode. Stateless; every method is a function of its arguments."""
+
+    per_consumer: bool
+    """Does each registered consumer have a cursor of its own?"""
+
+    reads_units: bool
+    """Does a claim need the messages' ordering keys?"""
+
+    def select(
+        self, cursor: Cursor, returned: Sequence[Candidate], fresh: Sequence[Candidate], most: int, now_ms: int
+    ) -> Selection:
+        """Choose at most `most` offsets to grant from an expired cursor.
+
+        `returned` are waiting offsets that are due, `fresh` the offsets from `cursor.next` on without a
+        gap, both in rising order.
+        """
+        ...

@@ -1,0 +1,39 @@
+"""QUEUE: many in flight, settled in any order; a failed message never holds back another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..domain import ranges
+from ..domain.cursor import Cursor, Selection, Span
+from ..domain.ranges import Range
+from .policy import Candidate, Verdict
+
+
+class Queue:
+    per_consumer = False
+    reads_units = False
+
+    def select(
+        self, cursor: Cursor, returned: Sequence[Candidate], fresh: Sequence[Candidate], most: int, now_ms: int
+    ) -> Selection:
+        """What came back goes first, then what was never claimed, in order."""
+        granted: list[Span] = []
+        settled: list[Range] = []
+        following = cursor.next
+        for candidate in _until_full(returned, fresh, granted, most):
+            if candidate.verdict is Verdict.SETTLE:
+                settled.append((candidate.offset, candidate.offset + candidate.count))
+            else:
+                granted.append(Span(candidate.offset, 1, candidate.attempt))
+            following = max(following, candidate.offset + candidate.count)
+        return Selection(tuple(granted), (), ranges.normalise(settled), following)
+
+
+def _until_full(
+    returned: Sequence[Candidate], fresh: Sequence[Candidate], granted: list[Span], most: int
+) -> Iterable[Candidate]:
+    for candidate in (*returned, *fresh):
+        if len(granted) >= most:
+            return
+        yield candidate

@@ -1,0 +1,1 @@
+"""One use case per file: fetch, ask the pure rooms, store."""

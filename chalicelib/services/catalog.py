@@ -1,0 +1,90 @@
+"""Topics, groups and consumers as others need them: found by name, cached for a moment, or a 404 that says which."""
+
+from __future__ import annotations
+
+from ..domain.errors import NotFound, Refused
+from ..domain.limits import CONSUMER_OFFLINE_AFTER
+from ..domain.topic import Consumer, Group, Topic
+from ..ports import Clock, Control
+from .cache import Aging
+
+_CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
+
+
+class Catalog:
+    """Reads of control data. Nothing absent is cached, so what was just made is found at once."""
+
+    def __init__(self, control: Control, clock: Clock) -> None:
+        self.control = control
+        self._clock = clock
+        self._topics: Aging[str, Topic] = Aging(clock, _CACHE_MS)
+        self._groups: Aging[tuple[str, str], Group] = Aging(clock, _CACHE_MS)
+        self._consumers: Aging[str, list[Consumer]] = Aging(clock, _CACHE_MS)
+
+    def topic(self, name: str) -> Topic:
+        """The topic, or NotFound."""
+        topic = self._topics.get(name) or self.control.topic(name)
+        if topic is None:
+            raise NotFound("TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}.")
+        return self._topics.put(name, topic)
+
+    def group(self, topic: Topic, name: str) -> Group:
+        """The topic's group, or NotFound."""
+        key = (topic.uid, name)
+        group = self._groups.get(key) or self.control.group(topic, name)
+        if group is None:
+            raise NotFound(
+                "GROUP_NOT_FOUND",
+                f"Topic {topic.name!r} has no group {name!r}. "
+                f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
+            )
+        return self._groups.put(key, group)
+
+    def groups(self, topic: Topic) -> list[Group]:
+        """All groups of the topic, by name."""
+        return self.control.groups(topic)
+
+    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
+        """All registered consumers of the group, by name."""
+        held = self._consumers.get(group.uid)
+        if held is None:
+            held = self._consumers.put(group.uid, self.control.consumers(topic, group))
+        return held
+
+    def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
+        """The group's consumer, or NotFound."""
+        for fresh in (False, True):
+            if fresh:
+                self._consumers.drop(group.uid)
+            for consumer in self.consumers(topic, group):
+                if consumer.name == name:
+                    return consumer
+        raise NotFound(
+            "CONSUMER_NOT_FOUND",
+            f"Group {group.name!r} has no consumer {name!r}. Register it with "
+            f"PUT /v1/topics/{topic.name}/groups/{group.name}/consumers/{name}.",
+        )
+
+    def online(self, topic: Topic, group: Group) -> list[Consumer]:
+        """The consumers whose heartbeat has not lapsed, in the order of their ranks."""
+        now_ms = self._clock.now_ms()
+        return [c for c in self.consumers(topic, group) if is_online(c, now_ms)]
+
+    def forget(self, topic: Topic, group: Group | None = None) -> None:
+        """Drop what is cached of a topic or a group, after a change."""
+        self._topics.drop(topic.name)
+        if group:
+            self._groups.drop((topic.uid, group.name))
+            self._consumers.drop(group.uid)
+
+
+def is_online(consumer: Consumer, now_ms: int) -> bool:
+    """Has the consumer shown a sign of life lately?"""
+    return now_ms - consumer.seen_ms < CONSUMER_OFFLINE_AFTER.total_seconds() * 1000
+
+
+def broadcast_needs_consumer() -> Refused:
+    """The error of a receive that does not say for which consumer of a broadcast group."""
+    return Refused(
+        "CONSUMER_REQUIRED", "This group is a broadcast: say which registered consumer receives, in `consumer`."
+    )

@@ -1,0 +1,71 @@
+"""The last seen state of cursors: a write that was refused tells the truth, so reads are seldom needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..domain.cursor import Change, Cursor
+from ..domain.errors import unavailable
+from ..domain.topic import CursorKey
+from ..ports import Clock, Conflict, Cursors, Record, Refused
+from .cache import Aging
+
+_FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A cursor as last seen; `exists` is False where none is stored yet."""
+
+    cursor: Cursor
+    exists: bool
+
+
+class CursorStates:
+    """Reads and conditional writes of cursors, with the last state kept."""
+
+    def __init__(self, cursors: Cursors, clock: Clock) -> None:
+        self.cursors = cursors
+        self._seen: Aging[CursorKey, State] = Aging(clock, _FRESH_MS)
+
+    def last(self, key: CursorKey) -> State:
+        """The state seen within the last second, else a fresh read."""
+        return self._seen.get(key) or self.read(key)
+
+    def read(self, key: CursorKey) -> State:
+        """The state as stored."""
+        cursor = self.cursors.get(key, consistent=True)
+        return self._keep(key, cursor)
+
+    def _keep(self, key: CursorKey, cursor: Cursor | None) -> State:
+        return self._seen.put(key, State(cursor or Cursor(), cursor is not None))
+
+    def write(self, key: CursorKey, state: State, change: Change, records: Sequence[Record] = ()) -> State | None:
+        """The state after the write; None where it lost a race (the winner's state is then the last seen).
+
+        Raises Unavailable where an answer was lost and nobody can tell.
+        """
+        result = self.cursors.write(key, change, records, exists=state.exists)
+        if isinstance(result, Refused):
+            self._keep(key, result.current) if result.current else self._seen.drop(key)
+            if result.why is Conflict.UNKNOWN:
+                raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
+            return None
+        return self._keep(key, result)
+
+    def update(self, key: CursorKey, attempt: Callable[[State], Change | None]) -> State | None:
+        """Try a change until it wins; `attempt` answers None to give up."""
+        state = self.last(key)
+        while (change := attempt(state)) is not None:
+            written = self.write(key, state, change)
+            if written:
+                return written
+            state = self.last(key)
+        return None
+
+    def forget(self, keys: Sequence[CursorKey]) -> None:
+        """Delete cursors."""
+        self.cursors.delete(keys)
+        for key in keys:
+            self._seen.drop(key)

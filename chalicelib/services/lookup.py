@@ -1,0 +1,238 @@
+"""Seeing messages: one by id with its status per group, lists with filters, backlog and other counts."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..domain import cursor as algebra
+from ..domain import ids, ranges
+from ..domain.cursor import Cursor, Position, Span
+from ..domain.errors import NotFound
+from ..domain.message import Message
+from ..domain.segment import Segment
+from ..domain.topic import CursorKey, Group, Topic, cursor_key
+from ..modes import POLICIES
+from ..ports import Clock, Cursors, Log, Record, Records
+from .catalog import Catalog
+from .reader import Reader
+
+_ROWS = 16
+_ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
+_SEVERITY = ("SUCCESS", "NEW", "RUNNING", "RETRYING", "DEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatus:
+    """How far one group is with one message."""
+
+    status: str
+    attempts: int
+    next_attempt_ms: int | None = None
+    last_error: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list is narrowed to. `status` needs `group`."""
+
+    group: Group | None = None
+    status: str | None = None
+    key: str | None = None
+    tag: str | None = None
+    shard: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One shard as one cursor sees it."""
+
+    shard: int
+    consumer_uid: str
+    tail: int
+    cursor: Cursor
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group's counts, and what they are made of."""
+
+    backlog: int
+    in_flight: int
+    retrying: int
+    dead: int
+    oldest_age_seconds: int | None
+    shards: tuple[ShardStatus, ...]
+
+
+class Lookup:
+    """Reads only; nothing here changes anything."""
+
+    def __init__(
+        self, catalog: Catalog, log: Log, cursors: Cursors, records: Records, reader: Reader, clock: Clock
+    ) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._cursors = cursors
+        self._records = records
+        self._reader = reader
+        self._clock = clock
+
+    def message(self, topic: Topic, message_id: str) -> Message:
+        """The message with this id, or NotFound. One read."""
+        place = ids.parse_message_id(message_id)
+        if place and place[1] < topic.shards:
+            slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]])[place[2]]
+            if slot.message and slot.message.id == message_id:
+                return slot.message
+        raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message {message_id!r}; it may have expired.")
+
+    def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
+        """The status of the message for every group that is owed it."""
+        found = {group.name: self.delivery(topic, group, message) for group in self._catalog.groups(topic)}
+        return {name: status for name, status in found.items() if status is not None}
+
+    def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
+        """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
+        statuses = [
+            self._status(key, message.offset) for key in self._cursor_keys(topic, group, message.shard)
+        ]
+        return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
+
+    def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
+        if not POLICIES[group.mode].per_consumer:
+            return [cursor_key(topic, group, shard)]
+        return [cursor_key(topic, group, shard, c.uid) for c in self._catalog.consumers(topic, group)]
+
+    def _status(self, key: CursorKey, offset: int) -> DeliveryStatus | None:
+        cursor = self._cursors.get(key, consistent=True) or Cursor()
+        place, span = algebra.position(cursor, offset)
+        if place is Position.NOT_OWED:
+            return None
+        if place is Position.NEW:
+            return DeliveryStatus("NEW", 0)
+        record = self._records.get(key, offset)
+        return _told(place, span, record)
+
+    def newest_first(
+        self, topic: Topic, filters: Filters, limit: int, starts: dict[int, int] | None
+    ) -> tuple[list[Message], dict[int, int] | None]:
+        """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end)."""
+        shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
+        if starts is None:
+            starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
+        left = {shard: start for shard, start in starts.items() if start >= 0}
+        budget = _Budget(_ROWS_PER_PAGE)
+        walks = [self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()]
+        found: list[Message] = []
+        for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
+            left[message.shard] = message.offset - 1
+            if self._passes(topic, filters, message):
+                found.append(message)
+            if len(found) == limit or budget.spent:
+                break
+        rest = {shard: start for shard, start in left.items() if start >= 0}
+        return found, rest or None
+
+    def _walk(
+        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, left: dict[int, int]
+    ) -> Iterator[Message]:
+        """Messages of one shard from `start` back to the filter's `from`; marks the shard's end in `left`."""
+        key = topic.shard_key(shard)
+        at = start
+        while at >= 0 and not budget.spent:
+            rows = self._log.read_back(key, at, _ROWS)
+            budget.take(len(rows))
+            for row in rows:
+                if filters.from_ms is not None and row.accepted_ms < filters.from_ms:
+                    rows = []
+                    break
+                yield from _back(row, shard, at)
+                at = row.first - 1
+            if not rows:
+                left[shard] = -1
+                return
+
+    def _passes(self, topic: Topic, filters: Filters, message: Message) -> bool:
+        draft = message.draft
+        if filters.to_ms is not None and message.accepted_ms > filters.to_ms:
+            return False
+        if (filters.key is not None and filters.key not in draft.keys) or (
+            filters.tag is not None and filters.tag != draft.tag
+        ):
+            return False
+        if filters.group is None:
+            return True
+        status = self.delivery(topic, filters.group, message)
+        return status is not None and filters.status in (None, status.status)
+
+    def accepted(self, topic: Topic) -> int:
+        """How many messages the topic has taken in its life."""
+        return sum(self._log.tail(topic.shard_key(shard)).offset + 1 for shard in range(topic.shards))
+
+    def group_status(self, topic: Topic, group: Group) -> GroupStatus:
+        """Backlog and the like: exact, because offsets are dense."""
+        shards = [self._shard_status(key) for s in range(topic.shards) for key in self._cursor_keys(topic, group, s)]
+        now_ms = self._clock.now_ms()
+        ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
+        return GroupStatus(
+            backlog=sum(s.backlog for s in shards),
+            in_flight=sum(s.cursor.in_flight for s in shards),
+            retrying=sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1),
+            dead=self._records.count_dead(topic.uid, group.uid),
+            oldest_age_seconds=max(ages) // 1000 if ages else None,
+            shards=tuple(shards),
+        )
+
+    def _shard_status(self, key: CursorKey) -> ShardStatus:
+        tail = self._log.tail(key.shard).offset
+        cursor = algebra.fold(self._cursors.get(key, consistent=True) or Cursor())
+        unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
+        return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))
+
+    def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:
+        slot = self._reader.fetch(topic.shard_key(status.shard), [status.cursor.floor])[status.cursor.floor]
+        return slot.message.accepted_ms if slot.message else None
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How many rows a page may still read."""
+
+    left: int
+
+    def take(self, rows: int) -> None:
+        self.left -= rows
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+
+def _back(row: Segment, shard: int, at: int) -> Iterable[Message]:
+    for offset in range(min(row.end - 1, at), row.first - 1, -1):
+        message = row.message(shard, offset)
+        if message:
+            yield message
+
+
+def _told(place: Position, span: Span | None, record: Record | None) -> DeliveryStatus:
+    """What cursor and record say together: the cursor about the present, the record about the past."""
+    attempts = span.attempt if span else 1
+    error = record.last_error if record else None
+    if place is Position.RUNNING:
+        return DeliveryStatus("RUNNING", attempts, None, error)
+    if place is Position.NEW:
+        return DeliveryStatus("NEW", 0)
+    if place is Position.RETRYING and span:
+        return DeliveryStatus("RETRYING", span.attempt - 1, span.due_ms or None, error)
+    if record is None:
+        return DeliveryStatus("SUCCESS", 1)
+    return DeliveryStatus(record.status, record.attempts, None, error, record.reason)
+
+

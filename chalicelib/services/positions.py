@@ -1,0 +1,79 @@
+"""Where a group begins or is sent: earliest, latest, a time, an offset."""
+
+from __future__ import annotations
+
+from ..domain import cursor as algebra
+from ..domain.cursor import Cursor
+from ..domain.segment import ShardKey
+from ..domain.topic import CursorKey, Group, Topic, cursor_key
+from ..ports import Log
+from .cursor_state import CursorStates, State
+
+EARLIEST = "earliest"
+LATEST = "latest"
+Where = str | int
+"""EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
+
+
+class Positions:
+    """Finds offsets and moves cursors to them."""
+
+    def __init__(self, log: Log, states: CursorStates) -> None:
+        self._log = log
+        self._states = states
+
+    def find(self, shard: ShardKey, where: Where) -> tuple[int, int]:
+        """The offset meant, and where its segment begins. Offsets outside the log mean its nearest end."""
+        end = self._log.tail(shard).offset + 1
+        if where == LATEST:
+            return end, end
+        rows = self._log.read(shard, 0, 1)
+        first = rows[0].first if rows else end
+        if where == EARLIEST:
+            return first, first
+        if isinstance(where, str):
+            found = self._at_time(shard, int(where[1:]), first, end)
+            return found, found
+        offset = min(max(where, first), end)
+        holding = self._log.read_back(shard, offset, 1) if offset < end else []
+        return offset, holding[0].first if holding else offset
+
+    def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
+        """The first segment accepted at or after a time, by binary search: about log2(n) reads."""
+        while low < high:
+            middle = (low + high) // 2
+            rows = self._log.read_back(shard, middle, 1)
+            if not rows or rows[0].end <= low:
+                low = middle + 1
+            elif rows[0].accepted_ms < at_ms:
+                low = rows[0].end
+            else:
+                high = min(rows[0].first, middle)
+        return low
+
+    def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
+        """Store the first cursors of a group (or of a broadcast's consumer) on every shard."""
+        for key in keys(topic, group, consumer_uid):
+            offset, segment_at = self.find(key.shard, where)
+            self._states.cursors.create(key, _start(offset, segment_at))
+
+    def seek(self, key: CursorKey, where: Where) -> Cursor:
+        """Send a cursor somewhere else; every lease on it is void."""
+        offset, segment_at = self.find(key.shard, where)
+
+        def attempt(state: State) -> algebra.Change:
+            after = _start(offset, segment_at, state.cursor.epoch + 1)
+            return algebra.replacement(state.cursor, after)
+
+        written = self._states.update(key, attempt)
+        assert written is not None
+        return written.cursor
+
+
+def _start(offset: int, segment_at: int, epoch: int = 0) -> Cursor:
+    return Cursor(floor=offset, next=offset, begin=offset, segment_at=segment_at, epoch=epoch)
+
+
+def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
+    """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
+    return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]

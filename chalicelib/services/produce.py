@@ -1,0 +1,287 @@
+"""Producing: checked drafts become segments in the log. A 2xx follows the write, never precedes it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ..domain import ids
+from ..domain.errors import Conflict, HeadraceError, Refused, TooLarge
+from ..domain.limits import BLOB_THRESHOLD_BYTES, LOSSES_BEFORE_RESERVING, TAIL_TRUST
+from ..domain.message import Draft
+from ..domain.segment import Segment, ShardKey, Tail, Way
+from ..domain.sharding import shard_of
+from ..domain.topic import Topic
+from ..ports import Blobs, Chance, Clock, DedupEntry, Known, Log, Pack, Stored, Taken
+from .cache import Aging
+
+_DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a draft came to stand."""
+
+    id: str
+    shard: int
+    offset: int
+    accepted_ms: int
+    duplicate: bool = False
+
+
+class Producer:
+    """Appends to the log. One per process: it remembers tails and keeps to a shard while it wins."""
+
+    def __init__(self, log: Log, blobs: Blobs, clock: Clock, chance: Chance) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._clock = clock
+        self._chance = chance
+        self._tails: Aging[ShardKey, Tail] = Aging(clock, TAIL_TRUST // timedelta(milliseconds=1))
+        self._favourite: dict[str, int] = {}
+        self._turns: defaultdict[ShardKey, threading.Lock] = defaultdict(threading.Lock)
+
+    def produce(self, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
+        """Store drafts, all of one shard in as few rows as possible; per draft its place or why not.
+
+        A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
+        """
+        outcomes: list[Placed | HeadraceError | None] = [_refusal(topic, d) for d in drafts]
+        first_of: dict[str, int] = {}
+        by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        for i, draft in enumerate(drafts):
+            if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
+                by_shard[_shard_of(topic, draft)].append(i)
+        for shard, members in by_shard.items():
+            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes)
+        for i, draft in enumerate(drafts):
+            if outcomes[i] is None:
+                first = first_of[draft.dedup_id or ""]
+                outcomes[i] = _repeated(drafts[first], draft, outcomes[first])
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _produce_to(
+        self,
+        topic: Topic,
+        shard: int | None,
+        members: Sequence[tuple[int, Draft]],
+        outcomes: list[Placed | HeadraceError | None],
+    ) -> None:
+        """Fill in the outcomes of drafts that go to one shard."""
+        for run in _runs(members):
+            try:
+                drafts = [self._offload(topic, draft) for _, draft in run]
+                done = 0
+                for pack in self._log.pack(drafts):
+                    originals = [draft for _, draft in run[done : done + len(pack.drafts)]]
+                    for place in self._append(topic, shard, pack, originals):
+                        outcomes[run[done][0]] = place
+                        done += 1
+            except HeadraceError as error:
+                for i, _ in run:
+                    outcomes[i] = outcomes[i] or error
+
+    def _offload(self, topic: Topic, draft: Draft) -> Draft:
+        """A draft small enough for the log: a large body goes to the blob store first."""
+        if len(draft.body) <= BLOB_THRESHOLD_BYTES:
+            return draft
+        name = f"bodies/{topic.name}/{topic.uid}/{self._chance.id(24)}"
+        self._blobs.put(name, draft.body)
+        return replace(draft, body=b"", blob=name, blob_bytes=len(draft.body))
+
+    def _append(
+        self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]
+    ) -> list[Placed | HeadraceError]:
+        """Append one pack; the drafts whose dedup id is known come back with what it says."""
+        known: dict[str, DedupEntry] = {}
+        while True:
+            left = [d for d in originals if d.dedup_id not in known]
+            if len(left) < len(originals):
+                blobs = {o.dedup_id or id(o): d for o, d in zip(originals, pack.drafts, strict=True)}
+                remaining = [blobs[d.dedup_id or id(d)] for d in left]
+                packs = self._log.pack(remaining)
+            else:
+                packs = [pack]
+            if not left:
+                placed: list[Placed] = []
+                break
+            answer = self._write(topic, shard, packs[0], left)
+            if isinstance(answer, list):
+                placed = answer
+                break
+            known.update({entry.dedup_id: entry for entry in answer.entries})
+        fresh = iter(placed)
+        return [_duplicate(d, known[d.dedup_id]) if d.dedup_id in known else next(fresh) for d in originals]
+
+    def _write(self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]) -> list[Placed] | Known:
+        """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
+        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
+        losses = 0
+        while True:
+            key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
+            with self._turn(topic, key, free=shard is None) as key:
+                stuck = shard is not None or topic.shards == 1
+                segment = self._next(topic, key, pack, request_id, stuck and losses >= LOSSES_BEFORE_RESERVING)
+                entries = [_dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id]
+                result = self._log.put(key, segment, pack, entries)
+                if isinstance(result, Known):
+                    return result
+                self._learn(key, segment, result, losses)
+            if isinstance(result, Stored):
+                return [_placed(key, segment, i) for i in range(segment.count)]
+            losses += 1
+            if not stuck:
+                self._hop(topic, key.shard)
+
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, request_id: str, turn: bool) -> Segment:
+        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter."""
+        tail = self._tails.get(key) or self._tails.put(key, self._log.tail(key))
+        count = len(pack.drafts)
+        if tail.way is Way.RESERVED:
+            first = self._reserve(key, count)
+        else:
+            first = tail.offset + 1
+        now_ms = self._clock.now_ms()
+        expires_s = now_ms // 1000 + topic.retention_days * 86_400
+        way = Way.RESERVED if turn else tail.way
+        return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, way)
+
+    def _reserve(self, key: ShardKey, count: int) -> int:
+        while (first := self._log.reserve(key, count)) is None:
+            # The writer that turned the shard died before it set the counter.
+            self._log.begin_reserving(key, self._log.tail(key).offset + 1)
+        return first
+
+    def _learn(self, key: ShardKey, segment: Segment, result: Stored | Taken, losses: int) -> None:
+        """Remember the tail that a put has shown."""
+        if isinstance(result, Stored):
+            known = self._tails.get(key)
+            if segment.way is Way.RESERVED and not (known and known.way is Way.RESERVED):
+                self._log.begin_reserving(key, segment.end)
+            self._tails.put(key, Tail(segment.end - 1, segment.way))
+        elif losses % 2:  # the tail runs ahead of us: ask for it
+            self._tails.drop(key)
+        else:
+            self._tails.put(key, Tail(result.by.end - 1, result.by.way))
+
+    def _favourite_of(self, topic: Topic) -> int:
+        favourite = self._favourite.get(topic.uid)
+        if favourite is None or favourite >= topic.shards:
+            favourite = self._favourite[topic.uid] = self._chance.below(topic.shards)
+        return favourite
+
+    def _hop(self, topic: Topic, shard: int) -> int:
+        """Another shard than this one becomes the favourite."""
+        other = (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+        self._favourite[topic.uid] = other
+        return other
+
+    def _turn(self, topic: Topic, key: ShardKey, *, free: bool) -> _Turn:
+        """The right to append to a shard in this process: its threads need not race each other."""
+        if free:
+            for _ in range(topic.shards):
+                lock = self._turns[key]
+                if lock.acquire(blocking=False):
+                    return _Turn(key, lock)
+                key = topic.shard_key((key.shard + 1) % topic.shards)
+        lock = self._turns[key]
+        lock.acquire()
+        return _Turn(key, lock)
+
+
+class _Turn:
+    """A held lock that says for which shard it is held."""
+
+    def __init__(self, key: ShardKey, lock: threading.Lock) -> None:
+        self._key = key
+        self._lock = lock
+
+    def __enter__(self) -> ShardKey:
+        return self._key
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+    if len(draft.body) > topic.max_body_bytes:
+        return TooLarge(
+            "BODY_TOO_LARGE",
+            f"The body has {len(draft.body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}.",
+        )
+    if draft.shard is not None and draft.shard >= topic.shards:
+        return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    return None
+
+
+def _shard_of(topic: Topic, draft: Draft) -> int | None:
+    if draft.shard is not None:
+        return draft.shard
+    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards)
+
+
+def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
+    """Cut so that the dedup ids of one run fit one transaction."""
+    run: list[tuple[int, Draft]] = []
+    deduped = 0
+    for member in members:
+        if member[1].dedup_id and deduped == _DEDUPED_PER_SEGMENT:
+            yield run
+            run, deduped = [], 0
+        run.append(member)
+        deduped += member[1].dedup_id is not None
+    yield run
+
+
+def content_hash(draft: Draft) -> str:
+    """What must be equal for two uses of a dedup id to be the same message."""
+    content = (
+        draft.body,
+        draft.content_type,
+        draft.keys,
+        draft.tag,
+        draft.ordering_key,
+        draft.shard,
+        sorted(draft.headers.items()),
+    )
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
+
+
+def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draft: Draft) -> DedupEntry:
+    return DedupEntry(
+        topic.uid,
+        draft.dedup_id or "",
+        content_hash(draft),
+        ids.message_id(segment.request_id, key.shard, segment.first + index),
+        segment.accepted_ms,
+        segment.accepted_ms // 1000 + topic.dedup_window_seconds,
+    )
+
+
+def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
+    offset = segment.first + index
+    return Placed(
+        ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
+    )
+
+
+def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
+    place = ids.parse_message_id(entry.message_id)
+    if entry.content_hash != content_hash(draft) or place is None:
+        return _mismatch()
+    return Placed(entry.message_id, place[1], place[2], entry.accepted_ms, duplicate=True)
+
+
+def _repeated(first: Draft, again: Draft, outcome: Placed | HeadraceError | None) -> Placed | HeadraceError | None:
+    """The outcome of a dedup id's second use within one batch."""
+    if content_hash(first) != content_hash(again):
+        return _mismatch()
+    return replace(outcome, duplicate=True) if isinstance(outcome, Placed) else outcome
+
+
+def _mismatch() -> Conflict:
+    return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")

@@ -1,0 +1,133 @@
+"""Reading a shard without a gap: finds segments, closes holes that dead writers left, skips expired rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ..domain.limits import HOLE_AGE, MAX_HOLE
+from ..domain.message import Message
+from ..domain.segment import Segment, ShardKey, Way
+from ..ports import Clock, Log
+
+_SEGMENTS_KEPT = 64  # per shard
+_SHARDS_KEPT = 256
+_FIRST_ROWS = 8
+_MOST_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One offset and its message; None where none is (left) there, which may hold for `count` offsets."""
+
+    offset: int
+    message: Message | None
+    segment_first: int
+    count: int = 1
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.count
+
+
+class Reader:
+    """Segments never change, so those read once are kept: many claims share one read."""
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._kept: dict[ShardKey, dict[int, Segment]] = {}
+
+    def fresh(self, shard: ShardKey, first: int, segment_at: int, most: int) -> list[Slot]:
+        """Up to `most` slots from `first` on, without a gap; short where the log ends or a hole is young.
+
+        `segment_at` is where the segment that holds `first` begins, as far as the caller knows.
+        """
+        slots: list[Slot] = []
+        at = first
+        while len(slots) < most:
+            hint = segment_at if at == first and segment_at <= first else at
+            segment = self._kept_at(shard, at) or self._load(shard, at, hint, most - len(slots))
+            if segment is None:
+                break
+            slots.extend(_slots(shard, segment, at, most - len(slots)))
+            at = slots[-1].end
+        return slots
+
+    def fetch(self, shard: ShardKey, offsets: Iterable[int]) -> dict[int, Slot]:
+        """The slots of single offsets that were written some time ago."""
+        found: dict[int, Slot] = {}
+        for offset in offsets:
+            segment = self._kept_at(shard, offset) or self._holding(shard, offset)
+            if segment is None:
+                found[offset] = Slot(offset, None, offset)
+            else:
+                found[offset] = next(_slots(shard, segment, offset, 1))
+        return found
+
+    def segment_at(self, shard: ShardKey, slots: list[Slot], following: int) -> int:
+        """Where the segment that holds offset `following` begins, as the slots just read tell."""
+        last = next((s for s in reversed(slots) if s.end <= following), None)
+        if last is None:
+            return following
+        kept = self._kept_at(shard, last.offset)
+        return last.segment_first if kept and kept.end > following else following
+
+    def _load(self, shard: ShardKey, at: int, hint: int, want: int) -> Segment | None:
+        rows = self._log.read(shard, hint, self._rows_for(shard, want))
+        for row in rows:
+            self._keep(shard, row)
+        holding = self._kept_at(shard, at)
+        if holding or not rows:
+            return holding
+        if rows[0].first <= at:  # the hint was too old and the rows end before `at`
+            return self._holding(shard, at) or self._load(shard, at, at, want)
+        return self._holding(shard, at) or self._gap(shard, at, rows[0])
+
+    def _rows_for(self, shard: ShardKey, want: int) -> int:
+        """How many rows hold `want` messages, judged by the segments seen of this shard."""
+        seen = self._kept.get(shard)
+        if not seen:
+            return min(want, _FIRST_ROWS)
+        average = sum(segment.count for segment in list(seen.values())) / len(seen)
+        return max(1, min(_MOST_ROWS, round(want / average + 0.5)))
+
+    def _holding(self, shard: ShardKey, offset: int) -> Segment | None:
+        rows = self._log.read_back(shard, offset, 1)
+        if rows and rows[0].end > offset:
+            return self._keep(shard, rows[0])
+        return None
+
+    def _gap(self, shard: ShardKey, at: int, following: Segment) -> Segment | None:
+        """What stands for the missing offsets before `following`: a closed hole, or rows that expired."""
+        missing = following.first - at
+        before = self._log.read_back(shard, at, 1) if following.way is Way.RESERVED else []
+        if not before or missing > MAX_HOLE:
+            return Segment(at, missing, "expired", following.accepted_ms, following.expires_s)
+        if timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms) < HOLE_AGE:
+            return None
+        return self._keep(
+            shard, self._log.put_tombstone(shard, at, following.accepted_ms, following.expires_s)
+        )
+
+    def _kept_at(self, shard: ShardKey, offset: int) -> Segment | None:
+        kept = list(self._kept.get(shard, {}).values())
+        return next((s for s in reversed(kept) if s.first <= offset < s.end), None)
+
+    def _keep(self, shard: ShardKey, segment: Segment) -> Segment:
+        kept = self._kept.setdefault(shard, {})
+        kept[segment.first] = segment
+        if len(kept) > _SEGMENTS_KEPT:
+            kept.pop(next(iter(kept)), None)
+        if len(self._kept) > _SHARDS_KEPT:
+            self._kept.pop(next(iter(self._kept)), None)
+        return segment
+
+
+def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:
+    if segment.is_tombstone:
+        yield Slot(at, None, segment.first, segment.end - at)
+        return
+    for offset in range(at, min(segment.end, at + most)):
+        yield Slot(offset, segment.message(shard.shard, offset), segment.first)

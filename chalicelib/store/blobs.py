@@ -1,0 +1,59 @@
+"""Bodies too large for the log: in a bucket on AWS, in a folder locally. A lifecycle rule removes old ones."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from .failures import code_of, translate
+
+
+class S3Blobs:
+    """ports.Blobs in a bucket."""
+
+    def __init__(self, client: Any, bucket: str) -> None:
+        self._client = client
+        self._bucket = bucket
+
+    def put(self, name: str, body: bytes) -> None:
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=body)
+        except (ClientError, BotoCoreError) as error:
+            raise translate(error) from error
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            body: bytes = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
+        except ClientError as error:
+            if code_of(error) == "NoSuchKey":
+                return None
+            raise translate(error) from error
+        except BotoCoreError as error:
+            raise translate(error) from error
+        return body
+
+
+class FolderBlobs:
+    """ports.Blobs in a folder. A blob is there whole or not at all, and on disk before `put` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, name: str, body: bytes) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,128 @@
+"""How messages are written inside a segment: a JSON array, compressed where that is smaller."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
+from ..domain.message import JSON, Draft
+from ..ports import Pack
+
+_COMPRESSION_LEVEL = 3
+
+
+class Wire(msgspec.Struct, omit_defaults=True):
+    """One message as stored. Its body stands in one of `b` (JSON value), `t` (text), `x` (base64), `u` (blob)."""
+
+    b: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    t: str | None = None
+    x: str | None = None
+    u: str | None = None
+    s: int = 0  # bytes of the blob
+    c: str = JSON
+    j: bool = True  # the body is a JSON value
+    k: tuple[str, ...] = ()
+    g: str | None = None
+    o: str | None = None
+    h: dict[str, str] = {}
+    e: int | None = None
+    a: int | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[Wire])
+
+
+def encode(draft: Draft) -> bytes:
+    """One message as JSON."""
+    return _encoder.encode(
+        Wire(
+            **_body(draft),
+            u=draft.blob,
+            s=draft.blob_bytes,
+            c=draft.content_type,
+            j=draft.is_json,
+            k=draft.keys,
+            g=draft.tag,
+            o=draft.ordering_key,
+            h=dict(draft.headers),
+            e=draft.expires_ms,
+            a=draft.max_attempts,
+        )
+    )
+
+
+def _body(draft: Draft) -> dict[str, Any]:
+    if draft.blob:
+        return {}
+    if draft.is_json:
+        return {"b": msgspec.Raw(draft.body)}
+    try:
+        readable = draft.body.decode()
+    except UnicodeDecodeError:
+        return {"x": base64.b64encode(draft.body).decode()}
+    if len(_encoder.encode(readable)) > len(draft.body) * 4 // 3:  # escapes cost more than base64
+        return {"x": base64.b64encode(draft.body).decode()}
+    return {"t": readable}
+
+
+def _draft(wire: Wire) -> Draft:
+    body = b""
+    if isinstance(wire.b, msgspec.Raw):
+        body = bytes(wire.b)
+    elif wire.t is not None:
+        body = wire.t.encode()
+    elif wire.x is not None:
+        body = base64.b64decode(wire.x)
+    return Draft(
+        body=body,
+        is_json=wire.j,
+        content_type=wire.c,
+        keys=wire.k,
+        tag=wire.g,
+        ordering_key=wire.o,
+        headers=wire.h,
+        expires_ms=wire.e,
+        max_attempts=wire.a,
+        blob=wire.u,
+        blob_bytes=wire.s,
+    )
+
+
+def pack(drafts: Sequence[Draft]) -> list[Pack]:
+    """Encode drafts into as few segments as the size limit allows, in order."""
+    packs: list[Pack] = []
+    held: list[tuple[Draft, bytes]] = []
+    size = 0
+    for draft in drafts:
+        encoded = encode(draft)
+        if held and size + len(encoded) + 1 > MAX_SEGMENT_BYTES:
+            packs.append(_seal(held))
+            held, size = [], 0
+        held.append((draft, encoded))
+        size += len(encoded) + 1
+    if held:
+        packs.append(_seal(held))
+    return packs
+
+
+def _seal(held: Iterable[tuple[Draft, bytes]]) -> Pack:
+    pairs = list(held)
+    plain = b"[" + b",".join(encoded for _, encoded in pairs) + b"]"
+    drafts = tuple(draft for draft, _ in pairs)
+    if len(plain) > COMPRESS_ABOVE_BYTES:
+        packed = zlib.compress(plain, _COMPRESSION_LEVEL)
+        if len(packed) < len(plain):
+            return Pack(drafts, packed, len(packed))
+    return Pack(drafts, plain.decode(), len(plain))
+
+
+def unpack(payload: bytes | str) -> tuple[Draft, ...]:
+    """The drafts of a stored payload."""
+    plain = zlib.decompress(payload) if isinstance(payload, bytes) else payload
+    return tuple(_draft(wire) for wire in _decoder.decode(plain))

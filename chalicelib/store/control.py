@@ -1,0 +1,170 @@
+"""Topics, groups, consumers, tokens as PynamoDB rows (layout: table `control`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+from pynamodb.attributes import NumberAttribute, UnicodeAttribute
+from pynamodb.exceptions import PynamoDBException
+from pynamodb.expressions.condition import Condition
+from pynamodb.models import Model
+
+from ..domain.errors import unavailable
+from ..domain.topic import Consumer, Group, Token, Topic
+
+T = TypeVar("T", Topic, Group, Consumer, Token)
+
+
+class Row(Model):
+    """One thing that was set up: its settings as JSON, its version as the optimistic lock."""
+
+    pk = UnicodeAttribute(hash_key=True)
+    sk = UnicodeAttribute(range_key=True)
+    doc = UnicodeAttribute()
+    version = NumberAttribute(default=0)
+    v = NumberAttribute(default=1)
+
+
+def rows_of(client: Any, table: str, region: str) -> type[Row]:
+    """The Row model bound to one stage's table, speaking through our client factory's client."""
+    meta = type("Meta", (), {"table_name": table, "region": region})
+    bound: type[Row] = type("BoundRow", (Row,), {"Meta": meta})
+    # PynamoDB would make a client of its own: slower to start, and out of the fault plan's reach.
+    bound._get_connection().connection._client = client
+    return bound
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    pk: str
+    sk: str
+
+
+class DynamoControl:
+    """ports.Control. Reads are consistent: they are few, and cached above."""
+
+    def __init__(self, rows: type[Row]) -> None:
+        self._rows = rows
+
+    def topic(self, name: str) -> Topic | None:
+        return self._get(_Key("topics", name), Topic)
+
+    def topics(self, after: str | None, limit: int) -> list[Topic]:
+        return self._list("topics", "", Topic, after, limit)
+
+    def put_topic(self, topic: Topic, old: Topic | None) -> bool:
+        return self._put(_Key("topics", topic.name), topic, old)
+
+    def delete_topic(self, topic: Topic) -> None:
+        for row in _call(lambda: list(self._rows.query(_home(topic), consistent_read=True))):
+            _call(row.delete)
+        self._delete(_Key("topics", topic.name))
+
+    def group(self, topic: Topic, name: str) -> Group | None:
+        return self._get(_group_key(topic, name), Group)
+
+    def groups(self, topic: Topic) -> list[Group]:
+        return self._list(_home(topic), "group#", Group)
+
+    def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
+        return self._put(_group_key(topic, group.name), group, old)
+
+    def delete_group(self, topic: Topic, group: Group) -> None:
+        for consumer in self.consumers(topic, group):
+            self.delete_consumer(topic, group, consumer)
+        self._delete(_group_key(topic, group.name))
+
+    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
+        return self._list(_home(topic), f"consumer#{group.uid}#", Consumer)
+
+    def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
+        return self._put(_consumer_key(topic, group, consumer.name), consumer, old)
+
+    def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        self._delete(_consumer_key(topic, group, consumer.name))
+
+    def token(self, token_id: str) -> Token | None:
+        return self._get(_Key("tokens", token_id), Token)
+
+    def tokens(self, after: str | None, limit: int) -> list[Token]:
+        return self._list("tokens", "", Token, after, limit)
+
+    def put_token(self, token: Token) -> None:
+        row = self._row(_Key("tokens", token.id), msgspec.json.encode(token).decode(), 0)
+        _call(row.save)
+
+    def delete_token(self, token_id: str) -> bool:
+        there = self.token(token_id) is not None
+        self._delete(_Key("tokens", token_id))
+        return there
+
+    def signing_key(self, proposal: bytes) -> bytes:
+        key = _Key("stage", "signing-key")
+        row = self._find(key)
+        if row is None:
+            new = self._row(key, proposal.hex(), 0)
+            _call(lambda: new.save(condition=self._rows.pk.does_not_exist()))
+            row = self._find(key)
+        if row is None:
+            raise unavailable()
+        return bytes.fromhex(row.doc)
+
+    def _row(self, key: _Key, doc: str, version: int) -> Row:
+        return self._rows(key.pk, key.sk, doc=doc, version=version)
+
+    def _find(self, key: _Key) -> Row | None:
+        try:
+            row: Row = _call(lambda: self._rows.get(key.pk, key.sk, consistent_read=True))
+        except Row.DoesNotExist:
+            return None
+        return row
+
+    def _get(self, key: _Key, kind: type[T]) -> T | None:
+        row = self._find(key)
+        return msgspec.json.decode(row.doc, type=kind) if row else None
+
+    def _list(self, pk: str, prefix: str, kind: type[T], after: str | None = None, limit: int | None = None) -> list[T]:
+        where: Condition | None = self._rows.sk.startswith(prefix) if prefix else None
+        if after is not None:
+            where = self._rows.sk > after
+        rows = _call(lambda: list(self._rows.query(pk, where, consistent_read=True, limit=limit)))
+        return [msgspec.json.decode(row.doc, type=kind) for row in rows]
+
+    def _put(self, key: _Key, new: T, old: T | None) -> bool:
+        assert not isinstance(new, Token)
+        version = 1 if old is None else old.version + 1
+        row = self._row(key, msgspec.json.encode(replace(new, version=version)).decode(), version)
+        free = self._rows.pk.does_not_exist()
+        unchanged: Condition = free if old is None else self._rows.version == version - 1
+        return bool(_call(lambda: row.save(condition=unchanged)))
+
+    def _delete(self, key: _Key) -> None:
+        _call(self._row(key, "", 0).delete)
+
+
+def _home(topic: Topic) -> str:
+    return f"topic#{topic.uid}"
+
+
+def _group_key(topic: Topic, name: str) -> _Key:
+    return _Key(_home(topic), f"group#{name}")
+
+
+def _consumer_key(topic: Topic, group: Group, name: str) -> _Key:
+    return _Key(_home(topic), f"consumer#{group.uid}#{name}")
+
+
+def _call(request: Callable[[], Any]) -> Any:
+    """Run a request; a refused condition answers False, a fault below becomes our error."""
+    try:
+        answer = request()
+    except Row.DoesNotExist:
+        raise
+    except PynamoDBException as error:
+        if getattr(error, "cause_response_code", None) == "ConditionalCheckFailedException":
+            return False
+        raise unavailable() from error
+    return True if answer is None else answer

@@ -1,0 +1,204 @@
+"""Cursors on DynamoDB (layout: table `cursors`): a change of the algebra as one conditional update."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..domain.cursor import Change, Cursor, Lease, Span, took
+from ..domain.topic import CursorKey
+from ..ports import Conflict, Record, Refused
+from .dynamo import Dynamo
+from .failures import Cancelled, ConditionFailed
+from .layout import FORMAT, Item, cursor_item_key, int_of, number
+from .records import record_puts
+
+_SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at"}
+_SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
+
+
+class DynamoCursors:
+    """ports.Cursors: one write unit per change, no read where the caller knows the last state."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.cursors
+
+    def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=consistent
+        )
+        return cursor_of(answer["Item"]) if "Item" in answer else None
+
+    def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        try:
+            self._dynamo.call("put_item", **self._put(key, cursor, "attribute_not_exists(e)", {}))
+        except ConditionFailed as failed:
+            return cursor_of(failed.item or {})
+        return cursor
+
+    def write(
+        self, key: CursorKey, change: Change, records: Sequence[Record] = (), *, exists: bool = True
+    ) -> Cursor | Refused:
+        operation, request = self._request(key, change, exists)
+        try:
+            if records:
+                self._write_with_records(key, operation, request, records)
+                return self.get(key, consistent=True) or Cursor()
+            answer = self._dynamo.call(operation, **request)
+        except ConditionFailed as failed:
+            return _outcome(change, failed.item, failed.retried)
+        except Cancelled as cancelled:
+            return _outcome(change, cancelled.items[0], cancelled.retried)
+        return cursor_of(answer["Attributes"]) if operation == "update_item" else _whole(change)
+
+    def delete(self, keys: Iterable[CursorKey]) -> None:
+        for key in keys:
+            self._dynamo.call("delete_item", TableName=self._table, Key=cursor_item_key(key))
+
+    def _request(self, key: CursorKey, change: Change, exists: bool) -> tuple[str, dict[str, Any]]:
+        if not exists:
+            return "put_item", self._put(key, _whole(change), "attribute_not_exists(e)", {})
+        if change.whole:
+            values = {":e0": number(change.known_epoch)}
+            return "put_item", self._put(key, _whole(change), "e = :e0", values)
+        return "update_item", {
+            "TableName": self._table,
+            "Key": cursor_item_key(key),
+            "ReturnValues": "ALL_NEW",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **_expressions(change),
+        }
+
+    def _put(self, key: CursorKey, cursor: Cursor, condition: str, values: Item) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Item": {**cursor_item_key(key), **_item(cursor)},
+            "ConditionExpression": condition,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return {**request, "ExpressionAttributeValues": values} if values else request
+
+    def _write_with_records(
+        self, key: CursorKey, operation: str, request: dict[str, Any], records: Sequence[Record]
+    ) -> None:
+        request.pop("ReturnValues", None)
+        action = {"Update" if operation == "update_item" else "Put": request}
+        puts = record_puts(self._dynamo.tables.records, key, records)
+        self._dynamo.call("transact_write_items", TransactItems=[action, *puts])
+
+
+def _whole(change: Change) -> Cursor:
+    assert change.scalars is not None, "only claims and seeks may be the first write"
+    return change.scalars
+
+
+def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | Refused:
+    """What a failed condition means: after an SDK retry it may be of our own success."""
+    current = cursor_of(item) if item else None
+    ours = took(change, current) if retried and current is not None else False
+    if ours and current is not None:
+        return current
+    return Refused(Conflict.UNKNOWN if ours is None else Conflict.LOST, current)
+
+
+def _expressions(change: Change) -> dict[str, Any]:
+    """The update expression, its conditions, names and values."""
+    names: dict[str, str] = {}
+    values: Item = {}
+    sets: list[str] = []
+    removes: list[str] = []
+    conditions: list[str] = []
+
+    def entry(map_name: str, key: str) -> str:
+        names[f"#{map_name}{len(names)}"] = key
+        return f"{map_name}.#{map_name}{len(names) - 1}"
+
+    def value(v: dict[str, Any]) -> str:
+        values[f":{len(values)}"] = v
+        return f":{len(values) - 1}"
+
+    if change.scalars is not None:
+        conditions.append(f"e = {value(number(change.known_epoch))}")
+        sets += [f"{a} = {value(number(getattr(change.scalars, f)))}" for a, f in _SCALARS.items()]
+    paths = {token: entry("l", token) for token in {**change.expected_leases, **change.set_leases}}
+    conditions += [
+        f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()
+    ]
+    sets += [f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.set_leases.items()]
+    removes += [paths[t] for t in change.removed_leases]
+    sets += [
+        f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}"
+        for k, span in change.set_waiting.items()
+    ]
+    sets += [f"{entry('d', str(k))} = {value(number(n))}" for k, n in change.set_settled.items()]
+    removes += [entry("w", str(k)) for k in change.removed_waiting]
+    removes += [entry("d", str(k)) for k in change.removed_settled]
+    update = f"SET {', '.join(sets)}" if sets else ""
+    if removes:
+        update += f" REMOVE {', '.join(removes)}"
+    return {
+        "UpdateExpression": update.strip(),
+        "ConditionExpression": " AND ".join(conditions),
+        "ExpressionAttributeValues": values,
+        **({"ExpressionAttributeNames": names} if names else {}),
+    }
+
+
+def span_text(span: Span, *, start: bool = True) -> str:
+    """`[start][+count][*attempt][~unit][@due]`, defaults left out (see layout)."""
+    return "".join(
+        (
+            str(span.start) if start else "",
+            f"+{span.count}" if span.count != 1 else "",
+            f"*{span.attempt}" if span.attempt != 1 else "",
+            f"~{span.unit}" if span.unit else "",
+            f"@{span.due_ms}" if span.due_ms else "",
+        )
+    )
+
+
+def parse_span(text: str, start: int | None = None) -> Span:
+    """The span that `span_text` wrote. ValueError for anything else."""
+    match = _SPAN.match(text)
+    if not match:
+        raise ValueError(f"not a span: {text!r}")
+    first, count, attempt, unit, due = match.groups()
+    return Span(
+        int(first) if start is None else start, int(count or 1), int(attempt or 1), unit or "", int(due or 0)
+    )
+
+
+def lease_text(lease: Lease) -> str:
+    """`spans;deadline;owner` (see layout)."""
+    return f"{','.join(span_text(s) for s in lease.spans)};{lease.deadline_ms};{lease.owner}"
+
+
+def parse_lease(token: str, text: str) -> Lease:
+    """The lease that `lease_text` wrote."""
+    spans, deadline, owner = text.split(";", 2)
+    return Lease(token, tuple(parse_span(s) for s in spans.split(",")), int(deadline), owner)
+
+
+def cursor_of(item: Item) -> Cursor:
+    """The cursor an item holds."""
+    settled = ((int(k), int(k) + int(n["N"])) for k, n in item["d"]["M"].items())
+    waiting = (parse_span(v["S"], int(k)) for k, v in item["w"]["M"].items())
+    return Cursor(
+        settled=tuple(sorted(settled)),
+        leases={t: parse_lease(t, v["S"]) for t, v in item["l"]["M"].items()},
+        waiting=tuple(sorted(waiting, key=lambda s: s.start)),
+        **{field: int_of(item, name) for name, field in _SCALARS.items()},
+    )
+
+
+def _item(cursor: Cursor) -> Item:
+    scalars = {name: number(getattr(cursor, field)) for name, field in _SCALARS.items()}
+    return {
+        **scalars,
+        "l": {"M": {t: {"S": lease_text(lease)} for t, lease in cursor.leases.items()}},
+        "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
+        "d": {"M": {str(start): number(end - start) for start, end in cursor.settled}},
+        "v": {"N": FORMAT},
+    }

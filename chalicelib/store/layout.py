@@ -1,0 +1,152 @@
+"""The tables, told in prose before any code. Every row carries `v`, the version of its format (now 1).
+
+Attribute names are short because a row is billed by its size, names included.
+
+**log** · the messages. Written once by producers; read by claims, lookups and lists.
+    s  S   partition key: `<topic>:<topic uid>/<shard>`. The uid tells a topic from an earlier namesake.
+    o  N   sort key: offset of the segment's first message. The condition "this key is free" is the lock.
+    n  N   how many offsets the segment covers
+    m  S/B the messages as a JSON array, zlib-compressed (B) where that is smaller; absent in a tombstone
+    r  S   request id of the append: tells our own write after a lost answer, and is part of message ids
+    a  N   accepted at, ms
+    x  N   expires at, s: DynamoDB's TTL removes the row for nothing
+    w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
+  Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
+    t  N   checkpoint of the tail: an empty log continues after it, never again at 0
+    c  N   next offset to reserve, where offsets are reserved
+    w  S   "r" where offsets are reserved
+  It sorts before all segments, so one descending read finds the tail, or this row where no other is left.
+
+**cursors** · what a group has done with a shard: one small item, the algebra of domain/cursor.
+    c  S   partition key: `<group uid>` or, in a broadcast, `<group uid>:<consumer uid>`
+    s  S   sort key: the log's partition key
+    e  N   epoch; claims and seeks are conditional on it and raise it by one
+    f  N   floor        x  N  next        b  N  begin        g  N  where the segment that holds `next` begins
+    l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
+    w  M   waiting spans: first offset → rest of the span
+    d  M   settled ranges above the floor: first offset → count
+  A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out. Maps, not sets or lists, so that
+  one expression can add and remove entries beside each other, and two writers never touch the same entry.
+
+**records** · a delivery that did not succeed at once (so: rare). Written together with the cursor.
+    g  S   partition key: `<group uid>`, or `<group uid>#dead` for the index of dead letters
+    k  S   sort key: `<topic uid>/<shard>/<offset>[/<consumer uid>]`, numbers padded so that they sort
+    j  S   status RETRYING, DEAD or SUCCESS (late); attempts `n`; at `a`; reason `q`; last error `h`;
+           next attempt `d`
+
+**dedup** · which dedup ids were used. Written in one transaction with the segment.
+    d  S   partition key: `<topic uid>#<dedup id>`
+    h  S   hash of the content      i  S  message id      a  N  accepted at      x  N  window's end (TTL)
+
+**control** · topics, groups, consumers, tokens, the signing key: PynamoDB models in store/control.
+    pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
+    sk S   name or id; below a topic `group#<name>` and `consumer#<group uid>#<name>`
+    doc S  the settings as JSON;    version N  optimistic lock
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..domain.segment import ShardKey
+from ..domain.topic import CursorKey
+
+FORMAT = "1"
+META_OFFSET = -1
+Item = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The table names of one stage."""
+
+    prefix: str
+
+    @property
+    def log(self) -> str:
+        return f"{self.prefix}-log"
+
+    @property
+    def cursors(self) -> str:
+        return f"{self.prefix}-cursors"
+
+    @property
+    def records(self) -> str:
+        return f"{self.prefix}-records"
+
+    @property
+    def dedup(self) -> str:
+        return f"{self.prefix}-dedup"
+
+    @property
+    def control(self) -> str:
+        return f"{self.prefix}-control"
+
+
+def definitions(tables: Tables) -> list[dict[str, Any]]:
+    """CreateTable requests; `infra/` declares the same for AWS."""
+    return [
+        _table(tables.log, {"s": "S", "o": "N"}),
+        _table(tables.cursors, {"c": "S", "s": "S"}),
+        _table(tables.records, {"g": "S", "k": "S"}),
+        _table(tables.dedup, {"d": "S"}),
+        _table(tables.control, {"pk": "S", "sk": "S"}),
+    ]
+
+
+def expiring(tables: Tables) -> tuple[str, ...]:
+    """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
+    return (tables.log, tables.dedup)
+
+
+def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    kinds = ("HASH", "RANGE")
+    return {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "KeySchema": [
+            {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)
+        ],
+        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()],
+    }
+
+
+def text(value: str) -> dict[str, str]:
+    return {"S": value}
+
+
+def number(value: int) -> dict[str, str]:
+    return {"N": str(value)}
+
+
+def int_of(item: Item, name: str, default: int = 0) -> int:
+    """The number in an attribute."""
+    return int(item[name]["N"]) if name in item else default
+
+
+def text_of(item: Item, name: str) -> str | None:
+    """The string in an attribute; None where it is absent."""
+    return str(item[name]["S"]) if name in item else None
+
+
+def segment_key(shard: ShardKey, first: int) -> Item:
+    return {"s": text(str(shard)), "o": number(first)}
+
+
+def cursor_item_key(key: CursorKey) -> Item:
+    owner = f"{key.group_uid}:{key.consumer_uid}" if key.consumer_uid else key.group_uid
+    return {"c": text(owner), "s": text(str(key.shard))}
+
+
+def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
+    place = f"{key.shard.topic_uid}/{key.shard.shard:04d}/{offset:016d}"
+    return {
+        "g": text(f"{key.group_uid}#dead" if dead else key.group_uid),
+        "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),
+    }
+
+
+def dedup_key(topic_uid: str, dedup_id: str) -> Item:
+    return {"d": text(f"{topic_uid}#{dedup_id}")}

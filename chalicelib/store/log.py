@@ -1,0 +1,210 @@
+"""The sharded log on DynamoDB (layout: table `log`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..domain.errors import unavailable
+from ..domain.message import Draft
+from ..domain.segment import Segment, ShardKey, Tail, Way
+from ..ports import DedupEntry, Known, Pack, PutResult, Stored, Taken
+from . import codec
+from .dynamo import Dynamo
+from .failures import Cancelled, ConditionFailed
+from .layout import FORMAT, META_OFFSET, Item, dedup_key, int_of, number, segment_key, text, text_of
+
+TOMBSTONE = "tombstone"
+
+
+class DynamoLog:
+    """ports.Log: one conditional put per append, one query per read."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.log
+
+    def pack(self, drafts: Sequence[Draft]) -> list[Pack]:
+        return codec.pack(drafts)
+
+    def tail(self, shard: ShardKey) -> Tail:
+        items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
+        return tail_of(items[0]) if items else Tail(-1)
+
+    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
+        put: dict[str, Any] = {
+            "TableName": self._table,
+            "Item": _item(shard, segment, pack),
+            "ConditionExpression": "attribute_not_exists(o)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            if dedup:
+                self._put_once(put, dedup)
+            else:
+                self._dynamo.call("put_item", **put)
+        except ConditionFailed as failed:
+            return _stored_or_taken(segment, failed.item)
+        except Cancelled as cancelled:
+            known = tuple(_dedup_entry(e, i) for e, i in zip(dedup, cancelled.items[1:], strict=True) if i)
+            if known and not cancelled.items[0]:
+                return Known(known)
+            return _stored_or_taken(segment, cancelled.items[0])
+        return Stored()
+
+    def _put_once(self, put: dict[str, Any], dedup: Sequence[DedupEntry]) -> None:
+        actions = [{"Put": put}, *({"Put": self._remember(entry)} for entry in dedup)]
+        self._dynamo.call("transact_write_items", TransactItems=actions)
+
+    def _remember(self, entry: DedupEntry) -> dict[str, Any]:
+        return {
+            "TableName": self._dynamo.tables.dedup,
+            "Item": {
+                **dedup_key(entry.topic_uid, entry.dedup_id),
+                "h": text(entry.content_hash),
+                "i": text(entry.message_id),
+                "a": number(entry.accepted_ms),
+                "x": number(entry.expires_s),
+                "v": {"N": FORMAT},
+            },
+            # TTL removes rows late: a window that has passed is as good as no row.
+            "ConditionExpression": "attribute_not_exists(d) OR x <= :now",
+            "ExpressionAttributeValues": {":now": number(entry.accepted_ms // 1000)},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    def reserve(self, shard: ShardKey, count: int) -> int | None:
+        try:
+            answer = self._dynamo.call(
+                "update_item",
+                TableName=self._table,
+                Key=segment_key(shard, META_OFFSET),
+                UpdateExpression="ADD c :n",
+                ConditionExpression="attribute_exists(c)",
+                ExpressionAttributeValues={":n": number(count)},
+                ReturnValues="UPDATED_NEW",
+            )
+        except ConditionFailed:
+            return None
+        return int_of(answer["Attributes"], "c") - count
+
+    def begin_reserving(self, shard: ShardKey, following: int) -> None:
+        try:
+            self._dynamo.call(
+                "update_item",
+                TableName=self._table,
+                Key=segment_key(shard, META_OFFSET),
+                UpdateExpression="SET c = :c, w = :w, v = :v",
+                ConditionExpression="attribute_not_exists(c)",
+                ExpressionAttributeValues={":c": number(following), ":w": text(Way.RESERVED), ":v": {"N": FORMAT}},
+            )
+        except ConditionFailed:
+            return
+
+    def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
+        tombstone = Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Way.RESERVED)
+        try:
+            self._dynamo.call(
+                "put_item",
+                TableName=self._table,
+                Item=_item(shard, tombstone, None),
+                ConditionExpression="attribute_not_exists(o)",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ConditionFailed as failed:
+            return segment_of(failed.item) if failed.item else tombstone
+        return tombstone
+
+    def read(self, shard: ShardKey, first: int, rows: int) -> list[Segment]:
+        items = self._query(shard, "s = :s AND o >= :o", {":o": number(max(first, 0))}, rows, forward=True)
+        return [segment_of(item) for item in items]
+
+    def read_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:
+        bounds = {":a": number(0), ":o": number(max(last, 0))}
+        items = self._query(shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False)
+        return [segment_of(item) for item in items]
+
+    def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
+        try:
+            self._dynamo.call(
+                "update_item",
+                TableName=self._table,
+                Key=segment_key(shard, META_OFFSET),
+                UpdateExpression="SET t = :t, v = :v",
+                ConditionExpression="attribute_not_exists(t) OR t < :t",
+                ExpressionAttributeValues={":t": number(tail.offset), ":v": {"N": FORMAT}},
+            )
+        except ConditionFailed:
+            return
+
+    def _query(
+        self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool = False
+    ) -> list[Item]:
+        answer = self._dynamo.call(
+            "query",
+            TableName=self._table,
+            KeyConditionExpression=where,
+            ExpressionAttributeValues={":s": text(str(shard)), **values},
+            Limit=rows,
+            ScanIndexForward=forward,
+            ConsistentRead=consistent,
+        )
+        items: list[Item] = answer["Items"]
+        return items
+
+
+def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
+    item = {
+        **segment_key(shard, segment.first),
+        "n": number(segment.count),
+        "r": text(segment.request_id),
+        "a": number(segment.accepted_ms),
+        "x": number(segment.expires_s),
+        "v": {"N": FORMAT},
+    }
+    if segment.way is Way.RESERVED:
+        item["w"] = text(segment.way)
+    if pack:
+        item["m"] = {"S": pack.payload} if isinstance(pack.payload, str) else {"B": pack.payload}
+    return item
+
+
+def segment_of(item: Item) -> Segment:
+    """The segment a row holds."""
+    payload = item.get("m")
+    return Segment(
+        first=int_of(item, "o"),
+        count=int_of(item, "n"),
+        request_id=text_of(item, "r") or "",
+        accepted_ms=int_of(item, "a"),
+        expires_s=int_of(item, "x"),
+        drafts=codec.unpack(payload["S"] if "S" in payload else payload["B"]) if payload else (),
+        way=Way(text_of(item, "w") or Way.OPTIMISTIC),
+    )
+
+
+def tail_of(item: Item) -> Tail:
+    """The tail that the highest row of a shard tells."""
+    way = Way(text_of(item, "w") or Way.OPTIMISTIC)
+    first = int_of(item, "o")
+    if first == META_OFFSET:
+        return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), way)
+    return Tail(first + int_of(item, "n") - 1, way)
+
+
+def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
+    if not item:
+        raise unavailable()
+    by = segment_of(item)
+    return Stored() if by.request_id == segment.request_id else Taken(by)
+
+
+def _dedup_entry(asked: DedupEntry, item: Item) -> DedupEntry:
+    return DedupEntry(
+        asked.topic_uid,
+        asked.dedup_id,
+        text_of(item, "h") or "",
+        text_of(item, "i") or "",
+        int_of(item, "a"),
+        int_of(item, "x"),
+    )

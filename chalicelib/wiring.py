@@ -1,0 +1,173 @@
+"""Chooses the adapters, once per cold start. The only reader of settings, clock and chance."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from . import settings as environment
+from .domain.ids import ALPHABET
+from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records
+from .scheduler.checkpoint import Checkpointer
+from .services.catalog import Catalog
+from .services.consume import Receiver
+from .services.cursor_state import CursorStates
+from .services.lookup import Lookup
+from .services.positions import Positions
+from .services.produce import Producer
+from .services.reader import Reader
+from .services.settle import Settler
+from .services.setup import Setup
+from .services.tokens import Tokens
+from .settings import Settings
+from .store.clients import OnClient
+
+
+class SystemClock:
+    """ports.Clock: the machine's time."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class SystemChance:
+    """ports.Chance: the machine's randomness."""
+
+    def below(self, n: int) -> int:
+        return secrets.randbelow(n)
+
+    def id(self, chars: int) -> str:
+        bits = secrets.randbits(5 * chars)
+        return "".join(ALPHABET[bits >> 5 * i & 31] for i in range(chars))
+
+    def secret(self) -> bytes:
+        return secrets.token_bytes(32)
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """One form of every port."""
+
+    log: Log
+    cursors: Cursors
+    records: Records
+    control: Control
+    blobs: Blobs
+    clock: Clock
+    chance: Chance
+    create_tables: Callable[[], None]
+
+
+class Deps:
+    """Every service, made from one set of adapters when it is first needed."""
+
+    def __init__(self, adapters: Adapters) -> None:
+        self.adapters = adapters
+
+    def setup(self) -> None:
+        """Create missing tables and wait until they can be used. For local runs and tests."""
+        self.adapters.create_tables()
+
+    @cached_property
+    def signing_key(self) -> bytes:
+        return self.adapters.control.signing_key(self.adapters.chance.secret())
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        return Catalog(self.adapters.control, self.adapters.clock)
+
+    @cached_property
+    def states(self) -> CursorStates:
+        return CursorStates(self.adapters.cursors, self.adapters.clock)
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def producer(self) -> Producer:
+        a = self.adapters
+        return Producer(a.log, a.blobs, a.clock, a.chance)
+
+    @cached_property
+    def receiver(self) -> Receiver:
+        return Receiver(self.catalog, self.states, self.reader, self.adapters.clock, self.adapters.chance)
+
+    @cached_property
+    def settler(self) -> Settler:
+        return Settler(self.states, self.adapters.clock, lambda: self.signing_key)
+
+    @cached_property
+    def positions(self) -> Positions:
+        return Positions(self.adapters.log, self.states)
+
+    @cached_property
+    def admin(self) -> Setup:
+        a = self.adapters
+        return Setup(a.control, self.catalog, self.positions, self.states, self.receiver, a.clock, a.chance)
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        a = self.adapters
+        return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, a.clock)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
+
+    @cached_property
+    def checkpointer(self) -> Checkpointer:
+        return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+
+@cache
+def deps() -> Deps:
+    """The process's services, from its environment."""
+    return Deps(dynamo_adapters(environment.read()))
+
+
+def dynamo_adapters(
+    settings: Settings, clock: Clock | None = None, chance: Chance | None = None, on_client: OnClient | None = None
+) -> Adapters:
+    """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
+    from .store.blobs import FolderBlobs, S3Blobs
+    from .store.clients import Clients
+    from .store.control import DynamoControl, rows_of
+    from .store.cursors import DynamoCursors
+    from .store.dynamo import Dynamo
+    from .store.layout import Tables
+    from .store.log import DynamoLog
+    from .store.records import DynamoRecords
+    from .store.tables import create_missing
+
+    clock, chance = clock or SystemClock(), chance or SystemChance()
+    tables = Tables(settings.prefix)
+    clients = Clients(settings.region, on_client)
+    client = clients.get("dynamodb")
+    dynamo = Dynamo(client, tables, lambda n: clock.sleep(0.005 * (1 + chance.below(2**n))))
+    return Adapters(
+        log=DynamoLog(dynamo),
+        cursors=DynamoCursors(dynamo),
+        records=DynamoRecords(dynamo),
+        control=DynamoControl(rows_of(client, tables.control, settings.region)),
+        blobs=S3Blobs(clients.get("s3"), settings.bucket) if settings.bucket else FolderBlobs(settings.folder),
+        clock=clock,
+        chance=chance,
+        create_tables=lambda: create_missing(client, tables),
+    )
+
+
+def memory_adapters(clock: Clock, chance: Chance) -> Adapters:
+    """The ports in memory, for tests and simulations."""
+    from .store.memory import MemoryBlobs, MemoryControl, MemoryCursors, MemoryLog, MemoryRecords
+
+    records = MemoryRecords()
+    return Adapters(
+        MemoryLog(), MemoryCursors(records), records, MemoryControl(), MemoryBlobs(), clock, chance, lambda: None
+    )
