@@ -13,7 +13,7 @@ from chalice.app import Chalice, Request, Response
 
 from .. import wiring
 from ..domain import ids
-from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, UnsupportedMedia, unavailable
+from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, Unavailable, UnsupportedMedia, unavailable
 from ..domain.topic import Caller
 from ..wiring import Deps
 from . import problems, strict
@@ -110,6 +110,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
         answer = entry.handler(context, **params)
         return _response(answer, request_id)
     except HeadraceError as error:
+        if isinstance(error, Unavailable):
+            log.warning("unavailable", exc_info=error, extra={"request_id": request_id, "path": entry.path})
         return refusal(error, request_id)
     except Exception:
         log.exception("unexpected error", extra={"request_id": request_id, "path": entry.path})

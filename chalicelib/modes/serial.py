@@ -39,7 +39,7 @@ class Serial:
                 if candidate and len(granted) < most:
                     granted.append(Span(offset, 1, candidate.attempt, span.unit))
         passed = _take_fresh(fresh, busy, granted, settled, most, MAX_PASSED_OVER - _waiting(cursor))
-        following = max(cursor.next, *(s.end for s in granted), *(end for _, end in settled))
+        following = max([cursor.next, *(s.end for s in granted), *(end for _, end in settled)])
         # What was passed over behind the last grant stays unclaimed: a claim that grants nothing writes nothing.
         return Selection(
             tuple(granted),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from pynamodb.attributes import NumberAttribute, UnicodeAttribute
-from pynamodb.exceptions import PynamoDBException
+from pynamodb.exceptions import DoesNotExist, PynamoDBException
 from pynamodb.expressions.condition import Condition
 from pynamodb.models import Model
 
@@ -118,7 +118,7 @@ class DynamoControl:
     def _find(self, key: _Key) -> Row | None:
         try:
             row: Row = _call(lambda: self._rows.get(key.pk, key.sk, consistent_read=True))
-        except Row.DoesNotExist:
+        except DoesNotExist:
             return None
         return row
 
@@ -161,7 +161,7 @@ def _call(request: Callable[[], Any]) -> Any:
     """Run a request; a refused condition answers False, a fault below becomes our error."""
     try:
         answer = request()
-    except Row.DoesNotExist:
+    except DoesNotExist:
         raise
     except PynamoDBException as error:
         if getattr(error, "cause_response_code", None) == "ConditionalCheckFailedException":
