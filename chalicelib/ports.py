@@ -88,15 +88,17 @@ PutResult = Stored | Taken | Known
 class Log(Protocol):
     """The sharded log. Offsets are dense; a row is never changed."""
 
-    def pack(self, drafts: Sequence[Draft]) -> list[Pack]:
-        """Encode drafts into as few segments as the size limit allows, in order."""
+    def pack(self, drafts: Sequence[Draft]) -> Pack:
+        """Encode the first of the drafts, as many as fit one segment."""
         ...
 
     def tail(self, shard: ShardKey) -> Tail:
         """The shard's last offset, read consistently. One round trip."""
         ...
 
-    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
+    def put(
+        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+    ) -> PutResult:
         """Put the segment at its first offset if that is free. Our own earlier write counts as stored."""
         ...
 

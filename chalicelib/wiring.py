@@ -133,7 +133,10 @@ def deps() -> Deps:
 
 
 def dynamo_adapters(
-    settings: Settings, clock: Clock | None = None, chance: Chance | None = None, on_client: OnClient | None = None
+    settings: Settings,
+    clock: Clock | None = None,
+    chance: Chance | None = None,
+    on_client: OnClient | None = None,
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
     from .store.blobs import FolderBlobs, S3Blobs
@@ -156,7 +159,9 @@ def dynamo_adapters(
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
-        blobs=S3Blobs(clients.get("s3"), settings.bucket) if settings.bucket else FolderBlobs(settings.folder),
+        blobs=S3Blobs(clients.get("s3"), settings.bucket)
+        if settings.bucket
+        else FolderBlobs(settings.folder),
         clock=clock,
         chance=chance,
         create_tables=lambda: create_missing(client, tables),
@@ -169,5 +174,12 @@ def memory_adapters(clock: Clock, chance: Chance) -> Adapters:
 
     records = MemoryRecords()
     return Adapters(
-        MemoryLog(), MemoryCursors(records), records, MemoryControl(), MemoryBlobs(), clock, chance, lambda: None
+        MemoryLog(),
+        MemoryCursors(records),
+        records,
+        MemoryControl(),
+        MemoryBlobs(),
+        clock,
+        chance,
+        lambda: None,
     )

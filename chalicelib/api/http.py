@@ -13,7 +13,15 @@ from chalice.app import Chalice, Request, Response
 
 from .. import wiring
 from ..domain import ids
-from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, Unavailable, UnsupportedMedia, unavailable
+from ..domain.errors import (
+    Forbidden,
+    HeadraceError,
+    Issue,
+    Malformed,
+    Unavailable,
+    UnsupportedMedia,
+    unavailable,
+)
 from ..domain.topic import Caller
 from ..wiring import Deps
 from . import problems, strict
@@ -89,7 +97,9 @@ def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> No
     """Give every call a route in the Chalice app."""
     for entry in calls:
         auth = {"authorizer": authorizer} if entry.scopes else {}
-        route = app.route(entry.path, methods=[entry.method], content_types=["*/*"], name=entry.handler.__name__, **auth)
+        route = app.route(
+            entry.path, methods=[entry.method], content_types=["*/*"], name=entry.handler.__name__, **auth
+        )
         route(_view(app, entry))
 
 
@@ -125,7 +135,11 @@ def _request_id(request: Request) -> str:
 
 def _response(answer: Answer, request_id: str) -> Response:
     body = answer.body if isinstance(answer.body, bytes) else strict.dump(answer.body)
-    sent: dict[str, str | list[str]] = {"Content-Type": "application/json", "X-Request-Id": request_id, **answer.headers}
+    sent: dict[str, str | list[str]] = {
+        "Content-Type": "application/json",
+        "X-Request-Id": request_id,
+        **answer.headers,
+    }
     return Response(b"" if answer.status == 204 else body, headers=sent, status_code=answer.status)
 
 

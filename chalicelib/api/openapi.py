@@ -27,7 +27,11 @@ def document() -> dict[str, Any]:
         paths.setdefault(entry.path, {})[entry.method.lower()] = _operation(entry)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Headrace", "version": "1", "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "info": {
+            "title": "Headrace",
+            "version": "1",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
         "paths": paths,
         "components": {
             "schemas": {**schemas, "Problem": _problem_schema()},
@@ -54,7 +58,12 @@ def _operation(entry: Call) -> dict[str, Any]:
 
 def _parameters(entry: Call) -> list[dict[str, Any]]:
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": _NAME if name != "id" else {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _NAME if name != "id" else {"type": "string"},
+        }
         for name in _PARAMETER.findall(entry.path)
     ]
     return in_path + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in entry.query]
@@ -80,6 +89,9 @@ def _problem_schema() -> dict[str, Any]:
             **dict.fromkeys(("type", "title", "detail", "code", "request_id"), text),
             "status": {"type": "integer"},
             "retryable": {"type": "boolean"},
-            "errors": {"type": "array", "items": {"type": "object", "properties": {"path": text, "issue": text}}},
+            "errors": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"path": text, "issue": text}},
+            },
         },
     }

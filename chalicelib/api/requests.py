@@ -13,11 +13,15 @@ Mode = Literal["queue", "serial", "broadcast"]
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS)]
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=r"^[^|\s]+\Z")]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`~-]{1,128}\Z")]
-HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")]
+HeaderValue = Annotated[
+    str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
 Seconds = Annotated[int, Meta(ge=0, le=lim.MAX_DELAY_SECONDS)]
 TopicPattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._*-]{1,128}\Z")]
-MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")]
+MediaType = Annotated[
+    str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")
+]
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
 
 
@@ -44,8 +48,8 @@ class TopicBody(Struct, forbid_unknown_fields=True):
     retry: Retry | UnsetType = UNSET
     lease_seconds: LeaseSeconds | UnsetType = UNSET
     retention_days: Annotated[int, Meta(ge=1, le=lim.MAX_RETENTION_DAYS)] | UnsetType = UNSET
-    alarm_backlog: Annotated[int, Meta(ge=1)] | None | UnsetType = UNSET
-    rate_limit: Annotated[int, Meta(ge=1)] | None | UnsetType = UNSET
+    alarm_backlog: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate_limit: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     on_rate_limit: Literal["reject", "dead_letter"] | UnsetType = UNSET
     max_body_bytes: Annotated[int, Meta(ge=1, le=lim.MAX_BODY_BYTES)] | UnsetType = UNSET
     dedup_window_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DEDUP_WINDOW_SECONDS)] | UnsetType = UNSET
@@ -80,9 +84,9 @@ class GroupBody(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
 
     mode: Mode | UnsetType = UNSET
     begin: str | UnsetType = UNSET
-    filter: Annotated[str, Meta(max_length=4096)] | None | UnsetType = UNSET
-    retry: Retry | None | UnsetType = UNSET
-    lease_seconds: LeaseSeconds | None | UnsetType = UNSET
+    filter: Annotated[str, Meta(max_length=4096)] | UnsetType | None = UNSET
+    retry: Retry | UnsetType | None = UNSET
+    lease_seconds: LeaseSeconds | UnsetType | None = UNSET
     batch_size: Annotated[int, Meta(ge=1, le=lim.MAX_BATCH)] | UnsetType = UNSET
     max_in_flight: Annotated[int, Meta(ge=1, le=lim.MAX_IN_FLIGHT)] | UnsetType = UNSET
     offline: Literal["keep", "skip"] | UnsetType = UNSET

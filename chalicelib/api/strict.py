@@ -29,9 +29,7 @@ def parse(raw: bytes) -> Any:
     if _depth(raw) > MAX_JSON_DEPTH:
         _refuse(f"The JSON is nested deeper than {MAX_JSON_DEPTH} levels.")
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float
-        )
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     except json.JSONDecodeError as error:
         _refuse(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
     except ValueError:  # Python refuses integers of more than 4,300 digits

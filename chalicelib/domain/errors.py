@@ -34,7 +34,12 @@ class HeadraceError(Exception):
     retryable = False
 
     def __init__(
-        self, code: str, detail: str, *, issues: tuple[Issue, ...] = (), retry_after_seconds: int | None = None
+        self,
+        code: str,
+        detail: str,
+        *,
+        issues: tuple[Issue, ...] = (),
+        retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code

@@ -53,9 +53,7 @@ class Segment:
         if self.is_tombstone:
             return None
         draft = self.drafts[offset - self.first]
-        return Message(
-            ids.message_id(self.request_id, shard, offset), shard, offset, self.accepted_ms, draft
-        )
+        return Message(ids.message_id(self.request_id, shard, offset), shard, offset, self.accepted_ms, draft)
 
 
 @dataclass(frozen=True, slots=True)

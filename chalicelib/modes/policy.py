@@ -43,7 +43,12 @@ class Policy(Protocol):
     """Does a claim need the messages' ordering keys?"""
 
     def select(
-        self, cursor: Cursor, returned: Sequence[Candidate], fresh: Sequence[Candidate], most: int, now_ms: int
+        self,
+        cursor: Cursor,
+        returned: Sequence[Candidate],
+        fresh: Sequence[Candidate],
+        most: int,
+        now_ms: int,
     ) -> Selection:
         """Choose at most `most` offsets to grant from an expired cursor.
 

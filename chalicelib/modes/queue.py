@@ -15,7 +15,12 @@ class Queue:
     reads_units = False
 
     def select(
-        self, cursor: Cursor, returned: Sequence[Candidate], fresh: Sequence[Candidate], most: int, now_ms: int
+        self,
+        cursor: Cursor,
+        returned: Sequence[Candidate],
+        fresh: Sequence[Candidate],
+        most: int,
+        now_ms: int,
     ) -> Selection:
         """What came back goes first, then what was never claimed, in order."""
         granted: list[Span] = []

@@ -20,7 +20,12 @@ class Serial:
     reads_units = True
 
     def select(
-        self, cursor: Cursor, returned: Sequence[Candidate], fresh: Sequence[Candidate], most: int, now_ms: int
+        self,
+        cursor: Cursor,
+        returned: Sequence[Candidate],
+        fresh: Sequence[Candidate],
+        most: int,
+        now_ms: int,
     ) -> Selection:
         """Grant the first unsettled message of each free unit, lowest offset first."""
         busy = _leased_units(cursor)
@@ -58,7 +63,12 @@ def _waiting(cursor: Cursor) -> int:
 
 
 def _take_fresh(
-    fresh: Sequence[Candidate], busy: set[str], granted: list[Span], settled: list[Range], most: int, room: int
+    fresh: Sequence[Candidate],
+    busy: set[str],
+    granted: list[Span],
+    settled: list[Range],
+    most: int,
+    room: int,
 ) -> list[Span]:
     """Grant from `fresh` in place; answer what was passed over on the way."""
     passed: list[Span] = []

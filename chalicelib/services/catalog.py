@@ -25,7 +25,9 @@ class Catalog:
         """The topic, or NotFound."""
         topic = self._topics.get(name) or self.control.topic(name)
         if topic is None:
-            raise NotFound("TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}.")
+            raise NotFound(
+                "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
+            )
         return self._topics.put(name, topic)
 
     def group(self, topic: Topic, name: str) -> Group:
@@ -86,5 +88,6 @@ def is_online(consumer: Consumer, now_ms: int) -> bool:
 def broadcast_needs_consumer() -> Refused:
     """The error of a receive that does not say for which consumer of a broadcast group."""
     return Refused(
-        "CONSUMER_REQUIRED", "This group is a broadcast: say which registered consumer receives, in `consumer`."
+        "CONSUMER_REQUIRED",
+        "This group is a broadcast: say which registered consumer receives, in `consumer`.",
     )

@@ -77,16 +77,20 @@ class Receiver:
         self._chance = chance
 
     def receive(
-        self, topic: Topic, group: Group, consumer: Consumer | None, most: int, wait_seconds: float, lease_seconds: int
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer | None,
+        most: int,
+        wait_seconds: float,
+        lease_seconds: int,
     ) -> list[Delivery]:
         """Up to `most` deliveries, waiting up to `wait_seconds` for the first."""
         policy = POLICIES[group.mode]
         if policy.per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         uid = consumer.uid if consumer else ""
-        claimant = Claimant(
-            topic, group, policy, lease_seconds, uid, uid if policy.per_consumer else ""
-        )
+        claimant = Claimant(topic, group, policy, lease_seconds, uid, uid if policy.per_consumer else "")
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -185,7 +189,9 @@ class Receiver:
             _records(claimant, key, dead, selection, by_offset, now_ms),
         )
 
-    def _with_hint(self, key: CursorKey, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
+    def _with_hint(
+        self, key: CursorKey, ahead: list[Slot], cursor: Cursor, selection: Selection
+    ) -> Selection:
         if selection.next <= cursor.next:
             return selection
         segment_at = self._reader.segment_at(key.shard, ahead, selection.next)
@@ -245,7 +251,15 @@ def _records(
         if message and ranges.contains(selection.settled, candidate.offset):
             reason = "EXPIRED" if expired(message.draft, now_ms) else "ATTEMPTS_EXHAUSTED"
             records.append(
-                Record(key.shard.shard, candidate.offset, "DEAD", candidate.attempt - 1, now_ms, key.consumer_uid, reason)
+                Record(
+                    key.shard.shard,
+                    candidate.offset,
+                    "DEAD",
+                    candidate.attempt - 1,
+                    now_ms,
+                    key.consumer_uid,
+                    reason,
+                )
             )
     return tuple(records)
 

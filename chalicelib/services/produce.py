@@ -74,13 +74,9 @@ class Producer:
         """Fill in the outcomes of drafts that go to one shard."""
         for run in _runs(members):
             try:
-                drafts = [self._offload(topic, draft) for _, draft in run]
-                done = 0
-                for pack in self._log.pack(drafts):
-                    originals = [draft for _, draft in run[done : done + len(pack.drafts)]]
-                    for place in self._append(topic, shard, pack, originals):
-                        outcomes[run[done][0]] = place
-                        done += 1
+                left = [(i, draft, self._offload(topic, draft)) for i, draft in run]
+                while left:
+                    left = self._append(topic, shard, left, outcomes)
             except HeadraceError as error:
                 for i, _ in run:
                     outcomes[i] = outcomes[i] or error
@@ -94,30 +90,29 @@ class Producer:
         return replace(draft, body=b"", blob=name, blob_bytes=len(draft.body))
 
     def _append(
-        self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]
-    ) -> list[Placed | HeadraceError]:
-        """Append one pack; the drafts whose dedup id is known come back with what it says."""
-        known: dict[str, DedupEntry] = {}
-        while True:
-            left = [d for d in originals if d.dedup_id not in known]
-            if len(left) < len(originals):
-                blobs = {o.dedup_id or id(o): d for o, d in zip(originals, pack.drafts, strict=True)}
-                remaining = [blobs[d.dedup_id or id(d)] for d in left]
-                packs = self._log.pack(remaining)
-            else:
-                packs = [pack]
-            if not left:
-                placed: list[Placed] = []
-                break
-            answer = self._write(topic, shard, packs[0], left)
-            if isinstance(answer, list):
-                placed = answer
-                break
-            known.update({entry.dedup_id: entry for entry in answer.entries})
-        fresh = iter(placed)
-        return [_duplicate(d, known[d.dedup_id]) if d.dedup_id in known else next(fresh) for d in originals]
+        self,
+        topic: Topic,
+        shard: int | None,
+        members: Sequence[tuple[int, Draft, Draft]],
+        outcomes: list[Placed | HeadraceError | None],
+    ) -> list[tuple[int, Draft, Draft]]:
+        """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
+        pack = self._log.pack([stored for *_, stored in members])
+        now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
+        answer = self._write(topic, shard, pack, [given for _, given, _ in now])
+        if isinstance(answer, Known):
+            entries = {entry.dedup_id: entry for entry in answer.entries}
+            for i, given, _ in now:
+                if given.dedup_id in entries:
+                    outcomes[i] = _duplicate(given, entries[given.dedup_id])
+            return [m for m in now if outcomes[m[0]] is None] + list(later)
+        for (i, *_), place in zip(now, answer, strict=True):
+            outcomes[i] = place
+        return list(later)
 
-    def _write(self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]) -> list[Placed] | Known:
+    def _write(
+        self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]
+    ) -> list[Placed] | Known:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
         request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
@@ -125,8 +120,12 @@ class Producer:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
                 stuck = shard is not None or topic.shards == 1
-                segment = self._next(topic, key, pack, request_id, stuck and losses >= LOSSES_BEFORE_RESERVING)
-                entries = [_dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id]
+                segment = self._next(
+                    topic, key, pack, request_id, stuck and losses >= LOSSES_BEFORE_RESERVING
+                )
+                entries = [
+                    _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
+                ]
                 result = self._log.put(key, segment, pack, entries)
                 if isinstance(result, Known):
                     return result
@@ -176,7 +175,9 @@ class Producer:
 
     def _hop(self, topic: Topic, shard: int) -> int:
         """Another shard than this one becomes the favourite."""
-        other = (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+        other = (
+            (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+        )
         self._favourite[topic.uid] = other
         return other
 
@@ -276,7 +277,9 @@ def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
     return Placed(entry.message_id, place[1], place[2], entry.accepted_ms, duplicate=True)
 
 
-def _repeated(first: Draft, again: Draft, outcome: Placed | HeadraceError | None) -> Placed | HeadraceError | None:
+def _repeated(
+    first: Draft, again: Draft, outcome: Placed | HeadraceError | None
+) -> Placed | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""
     if content_hash(first) != content_hash(again):
         return _mismatch()

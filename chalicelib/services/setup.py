@@ -59,13 +59,19 @@ class Setup:
             old = self._control.topic(name)
             if old is None:
                 mode = settings.get("mode", "queue")
-                new = Topic(name, self._chance.id(_UID_CHARS), self._clock.now_ms(), shards=1 if mode == "serial" else 4)
+                new = Topic(
+                    name,
+                    self._chance.id(_UID_CHARS),
+                    self._clock.now_ms(),
+                    shards=1 if mode == "serial" else 4,
+                )
                 new = replace(new, **settings)
             else:
                 new = replace(old, **settings)
                 if new.shards < old.shards:
                     raise Conflict(
-                        "SHARDS_CANNOT_SHRINK", f"Topic {name!r} has {old.shards} shards; shards may grow, never shrink."
+                        "SHARDS_CANNOT_SHRINK",
+                        f"Topic {name!r} has {old.shards} shards; shards may grow, never shrink.",
                     )
             if new == old or self._control.put_topic(new, old):
                 self._catalog.forget(new)

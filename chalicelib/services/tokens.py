@@ -31,7 +31,11 @@ class Tokens:
         self._known: Aging[str, Token] = Aging(clock, _CACHE_MS)
 
     def create(
-        self, name: str, scopes: tuple[str, ...], topics: tuple[str, ...] = ("*",), expires_in_days: int | None = None
+        self,
+        name: str,
+        scopes: tuple[str, ...],
+        topics: tuple[str, ...] = ("*",),
+        expires_in_days: int | None = None,
     ) -> tuple[Token, str]:
         """A new token and its text, which is not kept."""
         now_ms = self._clock.now_ms()
@@ -49,7 +53,11 @@ class Tokens:
         token = self._find(match[1]) if match else None
         secret = match[2] if match else ""
         good = hmac.compare_digest(_hash(secret), token.secret_hash if token else _hash("nobody's"))
-        if not token or not good or (token.expires_ms is not None and token.expires_ms <= self._clock.now_ms()):
+        if (
+            not token
+            or not good
+            or (token.expires_ms is not None and token.expires_ms <= self._clock.now_ms())
+        ):
             raise Unauthorized("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
         return Caller(token.id, frozenset(token.scopes), token.topics)
 
@@ -80,7 +88,9 @@ class Tokens:
                 "HEADRACE_TOKEN must look like hr_<id>_<secret>: an id of letters and digits, "
                 "a secret of 8 to 256 letters, digits, '-' or '_'"
             )
-        self._control.put_token(Token(match[1], "HEADRACE_TOKEN", _hash(match[2]), SCOPES, ("*",), self._clock.now_ms()))
+        self._control.put_token(
+            Token(match[1], "HEADRACE_TOKEN", _hash(match[2]), SCOPES, ("*",), self._clock.now_ms())
+        )
         self._known.drop(match[1])
         return text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -94,32 +94,23 @@ def _draft(wire: Wire) -> Draft:
     )
 
 
-def pack(drafts: Sequence[Draft]) -> list[Pack]:
-    """Encode drafts into as few segments as the size limit allows, in order."""
-    packs: list[Pack] = []
-    held: list[tuple[Draft, bytes]] = []
+def pack(drafts: Sequence[Draft]) -> Pack:
+    """Encode the first of the drafts, as many as fit one segment (at least one)."""
+    encoded: list[bytes] = []
     size = 0
     for draft in drafts:
-        encoded = encode(draft)
-        if held and size + len(encoded) + 1 > MAX_SEGMENT_BYTES:
-            packs.append(_seal(held))
-            held, size = [], 0
-        held.append((draft, encoded))
-        size += len(encoded) + 1
-    if held:
-        packs.append(_seal(held))
-    return packs
-
-
-def _seal(held: Iterable[tuple[Draft, bytes]]) -> Pack:
-    pairs = list(held)
-    plain = b"[" + b",".join(encoded for _, encoded in pairs) + b"]"
-    drafts = tuple(draft for draft, _ in pairs)
+        text = encode(draft)
+        size += len(text) + 1
+        if encoded and size > MAX_SEGMENT_BYTES:
+            break
+        encoded.append(text)
+    held = tuple(drafts[: len(encoded)])
+    plain = b"[" + b",".join(encoded) + b"]"
     if len(plain) > COMPRESS_ABOVE_BYTES:
         packed = zlib.compress(plain, _COMPRESSION_LEVEL)
         if len(packed) < len(plain):
-            return Pack(drafts, packed, len(packed))
-    return Pack(drafts, plain.decode(), len(plain))
+            return Pack(held, packed, len(packed))
+    return Pack(held, plain.decode(), len(plain))
 
 
 def unpack(payload: bytes | str) -> tuple[Draft, ...]:

@@ -109,7 +109,9 @@ def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
         "KeySchema": [
             {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)
         ],
-        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()],
+        "AttributeDefinitions": [
+            {"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()
+        ],
     }
 
 

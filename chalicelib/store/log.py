@@ -24,14 +24,16 @@ class DynamoLog:
         self._dynamo = dynamo
         self._table = dynamo.tables.log
 
-    def pack(self, drafts: Sequence[Draft]) -> list[Pack]:
+    def pack(self, drafts: Sequence[Draft]) -> Pack:
         return codec.pack(drafts)
 
     def tail(self, shard: ShardKey) -> Tail:
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
         return tail_of(items[0]) if items else Tail(-1)
 
-    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
+    def put(
+        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+    ) -> PutResult:
         put: dict[str, Any] = {
             "TableName": self._table,
             "Item": _item(shard, segment, pack),
@@ -96,7 +98,11 @@ class DynamoLog:
                 Key=segment_key(shard, META_OFFSET),
                 UpdateExpression="SET c = :c, w = :w, v = :v",
                 ConditionExpression="attribute_not_exists(c)",
-                ExpressionAttributeValues={":c": number(following), ":w": text(Way.RESERVED), ":v": {"N": FORMAT}},
+                ExpressionAttributeValues={
+                    ":c": number(following),
+                    ":w": text(Way.RESERVED),
+                    ":v": {"N": FORMAT},
+                },
             )
         except ConditionFailed:
             return

@@ -48,7 +48,10 @@ def list_groups(context: Context, topic: str) -> Answer:
     limit = parse.limit(context.query)
     after = parse.page_start(context, f"groups:{topic}") or ""
     groups = [g for g in context.deps.catalog.groups(found) if g.name > after]
-    items = [{**render.group(g), **render.counts(context.deps.lookup.group_status(found, g))} for g in groups[:limit]]
+    items = [
+        {**render.group(g), **render.counts(context.deps.lookup.group_status(found, g))}
+        for g in groups[:limit]
+    ]
     following = groups[limit - 1].name if len(groups) > limit else None
     return Answer(parse.page(context, f"groups:{topic}", items, following))
 
@@ -101,7 +104,12 @@ def get_assignment(context: Context, topic: str, group: str) -> Answer:
     found, wanted = _find(context, topic, group)
     online = [c.name for c in context.deps.catalog.online(found, wanted)]
     members = [
-        {"consumer": name, "rank": rank, "total": len(online), "shards": list(shards_of(rank, len(online), found.shards))}
+        {
+            "consumer": name,
+            "rank": rank,
+            "total": len(online),
+            "shards": list(shards_of(rank, len(online), found.shards)),
+        }
         for rank, name in enumerate(online)
     ]
     offline = [c.name for c in context.deps.catalog.consumers(found, wanted) if c.name not in online]
@@ -122,7 +130,9 @@ def _why(group: Group, online: int) -> str:
         return "broadcast: every consumer receives from every shard, with a position of its own"
     if not online:
         return "no registered consumer is online: any caller receives from any shard"
-    return f"shard s belongs to the consumer with rank = s mod {online}; ranks follow the names of those online"
+    return (
+        f"shard s belongs to the consumer with rank = s mod {online}; ranks follow the names of those online"
+    )
 
 
 def _owners(context: Context, topic: Topic, group: Group) -> dict[int, str]:
@@ -143,5 +153,3 @@ def _shown(context: Context, topic: Topic, group: Group) -> dict[str, Any]:
     names = {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
     shards = [render.shard(s, names, owners.get(s.shard)) for s in status.shards]
     return {**render.group(group), **render.counts(status), "shards": shards}
-
-

@@ -39,7 +39,8 @@ def produce_batch(context: Context, topic: str) -> Answer:
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(context.deps.producer.produce(found, drafts))
     results = [
-        _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c) for i, c in enumerate(checked)
+        _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c)
+        for i, c in enumerate(checked)
     ]
     return Answer({"results": results})
 
