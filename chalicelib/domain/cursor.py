@@ -272,6 +272,8 @@ class Change:
     whose value must be unchanged. `whole` replaces the item (seek): nothing of the old one stays.
     """
 
+    before: Cursor
+    after: Cursor
     known_epoch: int
     serialised: bool
     expected_leases: Mapping[str, Lease]
@@ -283,6 +285,12 @@ class Change:
     removed_waiting: tuple[int, ...]
     set_settled: Mapping[int, int]
     removed_settled: tuple[int, ...]
+
+    @property
+    def entries(self) -> int:
+        """How many entries the write names: what an expression's length depends on."""
+        touched = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
+        return sum(map(len, (*touched, self.removed_waiting, self.set_settled, self.removed_settled)))
 
 
 def change(old: Cursor, new: Cursor) -> Change:
@@ -297,6 +305,8 @@ def change(old: Cursor, new: Cursor) -> Change:
     waiting_old, waiting_new = {s.start: s for s in old.waiting}, {s.start: s for s in new.waiting}
     settled_old, settled_new = dict(old.settled), dict(new.settled)
     return Change(
+        before=old,
+        after=new,
         known_epoch=old.epoch,
         serialised=serialised,
         expected_leases={t: old.leases[t] for t in (*leases_set, *leases_gone) if t in old.leases},
@@ -314,6 +324,8 @@ def change(old: Cursor, new: Cursor) -> Change:
 def replacement(old: Cursor, new: Cursor) -> Change:
     """The write that puts `new` in the place of `old` whole, if no claim or seek came between."""
     return Change(
+        before=old,
+        after=new,
         known_epoch=old.epoch,
         serialised=True,
         expected_leases={},

@@ -15,6 +15,7 @@ from .layout import FORMAT, Item, cursor_item_key, int_of, number
 from .records import record_puts
 
 _SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at"}
+_MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
 
 
@@ -51,7 +52,7 @@ class DynamoCursors:
             return _outcome(change, failed.item, failed.retried)
         except Cancelled as cancelled:
             return _outcome(change, cancelled.items[0], cancelled.retried)
-        return cursor_of(answer["Attributes"]) if operation == "update_item" else _whole(change)
+        return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
 
     def delete(self, keys: Iterable[CursorKey]) -> None:
         for key in keys:
@@ -59,10 +60,14 @@ class DynamoCursors:
 
     def _request(self, key: CursorKey, change: Change, exists: bool) -> tuple[str, dict[str, Any]]:
         if not exists:
-            return "put_item", self._put(key, _whole(change), "attribute_not_exists(e)", {})
+            return "put_item", self._put(key, change.after, "attribute_not_exists(e)", {})
         if change.whole:
-            values = {":e0": number(change.known_epoch)}
-            return "put_item", self._put(key, _whole(change), "e = :e0", values)
+            values = {":e": number(change.known_epoch)}
+            return "put_item", self._put(key, change.after, "e = :e", values)
+        if change.entries > _MOST_ENTRIES:
+            # Every other change alters the epoch or a lease: where both stand, the whole cursor stands.
+            values = {":e": number(change.known_epoch), ":l": _leases(change.before)}
+            return "put_item", self._put(key, change.after, "e = :e AND l = :l", values)
         return "update_item", {
             "TableName": self._table,
             "Key": cursor_item_key(key),
@@ -87,11 +92,6 @@ class DynamoCursors:
         action = {"Update" if operation == "update_item" else "Put": request}
         puts = record_puts(self._dynamo.tables.records, key, records)
         self._dynamo.call("transact_write_items", TransactItems=[action, *puts])
-
-
-def _whole(change: Change) -> Cursor:
-    assert change.scalars is not None, "only claims and seeks may be the first write"
-    return change.scalars
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | Refused:
@@ -193,11 +193,15 @@ def cursor_of(item: Item) -> Cursor:
     )
 
 
+def _leases(cursor: Cursor) -> dict[str, Any]:
+    return {"M": {t: {"S": lease_text(lease)} for t, lease in cursor.leases.items()}}
+
+
 def _item(cursor: Cursor) -> Item:
     scalars = {name: number(getattr(cursor, field)) for name, field in _SCALARS.items()}
     return {
         **scalars,
-        "l": {"M": {t: {"S": lease_text(lease)} for t, lease in cursor.leases.items()}},
+        "l": _leases(cursor),
         "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
         "d": {"M": {str(start): number(end - start) for start, end in cursor.settled}},
         "v": {"N": FORMAT},
