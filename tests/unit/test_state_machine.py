@@ -1,0 +1,110 @@
+"""docs/state_machine.md is the table; the algebra must do what it says, and refuse every other pair."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor, Fate, Position, Result, Selection, Span
+
+TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
+OFFSET, TOKEN, NOW = 5, "1.abcd", 1_000_000
+_CLAIM = Selection(granted=(Span(OFFSET),), next=OFFSET + 1)
+
+
+def _running(attempt: int = 1) -> Cursor:
+    selection = Selection(granted=(Span(OFFSET, 1, attempt),), next=OFFSET + 1)
+    return algebra.claim(algebra.start_at(OFFSET), selection, TOKEN, "", NOW + 30_000)
+
+
+def _retrying() -> Cursor:
+    return algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY)])[0]
+
+
+def _done() -> Cursor:
+    return algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.SUCCESS)])[0]
+
+
+STATES: Mapping[str, Callable[[], Cursor]] = {
+    "NEW": lambda: algebra.start_at(OFFSET),
+    "RUNNING": _running,
+    "RETRYING": _retrying,
+    "SUCCESS": _done,
+    "DEAD": _done,  # to the cursor both are settled; the delivery record tells them apart
+}
+
+
+def _claim(cursor: Cursor) -> Cursor:
+    """Claim the offset if it is waiting or was never claimed, as a policy would."""
+    waiting = [s for s in algebra.returned(cursor, NOW) if s.start <= OFFSET < s.end]
+    if waiting:
+        return algebra.claim(cursor, Selection((waiting[0],), next=cursor.next), "2.efgh", "", NOW + 30_000)
+    return algebra.claim(cursor, _CLAIM, "2.efgh", "", NOW + 30_000) if cursor.next <= OFFSET else cursor
+
+
+def _settled_by_claim(cursor: Cursor) -> Cursor:
+    claimable = cursor.next <= OFFSET or any(s.start <= OFFSET < s.end for s in cursor.waiting)
+    selection = Selection(settled=((OFFSET, OFFSET + 1),), next=OFFSET + 1)
+    return algebra.claim(cursor, selection, "2.efgh", "", NOW) if claimable else cursor
+
+
+def _settle(fate: Fate) -> Callable[[Cursor], Cursor]:
+    return lambda cursor: algebra.settle(cursor, TOKEN, [Result(OFFSET, fate)])[0]
+
+
+EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
+    "claim": _claim,
+    "filter": _settled_by_claim,
+    "expire": _settled_by_claim,
+    "exhaust": _settled_by_claim,
+    "ack": _settle(Fate.SUCCESS),
+    "nack": _settle(Fate.RETRY),
+    "bury": _settle(Fate.DEAD),
+    "lease ends": lambda cursor: algebra.expire(cursor, NOW + 30_000),
+    "extend": lambda cursor: algebra.extend(cursor, TOKEN, NOW + 60_000) or cursor,
+    "seek": lambda cursor: algebra.seek(cursor, OFFSET),
+}
+
+
+def _status(cursor: Cursor) -> str:
+    place, _ = algebra.position(cursor, OFFSET)
+    return "SETTLED" if place is Position.SETTLED else place.value
+
+
+def _table() -> dict[tuple[str, str], str]:
+    rows = re.findall(r"^\| (\w+) \| ([\w ]+) \| (\w+) \|", TABLE.read_text(), re.MULTILINE)
+    told = {(status, event): after for status, event, after in rows if status != "status"}
+    anywhere = {event: after for (status, event), after in told.items() if status == "any"}
+    return {
+        **{(s, e): after for (s, e), after in told.items() if s != "any"},
+        **{(status, event): after for status in STATES for event, after in anywhere.items()},
+    }
+
+
+def _seen(status: str) -> str:
+    return "SETTLED" if status in ("SUCCESS", "DEAD") else status
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("status", STATES)
+def test_every_pair_does_what_the_table_says_or_nothing(status: str, event: str) -> None:
+    before = STATES[status]()
+    assert _status(before) == _seen(status)
+    after = EVENTS[event](before)
+    expected = _table().get((status, event))
+    if expected is None and not (status, event) in _SAME_MECHANISM:
+        assert after == before, f"{event} must not touch a {status} delivery"
+    else:
+        assert _status(after) == _seen(expected or "SUCCESS")
+
+
+# What settles without a delivery is one mechanism; which statuses it is used for is the policy's business.
+_SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter")}
+
+
+def test_the_table_names_every_event() -> None:
+    assert {event for _, event in _table()} == set(EVENTS)
