@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Raw
@@ -22,6 +23,7 @@ from ..services.produce import Placed
 from ..services.setup import Membership
 
 
+@lru_cache(maxsize=1024)
 def at(ms: int) -> str:
     """RFC 3339 in UTC with milliseconds."""
     moment = datetime.fromtimestamp(ms // 1000, UTC)

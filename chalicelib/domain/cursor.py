@@ -119,13 +119,20 @@ def start_at(offset: int, epoch: int = 0) -> Cursor:
 def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Sort by offset and join neighbours that share attempt, unit and due time."""
     joined: list[Span] = []
+    first: Span | None = None  # of the run being joined, which reaches up to `end`
+    end = -1
     for span in sorted(spans, key=lambda s: s.start):
-        last = joined[-1] if joined else None
-        if last and last.end == span.start and replace(last, start=span.start, count=span.count) == span:
-            joined[-1] = replace(last, count=last.count + span.count)
-        else:
-            joined.append(span)
-    return tuple(joined)
+        if first and end == span.start and _fate(first) == _fate(span):
+            end = span.end
+            continue
+        if first:
+            joined.append(replace(first, count=end - first.start))
+        first, end = span, span.end
+    return (*joined, replace(first, count=end - first.start)) if first else ()
+
+
+def _fate(span: Span) -> tuple[int, str, int]:
+    return span.attempt, span.unit, span.due_ms
 
 
 def _without(spans: Iterable[Span], taken: Ranges) -> tuple[Span, ...]:

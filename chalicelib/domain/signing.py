@@ -26,12 +26,13 @@ def open_sealed(key: bytes, purpose: str, sealed: str) -> str | None:
     tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
     if not hmac.compare_digest(tag, _tag(key, purpose, payload)):
         return None
-    text = payload.decode()
-    return text if seal(key, purpose, text) == sealed else None  # the last character has spare bits
+    canonical = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()  # the last character has spare bits
+    return payload.decode() if canonical == sealed else None
 
 
 def _tag(key: bytes, purpose: str, payload: bytes) -> bytes:
-    return hmac.digest(key, purpose.encode() + b"\0" + payload, hashlib.sha256)[:_TAG_BYTES]
+    keyed = hashlib.blake2b(purpose.encode() + b"\0" + payload, key=key, digest_size=_TAG_BYTES)
+    return keyed.digest()  # keyed BLAKE2 is a MAC (RFC 7693), in a third of HMAC's time
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,15 +96,18 @@ class Settler:
     ) -> tuple[list[Answer], dict[tuple[CursorKey, str], list[tuple[int, Receipt]]]]:
         """Verify receipts and sort them by lease."""
         answers: list[Answer] = [None] * len(texts)
-        leases: defaultdict[tuple[CursorKey, str], list[tuple[int, Receipt]]] = defaultdict(list)
+        leases: defaultdict[tuple[int, str, str], list[tuple[int, Receipt]]] = defaultdict(list)
+        signing_key = self._signing_key()
         for i, text in enumerate(texts):
-            receipt = open_receipt(self._signing_key(), text)
+            receipt = open_receipt(signing_key, text)
             if receipt is None or receipt.group_uid != group.uid:
                 answers[i] = Malformed("RECEIPT_INVALID", "This is not a receipt of this group.")
             else:
-                key = cursor_key(topic, group, receipt.shard, receipt.consumer_uid)
-                leases[key, receipt.token].append((i, receipt))
-        return answers, leases
+                leases[receipt.shard, receipt.consumer_uid, receipt.token].append((i, receipt))
+        return answers, {
+            (cursor_key(topic, group, shard, consumer_uid), token): members
+            for (shard, consumer_uid, token), members in leases.items()
+        }
 
     def _settle(self, topic: Topic, group: Group, texts: Sequence[str], decide: Decide) -> list[Answer]:
         answers, leases = self._open(topic, group, texts)
