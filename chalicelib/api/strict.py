@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 from ..domain.errors import Malformed
 from ..domain.limits import MAX_JSON_DEPTH
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+# Possessive, and content with a string that never ends: else such a body takes time squared.
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(raw: bytes) -> Any:

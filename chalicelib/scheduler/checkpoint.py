@@ -5,14 +5,15 @@ Without it an empty log would begin again at 0 while cursors stand beyond, and n
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from ..domain.segment import ShardKey
 from ..domain.topic import Topic
 from ..ports import Clock, Control, Log
 
-_AHEAD_S = 86_400  # checkpoint a tail that could expire within a day; the job runs every six hours
+_SLOT_S = 6 * 3600  # the job runs every six hours
+_DAY_S = 86_400
 _PAGE = 100
 
 
@@ -29,7 +30,8 @@ class Report:
 
 
 class Checkpointer:
-    """Visits every shard of every topic, page by page; writes only for shards whose last row is near its end."""
+    """Visits each topic four times within its retention, page by page, a share of them in each run; writes
+    only for shards whose last row is past the middle of its life."""
 
     def __init__(self, control: Control, log: Log, clock: Clock) -> None:
         self._control = control
@@ -45,19 +47,23 @@ class Checkpointer:
             for topic in topics:
                 if not has_time():
                     return Report(shards, checkpoints, finished=False)
-                shards += topic.shards
-                checkpoints += self._topic(topic)
+                if self._has_turn(topic):
+                    shards += topic.shards
+                    checkpoints += sum(self._shard(topic, shard) for shard in range(topic.shards))
             if len(topics) < _PAGE:
                 return Report(shards, checkpoints)
             after = topics[-1].name
 
-    def _topic(self, topic: Topic) -> int:
-        return sum(self._shard(topic.shard_key(shard)) for shard in range(topic.shards))
+    def _has_turn(self, topic: Topic) -> bool:
+        slot = self._clock.now_ms() // 1000 // _SLOT_S
+        return (slot + zlib.crc32(topic.name.encode())) % topic.retention_days == 0
 
-    def _shard(self, shard: ShardKey) -> bool:
+    def _shard(self, topic: Topic, number: int) -> bool:
+        shard = topic.shard_key(number)
         tail = self._log.tail(shard)
         rows = self._log.read_back(shard, tail.offset, 1) if tail.offset >= 0 else []
-        if not rows or rows[0].expires_s > self._clock.now_ms() // 1000 + _AHEAD_S:
+        ahead_s = topic.retention_days * _DAY_S // 2 + _SLOT_S
+        if not rows or rows[0].expires_s > self._clock.now_ms() // 1000 + ahead_s:
             return False
         self._log.checkpoint(shard, tail)
         return True

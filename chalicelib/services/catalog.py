@@ -23,7 +23,10 @@ class Catalog:
 
     def topic(self, name: str) -> Topic:
         """The topic, or NotFound."""
-        topic = self._topics.get(name) or self.control.topic(name)
+        held = self._topics.get(name)
+        if held is not None:
+            return held
+        topic = self.control.topic(name)
         if topic is None:
             raise NotFound(
                 "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
@@ -33,7 +36,10 @@ class Catalog:
     def group(self, topic: Topic, name: str) -> Group:
         """The topic's group, or NotFound."""
         key = (topic.uid, name)
-        group = self._groups.get(key) or self.control.group(topic, name)
+        held = self._groups.get(key)
+        if held is not None:
+            return held
+        group = self.control.group(topic, name)
         if group is None:
             raise NotFound(
                 "GROUP_NOT_FOUND",

@@ -23,6 +23,7 @@ from .reader import Reader, Slot
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _LOOKAHEAD = 1_000
+_STAY = 4  # one receive in so many begins at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.25
 
@@ -75,6 +76,7 @@ class Receiver:
         self._reader = reader
         self._clock = clock
         self._chance = chance
+        self._giving: dict[str, int] = {}
 
     def receive(
         self,
@@ -113,10 +115,10 @@ class Receiver:
         return shards_of(names.index(consumer.name), len(names), topic.shards)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
-        """Go round the shards from a random one; a lost race sends the shard to the end of the round."""
+        """Go round the shards; a lost race sends the shard to the end of the round."""
         if not shards:
             return []
-        start = self._chance.below(len(shards))
+        start = self._start(claimant, shards)
         queue = deque((shard, 0) for shard in (*shards[start:], *shards[:start]))
         got: list[Delivery] = []
         size = 0
@@ -127,9 +129,19 @@ class Receiver:
                 if lost < _LOST_RACES:
                     queue.append((shard, lost + 1))
                 continue
+            if granted:
+                self._giving[claimant.group.uid + claimant.owner] = shard
             got += granted
             size += sum(d.message.draft.size for d in granted)
         return got
+
+    def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
+        """Mostly the shard that gave something last (the others may be empty, and looking costs a read); now
+        and then a random one, so that none is forgotten behind a busy one."""
+        giving = self._giving.get(claimant.group.uid + claimant.owner)
+        if giving in shards and self._chance.below(_STAY):
+            return shards.index(giving)
+        return self._chance.below(len(shards))
 
     def claim(
         self, claimant: Claimant, shard: int, most: int, most_bytes: int = MAX_ANSWER_BYTES

@@ -62,7 +62,10 @@ class Tokens:
         return Caller(token.id, frozenset(token.scopes), token.topics)
 
     def _find(self, token_id: str) -> Token | None:
-        token = self._known.get(token_id) or self._control.token(token_id)
+        held = self._known.get(token_id)
+        if held is not None:  # not put again: a token in constant use must grow old too
+            return held
+        token = self._control.token(token_id)
         return self._known.put(token_id, token) if token else None
 
     def revoke(self, token_id: str) -> None:
