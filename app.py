@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from chalice import AuthResponse, Rate
-from chalice.app import AuthRequest, CloudWatchEvent
+from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
-from chalicelib import wiring
+from chalicelib import observe, wiring
 from chalicelib.api import access, http, routes
 from chalicelib.api.gateway import Front
 
@@ -20,7 +19,9 @@ def authorize(request: AuthRequest) -> AuthResponse:
 
 @app.schedule(Rate(6, Rate.HOURS))
 def checkpoint(event: CloudWatchEvent) -> dict[str, Any]:
-    return wiring.deps().checkpointer.run_once().as_dict()
+    report = wiring.deps().checkpointer.run_once().as_dict()
+    observe.report("checkpoint", report)
+    return report
 
 
 http.register(app, authorize)

@@ -96,9 +96,7 @@ class Log(Protocol):
         """The shard's last offset, read consistently. One round trip."""
         ...
 
-    def put(
-        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
-    ) -> PutResult:
+    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
         """Put the segment at its first offset if that is free. Our own earlier write counts as stored."""
         ...
 
@@ -114,8 +112,9 @@ class Log(Protocol):
         """Close one reserved offset nobody wrote; what stands there afterwards."""
         ...
 
-    def read(self, shard: ShardKey, first: int, rows: int) -> list[Segment]:
-        """At most `rows` segments that begin at or after `first`, in order."""
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+        """At most `rows` segments that begin at or after `first`, in order. A read that is not consistent may
+        miss the newest."""
         ...
 
     def read_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from chalice.app import Chalice, Request, Response
 
-from .. import wiring
+from .. import observe, wiring
 from ..domain import ids
 from ..domain.errors import (
     Forbidden,
@@ -26,7 +25,6 @@ from ..domain.topic import Caller
 from ..wiring import Deps
 from . import problems, strict
 
-log = logging.getLogger("headrace")
 T = TypeVar("T")
 ANY = ("produce", "consume", "admin")
 _WHERE = re.compile(r"(.*) - at `\$?\.?(.*)`\Z", re.DOTALL)
@@ -121,10 +119,10 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
-            log.warning("unavailable", exc_info=error, extra={"request_id": request_id, "path": entry.path})
+            observe.unavailable(error, request_id, entry.handler.__name__)
         return refusal(error, request_id)
-    except Exception:
-        log.exception("unexpected error", extra={"request_id": request_id, "path": entry.path})
+    except Exception as error:
+        observe.unexpected(error, request_id, entry.handler.__name__)
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
 
 

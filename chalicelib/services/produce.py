@@ -110,9 +110,7 @@ class Producer:
             outcomes[i] = place
         return list(later)
 
-    def _write(
-        self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]
-    ) -> list[Placed] | Known:
+    def _write(self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]) -> list[Placed] | Known:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
         request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
@@ -120,12 +118,8 @@ class Producer:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
                 stuck = shard is not None or topic.shards == 1
-                segment = self._next(
-                    topic, key, pack, request_id, stuck and losses >= LOSSES_BEFORE_RESERVING
-                )
-                entries = [
-                    _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
-                ]
+                segment = self._next(topic, key, pack, request_id, stuck and losses >= LOSSES_BEFORE_RESERVING)
+                entries = [_dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id]
                 result = self._log.put(key, segment, pack, entries)
                 if isinstance(result, Known):
                     return result
@@ -175,9 +169,7 @@ class Producer:
 
     def _hop(self, topic: Topic, shard: int) -> int:
         """Another shard than this one becomes the favourite."""
-        other = (
-            (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
-        )
+        other = (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
         self._favourite[topic.uid] = other
         return other
 
@@ -265,9 +257,7 @@ def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draf
 
 def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
     offset = segment.first + index
-    return Placed(
-        ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
-    )
+    return Placed(ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms)
 
 
 def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
@@ -277,9 +267,7 @@ def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
     return Placed(entry.message_id, place[1], place[2], entry.accepted_ms, duplicate=True)
 
 
-def _repeated(
-    first: Draft, again: Draft, outcome: Placed | HeadraceError | None
-) -> Placed | HeadraceError | None:
+def _repeated(first: Draft, again: Draft, outcome: Placed | HeadraceError | None) -> Placed | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""
     if content_hash(first) != content_hash(again):
         return _mismatch()

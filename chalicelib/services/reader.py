@@ -100,16 +100,20 @@ class Reader:
         return None
 
     def _gap(self, shard: ShardKey, at: int, following: Segment) -> Segment | None:
-        """What stands for the missing offsets before `following`: a closed hole, or rows that expired."""
+        """What stands for the missing offsets before `following`: a closed hole, or rows that expired.
+
+        The read that missed them may have been stale: only a consistent one may call them missing.
+        """
+        following = self._keep(shard, self._log.read(shard, at, 1, consistent=True)[0])
+        if following.first == at:
+            return following
         missing = following.first - at
         before = self._log.read_back(shard, at, 1) if following.way is Way.RESERVED else []
         if not before or missing > MAX_HOLE:
             return Segment(at, missing, "expired", following.accepted_ms, following.expires_s)
         if timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms) < HOLE_AGE:
             return None
-        return self._keep(
-            shard, self._log.put_tombstone(shard, at, following.accepted_ms, following.expires_s)
-        )
+        return self._keep(shard, self._log.put_tombstone(shard, at, following.accepted_ms, following.expires_s))
 
     def _kept_at(self, shard: ShardKey, offset: int) -> Segment | None:
         kept = list(self._kept.get(shard, {}).values())

@@ -10,7 +10,7 @@ OnClient = Callable[[Any], None]
 
 
 class Clients:
-    """Makes botocore clients for one process; `on_client` sees each before its first use (fault plan, counts)."""
+    """Makes boto3 clients for one process; `on_client` sees each before its first use (fault plan, counts)."""
 
     def __init__(self, region: str, on_client: OnClient | None = None) -> None:
         self._region = region
@@ -20,7 +20,7 @@ class Clients:
     def get(self, service: str) -> Any:
         """The process's client for a service. Endpoints and credentials are botocore's business."""
         if service not in self._made:
-            client = _session().create_client(service, region_name=self._region, config=_config())
+            client = _session().client(service, region_name=self._region, config=_config())
             if self._on_client:
                 self._on_client(client)
             self._made[service] = client
@@ -29,9 +29,9 @@ class Clients:
 
 @cache
 def _session() -> Any:
-    import botocore.session
+    import boto3.session
 
-    return botocore.session.get_session()
+    return boto3.session.Session()
 
 
 def _config() -> Any:

@@ -31,9 +31,7 @@ class DynamoLog:
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
         return tail_of(items[0]) if items else Tail(-1)
 
-    def put(
-        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
-    ) -> PutResult:
+    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
         put: dict[str, Any] = {
             "TableName": self._table,
             "Item": _item(shard, segment, pack),
@@ -121,8 +119,9 @@ class DynamoLog:
             return segment_of(failed.item) if failed.item else tombstone
         return tombstone
 
-    def read(self, shard: ShardKey, first: int, rows: int) -> list[Segment]:
-        items = self._query(shard, "s = :s AND o >= :o", {":o": number(max(first, 0))}, rows, forward=True)
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+        bound = {":o": number(max(first, 0))}
+        items = self._query(shard, "s = :s AND o >= :o", bound, rows, forward=True, consistent=consistent)
         return [segment_of(item) for item in items]
 
     def read_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:

@@ -43,9 +43,7 @@ class MemoryLog:
         way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
         return Tail(max(self._checkpoints.get(shard, -1), self._counters.get(shard, 0) - 1), way)
 
-    def put(
-        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
-    ) -> PutResult:
+    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
         with self._lock:
             by = self._rows.get((shard, segment.first))
             if by is not None:
@@ -82,7 +80,7 @@ class MemoryLog:
                 self._store(shard, Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Way.RESERVED))
             return self._rows[shard, offset]
 
-    def read(self, shard: ShardKey, first: int, rows: int) -> list[Segment]:
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         firsts = self._firsts.get(shard, [])
         start = bisect.bisect_left(firsts, first)
         return [self._rows[shard, o] for o in firsts[start : start + rows]]
