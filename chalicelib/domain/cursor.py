@@ -357,21 +357,38 @@ def holds(change: Change, current: Cursor) -> bool:
 def took(change: Change, current: Cursor) -> bool | None:
     """Is a refused write, whose first answer may have been lost, our own success? None: it cannot be told.
 
-    A claim finds the token it made up. A settlement finds its effect, unless a later claim has folded it.
+    A claim finds the token it made up, an extension its deadline. A settlement finds the entries it made,
+    whatever befell the rest of its lease; only a later claim or seek takes entries away.
     """
     if change.whole:
         return current == change.scalars
     set_there = all(current.leases.get(t) == lease for t, lease in change.set_leases.items())
     if change.serialised:
         return bool(change.set_leases) and set_there
-    gone = not any(t in current.leases for t in change.removed_leases)
-    if current.epoch != change.known_epoch:
-        return None if set_there and gone else False
-    return set_there and gone and change.set_settled.items() <= _counts(current.settled).items()
+    if not (change.set_settled or change.set_waiting):
+        return set_there  # an extension: where it is not there, repeating it does no harm
+    if current.epoch == change.known_epoch:
+        waiting = {span.start: span for span in current.waiting}
+        counts = {start: end - start for start, end in current.settled}
+        return change.set_settled.items() <= counts.items() and change.set_waiting.items() <= waiting.items()
+    return None if _taken_from(change, current) else False
 
 
-def _counts(settled: Ranges) -> dict[int, int]:
-    return {start: end - start for start, end in settled}
+def _taken_from(change: Change, current: Cursor) -> Ranges:
+    """Which of the offsets that a change takes out of leases are in those leases no more."""
+    wanted = (
+        part
+        for token, lease in change.expected_leases.items()
+        for part in ranges.subtract(
+            _ranges_of(lease.spans), _ranges_of(_spans(change.set_leases.get(token)))
+        )
+    )
+    held = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
+    return ranges.subtract(wanted, _ranges_of(held))
+
+
+def _spans(lease: Lease | None) -> tuple[Span, ...]:
+    return lease.spans if lease else ()
 
 
 def apply(current: Cursor, change: Change) -> Cursor:
