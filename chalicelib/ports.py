@@ -117,7 +117,7 @@ class Log(Protocol):
         miss the newest."""
         ...
 
-    def read_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:
+    def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         """At most `rows` segments that begin at or before `last`, newest first."""
         ...
 

@@ -83,7 +83,7 @@ class Reader:
             return holding
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
             return self._holding(shard, at) or self._load(shard, at, at, want)
-        return self._holding(shard, at) or self._gap(shard, at, rows[0])
+        return self._holding(shard, at) or self._gap(shard, at)
 
     def _rows_for(self, shard: ShardKey, want: int) -> int:
         """How many rows hold `want` messages, judged by the segments seen of this shard."""
@@ -93,20 +93,22 @@ class Reader:
         average = sum(segment.count for segment in list(seen.values())) / len(seen)
         return max(1, min(_MOST_ROWS, round(want / average + 0.5)))
 
-    def _holding(self, shard: ShardKey, offset: int) -> Segment | None:
-        rows = self._log.read_back(shard, offset, 1)
+    def _holding(self, shard: ShardKey, offset: int, *, consistent: bool = False) -> Segment | None:
+        rows = self._log.read_back(shard, offset, 1, consistent=consistent)
         if rows and rows[0].end > offset:
             return self._keep(shard, rows[0])
         return None
 
-    def _gap(self, shard: ShardKey, at: int, following: Segment) -> Segment | None:
-        """What stands for the missing offsets before `following`: a closed hole, or rows that expired.
+    def _gap(self, shard: ShardKey, at: int) -> Segment | None:
+        """What stands for offsets that a read has missed: a late row, a closed hole, or rows that expired.
 
-        The read that missed them may have been stale: only a consistent one may call them missing.
+        That read may have been stale: only consistent ones may call an offset missing.
         """
-        following = self._keep(shard, self._log.read(shard, at, 1, consistent=True)[0])
-        if following.first == at:
-            return following
+        late = self._holding(shard, at, consistent=True)
+        rows = self._log.read(shard, at, 1, consistent=True)
+        if late or not rows:
+            return late
+        following = rows[0]
         missing = following.first - at
         before = self._log.read_back(shard, at, 1) if following.way is Way.RESERVED else []
         if not before or missing > MAX_HOLE:

@@ -124,9 +124,9 @@ class DynamoLog:
         items = self._query(shard, "s = :s AND o >= :o", bound, rows, forward=True, consistent=consistent)
         return [segment_of(item) for item in items]
 
-    def read_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:
+    def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         bounds = {":a": number(0), ":o": number(max(last, 0))}
-        items = self._query(shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False)
+        items = self._query(shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent)
         return [segment_of(item) for item in items]
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:

@@ -85,7 +85,7 @@ class MemoryLog:
         start = bisect.bisect_left(firsts, first)
         return [self._rows[shard, o] for o in firsts[start : start + rows]]
 
-    def read_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:
+    def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         firsts = self._firsts.get(shard, [])
         end = bisect.bisect_right(firsts, last)
         return [self._rows[shard, o] for o in reversed(firsts[max(0, end - rows) : end])]
