@@ -137,7 +137,8 @@ class Engine:
         os.close(ending)
 
     def _wait_until_it_answers(self, log: IO[bytes]) -> None:
-        assert self._process is not None and self._port is not None, "launched"
+        assert self._process is not None, "launched"
+        assert self._port is not None, "chosen"
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None:
             if _answers(self._port):
