@@ -61,6 +61,7 @@ MAX_CURSOR_ENTRIES = 1000  # open leases + waiting spans + settled ranges of one
 MAX_PASSED_OVER = 128  # messages of busy ordering keys that a SERIAL claim may pass over
 COMPRESS_ABOVE_BYTES = 100  # JMQ compresses above 100 bytes
 HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but unwritten offset
+LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun
 MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
 TAIL_TRUST = timedelta(minutes=5)
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ..domain.limits import HOLE_AGE, MAX_HOLE
+from ..domain.limits import HOLE_AGE, LATE_WRITER, MAX_HOLE
 from ..domain.message import Message
 from ..domain.segment import Segment, ShardKey, Way
 from ..ports import Clock, Log
@@ -93,8 +93,8 @@ class Reader:
         average = sum(segment.count for segment in list(seen.values())) / len(seen)
         return max(1, min(_MOST_ROWS, round(want / average + 0.5)))
 
-    def _holding(self, shard: ShardKey, offset: int, *, consistent: bool = False) -> Segment | None:
-        rows = self._log.read_back(shard, offset, 1, consistent=consistent)
+    def _holding(self, shard: ShardKey, offset: int) -> Segment | None:
+        rows = self._log.read_back(shard, offset, 1)
         if rows and rows[0].end > offset:
             return self._keep(shard, rows[0])
         return None
@@ -102,20 +102,37 @@ class Reader:
     def _gap(self, shard: ShardKey, at: int) -> Segment | None:
         """What stands for offsets that a read has missed: a late row, a closed hole, or rows that expired.
 
-        That read may have been stale: only consistent ones may call an offset missing.
+        That read may have been stale: only consistent ones may call an offset missing, and in this order,
+        so that whatever was there before `following` came is seen.
         """
-        late = self._holding(shard, at, consistent=True)
         rows = self._log.read(shard, at, 1, consistent=True)
-        if late or not rows:
-            return late
-        following = rows[0]
-        missing = following.first - at
-        before = self._log.read_back(shard, at, 1) if following.way is Way.RESERVED else []
-        if not before or missing > MAX_HOLE:
-            return Segment(at, missing, "expired", following.accepted_ms, following.expires_s)
-        if timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms) < HOLE_AGE:
+        before = self._log.read_back(shard, at, 1, consistent=True)
+        if before and before[0].end > at:
+            return self._keep(shard, before[0])
+        if not rows:
             return None
-        return self._keep(shard, self._log.put_tombstone(shard, at, following.accepted_ms, following.expires_s))
+        following = rows[0]
+        age = timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms)
+        if following.way is Way.RESERVED:
+            if age < HOLE_AGE:
+                return None
+            if before and following.first - before[0].end <= MAX_HOLE:
+                return self._close(shard, before[0].end, at, following)
+            if age < LATE_WRITER and following.first - at <= MAX_HOLE:  # perhaps a hole behind expired rows
+                return self._close(shard, at, at, following)
+        missing = following.first - at
+        if following.way is Way.RESERVED and age < LATE_WRITER:
+            missing -= MAX_HOLE
+        return Segment(at, missing, "expired", following.accepted_ms, following.expires_s)
+
+    def _close(self, shard: ShardKey, start: int, at: int, following: Segment) -> Segment:
+        """Close a hole from its start, where the late writer would put its segment, up to `at`."""
+        while True:
+            closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
+            self._keep(shard, closed)
+            if closed.end > at:
+                return closed
+            start = closed.end
 
     def _kept_at(self, shard: ShardKey, offset: int) -> Segment | None:
         kept = list(self._kept.get(shard, {}).values())
