@@ -20,6 +20,7 @@ from ..ports import Blobs, Chance, Clock, DedupEntry, Known, Log, Pack, Stored, 
 from .cache import Aging
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
+_LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,7 @@ class Producer:
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
-                stuck = shard is not None or topic.shards == 1
-                segment = self._next(topic, key, pack, request_id, stuck and losses >= LOSSES_BEFORE_RESERVING)
+                segment = self._next(topic, key, pack, request_id, losses >= LOSSES_BEFORE_RESERVING)
                 entries = [_dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id]
                 result = self._log.put(key, segment, pack, entries)
                 if isinstance(result, Known):
@@ -127,7 +127,7 @@ class Producer:
             if isinstance(result, Stored):
                 return [_placed(key, segment, i) for i in range(segment.count)]
             losses += 1
-            if not stuck:
+            if shard is None:
                 self._hop(topic, key.shard)
 
     def _next(self, topic: Topic, key: ShardKey, pack: Pack, request_id: str, turn: bool) -> Segment:
@@ -165,12 +165,17 @@ class Producer:
         favourite = self._favourite.get(topic.uid)
         if favourite is None or favourite >= topic.shards:
             favourite = self._favourite[topic.uid] = self._chance.below(topic.shards)
+        tail = self._tails.get(topic.shard_key(favourite))
+        if tail and tail.way is Way.RESERVED and not self._chance.below(_LOOK_AROUND):
+            return self._hop(topic, favourite)
         return favourite
 
     def _hop(self, topic: Topic, shard: int) -> int:
-        """Another shard than this one becomes the favourite."""
+        """Another shard than this one becomes the favourite; what was known of its tail is old."""
         other = (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
         self._favourite[topic.uid] = other
+        if other != shard:
+            self._tails.drop(topic.shard_key(other))
         return other
 
     def _turn(self, topic: Topic, key: ShardKey, *, free: bool) -> _Turn:
