@@ -1,0 +1,151 @@
+"""A threaded HTTP/1.1 server around the gateway: a thread per connection, one write per answer."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import sys
+import threading
+import time
+import traceback
+from typing import Protocol
+
+from local.problems import Answer, Refusal, unavailable
+from local.wire import Hangup, Request, encode, read_request
+
+SOCKET_SECONDS = 30.0
+_BACKLOG = 1024
+_LINGER_SECONDS = 2.0
+_DRAIN_SECONDS = 10.0
+_BLOCK_BYTES = 1 << 16
+
+
+class Handles(Protocol):
+    """What the server needs of a gateway."""
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        """Answer one request, in the calling thread. Must not raise."""
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Listens from its creation on; answers while `serve_forever` (or `start`) runs."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = _BACKLOG
+
+    def __init__(
+        self, gateway: Handles, host: str, port: int, socket_seconds: float = SOCKET_SECONDS
+    ) -> None:
+        """Raises OSError if the port is taken. `port` 0: any free one."""
+        self.gateway = gateway
+        self.socket_seconds = socket_seconds
+        self.closing = False
+        self.flights = Flights()
+        self._looping = False
+        super().__init__((host, port), _Connection)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.server_address[1])
+
+    def serve_forever(self, poll_interval: float = 0.1) -> None:
+        """Answer until `shutdown` is called in another thread."""
+        self._looping = True
+        super().serve_forever(poll_interval)
+
+    def start(self) -> None:
+        """Answer in a thread of its own."""
+        self._looping = True
+        threading.Thread(target=self.serve_forever, name="server", daemon=True).start()
+
+    def shutdown(self) -> None:
+        """Accept nothing more, let requests under way finish (10 s at most), close the port."""
+        self.closing = True
+        if self._looping:
+            super().shutdown()
+        self.server_close()
+        self.flights.wait_for_none(_DRAIN_SECONDS)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """What escaped a connection's thread goes to standard error, never to the client."""
+        traceback.print_exc(file=sys.stderr)
+
+
+def serve(gateway: Handles, host: str = "127.0.0.1", port: int = 0) -> Server:
+    """A server that listens; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
+    return Server(gateway, host, port)
+
+
+class Flights:
+    """Counts the requests that are being answered."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._count += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait_for_none(self, timeout_seconds: float) -> None:
+        """Return when there is none left, or after the time-out."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0, timeout_seconds)
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    """One client's connection."""
+
+    disable_nagle_algorithm = True
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.socket_seconds)
+
+    def handle(self) -> None:
+        try:
+            while self._one():
+                pass
+        except (Hangup, OSError):  # gone, or silent for too long: nobody to answer
+            return
+
+    def _one(self) -> bool:
+        """Answer one request; whether to expect another."""
+        try:
+            request = read_request(self.rfile, self.connection.sendall)
+        except Refusal as refusal:
+            self.connection.sendall(encode(refusal.answer(), "GET", keep_alive=False))
+            self._linger()
+            return False
+        if request is None:
+            return False
+        with self.server.flights:
+            keep_alive = request.keep_alive and not self.server.closing
+            self.connection.sendall(self._answer(request, keep_alive))
+        return keep_alive
+
+    def _answer(self, request: Request, keep_alive: bool) -> bytes:
+        try:
+            answer = self.server.gateway.handle(request.method, request.target, request.headers, request.body)
+            return encode(answer, request.method, keep_alive)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            return encode(unavailable().answer(), request.method, keep_alive)
+
+    def _linger(self) -> None:
+        """Let the client read why it was refused: closing with its bytes unread would reset the connection."""
+        self.connection.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + _LINGER_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            self.connection.settimeout(left)
+            if not self.connection.recv(_BLOCK_BYTES):
+                return

@@ -1,0 +1,185 @@
+"""Reads HTTP/1.1 requests and writes answers, strictly: what could be read in two ways is refused."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from io import BufferedIOBase
+
+from local.gateway import BODY_LIMIT_BYTES
+from local.problems import Answer, Refusal, body_too_large
+
+LINE_LIMIT_BYTES = 8192
+HEADERS_LIMIT_BYTES = 10240  # API Gateway's, names and values of all headers together
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([0-9])\r?\n" % _TOKEN)
+_OTHER_VERSION = re.compile(rb"%s [\x21-\x7e]+ HTTP/[0-9](\.[0-9])?\r?\n" % _TOKEN)
+_HEADER = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\r?\n" % _TOKEN)
+_ABSOLUTE = re.compile(r"https?://[^/?]*", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]{1,18}\Z")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_BARE = (204, 304)
+
+
+class Hangup(Exception):
+    """The client left in the middle of a request: there is nobody to answer."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. Header names are in lower case; of a repeated header the last counts, as for a Lambda."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes | None
+    keep_alive: bool
+
+
+def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Request | None:
+    """The next request, None when the client has finished. `send` is for 100 Continue.
+
+    Raises Refusal for a bad request (the connection is then of no more use), Hangup, and what the stream raises.
+    """
+    line = _line(stream, LINE_LIMIT_BYTES, Refusal(414, "URI_TOO_LONG", "The request line is too long."))
+    if line in (b"\r\n", b"\n"):  # RFC 9112, 2.2: an empty line before a request is to be ignored
+        line = _line(stream, LINE_LIMIT_BYTES, Refusal(414, "URI_TOO_LONG", "The request line is too long."))
+    if not line:
+        return None
+    match = _REQUEST_LINE.fullmatch(line)
+    if not match:
+        if _OTHER_VERSION.fullmatch(line):
+            raise Refusal(505, "HTTP_VERSION_NOT_SUPPORTED", "Use HTTP/1.1.")
+        raise _bad("The request line cannot be read.")
+    method, minor = match[1].decode(), match[3]
+    target = _path(match[2].decode())
+    headers = _headers(stream)
+    body = _body(stream, headers, send)
+    return Request(method, target, headers, body, _keep_alive(headers, minor))
+
+
+def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
+    """An answer as it goes over the wire, in one piece. ValueError: a header that would break the frame."""
+    status, headers, body = answer
+    lines = [_status_line(status), f"Date: {_date(int(time.time()))}"]
+    lines += [f"{k}: {v}" for k, v in headers.items() if k.lower() not in ("content-length", "connection")]
+    if status not in _BARE:
+        lines.append(f"Content-Length: {len(body)}")
+    if not keep_alive:
+        lines.append("Connection: close")
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("The app's answer has a header with a line break")
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
+    return head if status in _BARE or method == "HEAD" else head + body
+
+
+def _bad(detail: str) -> Refusal:
+    return Refusal(400, "MALFORMED", detail)
+
+
+def _line(stream: BufferedIOBase, limit: int, too_long: Refusal) -> bytes:
+    line = stream.readline(limit + 1)
+    if len(line) > limit:
+        raise too_long
+    if line and not line.endswith(b"\n"):
+        raise Hangup
+    return line
+
+
+def _path(target: str) -> str:
+    """Origin form; a proxy's absolute form is cut down to it (RFC 9112, 3.2)."""
+    absolute = _ABSOLUTE.match(target)
+    if absolute:
+        target = target[absolute.end() :]
+        return target if target.startswith("/") else "/" + target
+    if not target.startswith("/") and target != "*":
+        raise _bad("The request target must begin with a slash.")
+    return target
+
+
+def _headers(stream: BufferedIOBase) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    left = HEADERS_LIMIT_BYTES
+    too_long = Refusal(431, "HEADERS_TOO_LARGE", f"Headers may have {HEADERS_LIMIT_BYTES} bytes in all.")
+    while (line := _line(stream, left, too_long)) not in (b"\r\n", b"\n"):
+        if not line:
+            raise Hangup
+        left -= len(line)
+        match = _HEADER.fullmatch(line)
+        if not match:
+            raise _bad("A header cannot be read.")
+        name, value = match[1].decode().lower(), match[2].decode("latin-1").rstrip(" \t")
+        if name in ("content-length", "transfer-encoding") and headers.get(name, value) != value:
+            raise _bad("The length of the body is given twice.")
+        headers[name] = value
+    return headers
+
+
+def _body(stream: BufferedIOBase, headers: dict[str, str], send: Callable[[bytes], object]) -> bytes | None:
+    coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+    if coding is None and length is None:
+        return None
+    if coding is not None and length is not None:
+        raise _bad("The length of the body is given twice.")
+    if length is not None and not _DIGITS.match(length):
+        raise _bad("Content-Length must be a number.")
+    if coding is not None and coding.lower() != "chunked":
+        raise Refusal(501, "NOT_IMPLEMENTED", "The only transfer coding is chunked.")
+    size = int(length or 0)
+    if size > BODY_LIMIT_BYTES:
+        raise body_too_large(BODY_LIMIT_BYTES)
+    if headers.get("expect", "").lower() == "100-continue":
+        send(b"HTTP/1.1 100 Continue\r\n\r\n")
+    return _chunked(stream) if coding is not None else _exactly(stream, size)
+
+
+def _exactly(stream: BufferedIOBase, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise Hangup
+    return data
+
+
+def _chunked(stream: BufferedIOBase) -> bytes:
+    chunks: list[bytes] = []
+    total = 0
+    while size := _chunk_size(stream):
+        total += size
+        if total > BODY_LIMIT_BYTES:
+            raise body_too_large(BODY_LIMIT_BYTES)
+        chunks.append(_exactly(stream, size))
+        if _line(stream, 2, _bad("A chunk is longer than it says.")) not in (b"\r\n", b"\n"):
+            raise _bad("A chunk is longer than it says.")
+    _headers(stream)  # trailers: read, and not used
+    return b"".join(chunks)
+
+
+def _chunk_size(stream: BufferedIOBase) -> int:
+    match = _CHUNK_SIZE.fullmatch(_line(stream, 256, _bad("A chunk's size cannot be read.")))
+    if not match:
+        raise _bad("A chunk's size cannot be read.")
+    return int(match[1], 16)
+
+
+def _keep_alive(headers: dict[str, str], minor: bytes) -> bool:
+    wishes = [wish.strip() for wish in headers.get("connection", "").lower().split(",")]
+    return "close" not in wishes if minor != b"0" else "keep-alive" in wishes
+
+
+@lru_cache(maxsize=64)
+def _status_line(status: int) -> str:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    return f"HTTP/1.1 {status} {phrase}"
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
