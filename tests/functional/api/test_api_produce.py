@@ -1,0 +1,209 @@
+"""Producing one message or a batch over HTTP."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from tests.support.http import Client
+
+BODIES = [
+    None, True, 0, -1, 1.5, "", "text", [], {}, [1, [2, [3]]], {"a": {"b": None}}, "\u0000\u001f\u007f", "\u2028\u2029",
+    "😀 e\u0301 \ufeff ﷽ \U0010ffff", {"ключ": "значение", "": 0, "\u0000": 1}, 2**63, -(2**64), 10**300, 1e308, 5e-324,
+    "</script><!--", '"\\', {"__proto__": 1, "id": 2, "receipt": 3},
+]  # fmt: skip
+
+
+def test_a_message_is_accepted_and_told_where_it_stands(api: Client) -> None:
+    topic = api.topic(shards=1)
+    made = topic.produce("x")
+    assert made.keys() == {"id", "topic", "status", "shard", "offset", "accepted_at", "duplicate"}
+    assert (made["topic"], made["status"], made["shard"], made["offset"]) == (topic.name, "NEW", 0, 0)
+    assert made["duplicate"] is False
+    assert len(made["id"]) <= 128
+    assert topic.produce("y")["offset"] == 1
+
+
+def test_everything_a_producer_gives_reaches_the_consumer(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    given = {
+        "keys": ["order-188", "ключ", "a b|c"],
+        "tag": "paid",
+        "ordering_key": "customer-7 ü",
+        "headers": {"X-Trace": "1 ü 😀", "k": ""},
+    }
+    made = topic.produce({"total": 1.5}, **given, expires_in_seconds=3600)
+    [got] = group.receive()
+    assert {name: got[name] for name in given} == given
+    assert got["body"] == {"total": 1.5}
+    assert (got["id"], got["shard"], got["offset"]) == (made["id"], made["shard"], made["offset"])
+    assert got["accepted_at"] == made["accepted_at"]
+    assert got["attempt"] == 1
+    assert got["receipt"]
+    assert got["expires_at"] > got["accepted_at"]
+
+
+def test_any_json_value_is_a_body_and_comes_back_equal(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    assert all("error" not in result for result in topic.batch([{"body": body} for body in BODIES]))
+    assert group.bodies(100) == BODIES
+    single = api.topic(shards=1)
+    for body in BODIES:
+        single.produce(body)
+    assert single.group().bodies(100) == BODIES
+
+
+def test_bytes_with_a_media_type_come_back_as_they_were(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    raws = [b"", b"plain", bytes(range(256)), b'{"a":1}', "ü".encode()]
+    for raw in raws:
+        fields = {"body_base64": base64.b64encode(raw).decode(), "content_type": "image/png"}
+        api.post(f"{topic.path}/messages", fields).expect(201)
+    got = group.receive()
+    assert [base64.b64decode(m["body_base64"]) for m in got] == raws
+    assert {m["content_type"] for m in got} == {"image/png"}
+    assert all("body" not in m for m in got)
+
+
+def test_the_shard_may_be_chosen_or_follows_from_the_ordering_key(api: Client) -> None:
+    topic = api.topic(shards=7)
+    assert [topic.produce(0, shard=shard)["shard"] for shard in range(7)] == list(range(7))
+    keys = [f"key-{n}" for n in range(20)]
+    first = [topic.produce(0, ordering_key=key)["shard"] for key in keys]
+    assert [topic.produce(0, ordering_key=key)["shard"] for key in keys] == first
+    assert len(set(first)) > 1
+
+
+def test_a_shard_the_topic_does_not_have_is_refused(api: Client) -> None:
+    topic = api.topic(shards=3)
+    api.post(f"{topic.path}/messages", {"body": 1, "shard": 3}).refused(422, "NO_SUCH_SHARD")
+    assert topic.accepted == 0
+
+
+def test_a_topic_that_does_not_exist_is_a_404_that_says_how_to_make_it(api: Client) -> None:
+    problem = api.post("/v1/topics/nobody-made-it/messages", {"body": 1}).refused(404, "TOPIC_NOT_FOUND")
+    assert "PUT /v1/topics/nobody-made-it" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"delay_seconds": 1}, {"delay_seconds": 30}, {"deliver_at": "2999-01-01T00:00:00.000Z"}]
+)
+def test_a_delay_is_refused_and_nothing_is_stored(api: Client, fields: dict[str, Any]) -> None:
+    topic = api.topic()
+    api.post(f"{topic.path}/messages", {"body": 1, **fields}).refused(422, "DELAY_UNAVAILABLE")
+    [result] = topic.batch([{"body": 1, **fields}])
+    assert result["error"]["code"] == "DELAY_UNAVAILABLE"
+    assert topic.accepted == 0
+
+
+def test_a_delay_that_is_none_is_no_delay(api: Client) -> None:
+    topic = api.topic()
+    topic.produce(1, delay_seconds=0)
+    topic.produce(2, deliver_at="2001-01-01T00:00:00Z")
+    topic.produce(3, delay_seconds=None, deliver_at=None)
+    assert topic.accepted == 3
+
+
+def test_the_same_dedup_id_with_the_same_content_is_answered_with_the_first_id(api: Client) -> None:
+    topic = api.topic()
+    given = {"body": {"a": 1}, "keys": ["k"], "dedup_id": "once ü"}
+    first = api.post(f"{topic.path}/messages", given).expect(201)
+    again = api.post(f"{topic.path}/messages", given).expect(200)
+    assert again == {**first, "duplicate": True}
+    assert topic.accepted == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"body": 2}, {"keys": ["k"]}, {"tag": "t"}, {"ordering_key": "o"}, {"shard": 1}, {"headers": {"h": "v"}}],
+)
+def test_the_same_dedup_id_with_other_content_is_a_conflict(api: Client, change: dict[str, Any]) -> None:
+    topic = api.topic()
+    first = {"body": 1, "dedup_id": "d"}
+    api.post(f"{topic.path}/messages", first).expect(201)
+    api.post(f"{topic.path}/messages", {**first, **change}).refused(409, "DEDUP_MISMATCH")
+    assert topic.accepted == 1
+
+
+def test_the_key_order_of_a_body_is_part_of_its_content(api: Client) -> None:
+    topic = api.topic()
+    topic.produce({"a": 1, "b": 2}, dedup_id="d")
+    api.post(f"{topic.path}/messages", {"body": {"b": 2, "a": 1}, "dedup_id": "d"}).refused(409)
+
+
+def test_a_dedup_id_is_remembered_after_ack_and_forgotten_after_its_window(api: Client, clock: Any) -> None:
+    topic = api.topic(dedup_window_seconds=60)
+    group = topic.group()
+    first = topic.produce(1, dedup_id="d")
+    group.ack(*group.receive())
+    again = {"body": 1, "dedup_id": "d"}
+    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
+    clock.advance(61)
+    assert api.post(f"{topic.path}/messages", again).expect(201)["id"] != first["id"]
+
+
+def test_dedup_ids_of_different_topics_have_nothing_to_do_with_each_other(api: Client) -> None:
+    ids = {api.topic().produce(1, dedup_id="d")["id"] for _ in range(2)}
+    assert len(ids) == 2
+
+
+def test_a_batch_answers_in_the_order_of_its_messages(api: Client) -> None:
+    topic = api.topic(shards=5)
+    messages = [{"body": n, "ordering_key": f"k{n % 13}"} if n % 3 else {"body": n} for n in range(200)]
+    results = topic.batch(messages)
+    assert [r["index"] for r in results] == list(range(200))
+    shown = {r["id"]: n for n, r in enumerate(results)}
+    listed = [m for page in api.pages(f"{topic.path}/messages", 200) for m in page]
+    assert {m["id"]: m["body"] for m in listed} == shown
+
+
+def test_bad_messages_of_a_batch_are_refused_one_by_one(api: Client) -> None:
+    topic = api.topic(shards=2)
+    topic.produce("known", dedup_id="known")
+    results = topic.batch(
+        [
+            {"body": 0},
+            {"bodi": 1},
+            {"body": 2, "shard": 2},
+            7,
+            {"body": 4, "tag": "a b"},
+            {"body": "known", "dedup_id": "known"},
+            {"body": "other", "dedup_id": "known"},
+            {"body": 7, "dedup_id": "twin"},
+            {"body": 7, "dedup_id": "twin"},
+            {"body": 8, "dedup_id": "twin"},
+            {"body": "x" * 262144},
+            {"body": 11, "delay_seconds": 5},
+            None,
+            {"body": 13, "keys": ["ok", 5]},
+            {"body": 14},
+        ]
+    )
+    told = [r["error"]["code"] if "error" in r else ("twice" if r["duplicate"] else "new") for r in results]
+    assert told == [
+        "new", "VALIDATION", "NO_SUCH_SHARD", "VALIDATION", "VALIDATION", "twice", "DEDUP_MISMATCH", "new", "twice",
+        "DEDUP_MISMATCH", "BODY_TOO_LARGE", "DELAY_UNAVAILABLE", "VALIDATION", "VALIDATION", "new",
+    ]  # fmt: skip
+    assert results[7]["id"] == results[8]["id"]
+    assert results[1]["error"]["errors"] == [{"path": "messages[1].bodi", "issue": "unknown field"}]
+    assert results[3]["error"]["errors"][0]["path"] == "messages[3]"
+    assert results[13]["error"]["errors"][0]["path"] == "messages[13].keys[1]"
+    assert topic.accepted == 4
+    assert sorted(map(str, topic.group().bodies(50))) == ["0", "14", "7", "known"]
+
+
+def test_a_batch_of_a_thousand_with_dedup_ids_is_stored_once(api: Client) -> None:
+    topic = api.topic(shards=2)
+    messages = [{"body": n, "dedup_id": f"d{n % 700}" if n % 2 else None} for n in range(1000)]
+    first = topic.batch(messages)
+    again = topic.batch(messages)
+    for n, (one, other) in enumerate(zip(first, again, strict=True)):
+        if n % 2 and "error" not in one:
+            assert (other["id"], other["duplicate"]) == (one["id"], True)
+    clashes = [n for n, r in enumerate(first) if "error" in r]
+    assert clashes == [n for n in range(701, 1000, 2)]
+    assert topic.accepted == 500 + 350 + 500

@@ -1,0 +1,183 @@
+"""Topics over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.http import Client
+
+DEFAULTS = {
+    "mode": "queue",
+    "shards": 4,
+    "retry": {"max_attempts": 16, "ladder": "rocketmq", "jitter": 0.1},
+    "lease_seconds": 30,
+    "retention_days": 7,
+    "alarm_backlog": None,
+    "rate_limit": None,
+    "on_rate_limit": "reject",
+    "max_body_bytes": 262144,
+    "dedup_window_seconds": 86400,
+}
+
+
+def test_a_new_topic_has_the_documented_defaults(api: Client) -> None:
+    made = api.put("/v1/topics/with-defaults").expect(201)
+    assert {name: made[name] for name in DEFAULTS} == DEFAULTS
+    assert made["topic"] == "with-defaults"
+    assert made.keys() == {*DEFAULTS, "topic", "created_at"}
+
+
+def test_a_topic_needs_no_body_at_all(api: Client) -> None:
+    api.call("PUT", "/v1/topics/no-body").expect(201)
+
+
+def test_creating_a_topic_twice_changes_nothing(api: Client) -> None:
+    first = api.put("/v1/topics/twice", {"shards": 3, "lease_seconds": 9}).expect(201)
+    assert api.put("/v1/topics/twice", {"shards": 3, "lease_seconds": 9}).expect(200) == first
+    assert api.put("/v1/topics/twice").expect(200) == first
+
+
+def test_a_serial_topic_has_one_shard_unless_told_otherwise(api: Client) -> None:
+    assert api.put("/v1/topics/one-line", {"mode": "serial"}).expect(201)["shards"] == 1
+    assert api.put("/v1/topics/more-lines", {"mode": "serial", "shards": 6}).expect(201)["shards"] == 6
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("mode", "broadcast"),
+        ("shards", 256),
+        ("lease_seconds", 43200),
+        ("retention_days", 3650),
+        ("alarm_backlog", 100),
+        ("rate_limit", 5),
+        ("on_rate_limit", "dead_letter"),
+        ("max_body_bytes", 4194304),
+        ("dedup_window_seconds", 60),
+    ],
+)
+def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
+    path = f"/v1/topics/set-{setting}"
+    api.put(path, {setting: value}).expect(201)
+    shown = api.get(path).expect(200)
+    assert {name: shown[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
+
+
+def test_a_change_keeps_the_settings_that_are_not_given(api: Client) -> None:
+    topic = api.topic(lease_seconds=7, retry={"max_attempts": 3})
+    changed = api.put(topic.path, {"retry": {"jitter": 0}}).expect(200)
+    assert changed["lease_seconds"] == 7
+    assert changed["retry"] == {"max_attempts": 3, "ladder": "rocketmq", "jitter": 0}
+
+
+def test_a_ladder_may_be_a_list_of_seconds_or_a_formula(api: Client) -> None:
+    by_list = api.put("/v1/topics/ladder-list", {"retry": {"ladder": [1, 5, 9]}}).expect(201)
+    assert by_list["retry"]["ladder"] == [1, 5, 9]
+    formula = {"ladder": "exponential", "base_seconds": 2, "factor": 3, "cap_seconds": 60}
+    by_formula = api.put("/v1/topics/ladder-formula", {"retry": formula}).expect(201)
+    assert by_formula["retry"].items() >= formula.items()
+
+
+def test_a_setting_can_be_taken_back_with_null(api: Client) -> None:
+    topic = api.topic(alarm_backlog=5, rate_limit=5)
+    changed = api.put(topic.path, {"alarm_backlog": None, "rate_limit": None}).expect(200)
+    assert (changed["alarm_backlog"], changed["rate_limit"]) == (None, None)
+
+
+def test_shards_grow_and_never_shrink(api: Client) -> None:
+    topic = api.topic(shards=2)
+    assert api.put(topic.path, {"shards": 5}).expect(200)["shards"] == 5
+    api.put(topic.path, {"shards": 4}).refused(409, "SHARDS_CANNOT_SHRINK")
+    assert api.get(topic.path).expect(200)["shards"] == 5
+
+
+def test_messages_and_groups_live_on_when_shards_grow(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.produce("before")
+    api.put(topic.path, {"shards": 8}).expect(200)
+    for shard in range(8):
+        topic.produce(shard, shard=shard)
+    assert sorted(map(str, group.bodies(20))) == sorted(["before", *map(str, range(8))])
+
+
+def test_a_late_group_sees_only_what_comes_after_in_new_shards_too(api: Client) -> None:
+    topic = api.topic(shards=1)
+    topic.produce("before")
+    group = topic.group(**{"from": "latest"})
+    api.put(topic.path, {"shards": 3}).expect(200)
+    topic.produce("after", shard=2)
+    assert group.bodies() == ["after"]
+
+
+@pytest.mark.parametrize("query", ["", "?confirm=", "?confirm=other", "?confirm=TRUE"])
+def test_deleting_a_topic_needs_its_name_again(api: Client, query: str) -> None:
+    topic = api.topic()
+    api.delete(topic.path + query).refused(400, "CONFIRM_MISSING")
+    api.get(topic.path).expect(200)
+
+
+def test_a_deleted_topic_is_gone_with_all_that_was_below_it(api: Client) -> None:
+    topic = api.topic()
+    topic.group()
+    made = topic.produce("x")
+    assert api.delete(f"{topic.path}?confirm={topic.name}").expect(204) is None
+    for path in ("", "/groups/g", f"/messages/{made['id']}", "/messages", "/groups"):
+        api.get(topic.path + path).refused(404, "TOPIC_NOT_FOUND")
+    api.post(f"{topic.path}/messages", {"body": 1}).refused(404, "TOPIC_NOT_FOUND")
+    api.delete(f"{topic.path}?confirm={topic.name}").refused(404, "TOPIC_NOT_FOUND")
+
+
+def test_a_topic_made_again_starts_empty(api: Client) -> None:
+    topic = api.topic()
+    old_group = topic.group()
+    made = topic.produce("old", dedup_id="d")
+    [held] = old_group.receive()
+    api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
+    api.put(topic.path).expect(201)
+    assert topic.accepted == 0
+    assert api.get(f"{topic.path}/messages").expect(200)["items"] == []
+    api.get(f"{topic.path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")
+    group = topic.group()
+    assert group.receive() == []
+    assert group.ack(held) == ["RECEIPT_INVALID"]
+    assert topic.produce("new", dedup_id="d")["duplicate"] is False
+    assert group.bodies() == ["new"]
+
+
+def test_a_list_of_topics_shows_each_once_page_by_page(api: Client) -> None:
+    made = sorted(api.topic().name for _ in range(5))
+    listed = [topic["topic"] for page in api.pages("/v1/topics", 2) for topic in page]
+    assert listed == sorted(listed)
+    assert len(listed) == len(set(listed))
+    assert set(made) <= set(listed)
+    assert api.get(f"/v1/topics/{made[0]}").expect(200) in [t for page in api.pages("/v1/topics", 200) for t in page]
+
+
+def test_stats_count_what_was_accepted_and_where_each_group_stands(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(10)])
+    first, second, third, *_ = group.receive(4)
+    group.ack(first)
+    group.nack(second)
+    group.nack(third, dead_letter=True)
+    assert topic.accepted == 10
+    counts = topic.counts()
+    assert (counts["backlog"], counts["in_flight"], counts["retrying"], counts["dead"]) == (8, 1, 1, 1)
+    assert isinstance(counts["oldest_age_seconds"], int)
+
+
+def test_names_that_begin_alike_are_different_topics(api: Client) -> None:
+    names = ["alike", "alike.", "alike-1", "alike_", "alike.a", "Alike", "alike0"]
+    for name in names:
+        api.put(f"/v1/topics/{name}").expect(201)
+        api.put(f"/v1/topics/{name}/groups/{name}", {"from": "earliest"}).expect(201)
+        api.post(f"/v1/topics/{name}/messages", {"body": name}).expect(201)
+    for name in names:
+        got = api.post(f"/v1/topics/{name}/groups/{name}/receive", {"max": 99}).expect(200)["messages"]
+        assert [m["body"] for m in got] == [name]
+    api.delete("/v1/topics/alike?confirm=alike").expect(204)
+    for name in names[1:]:
+        assert api.get(f"/v1/topics/{name}").expect(200)["stats"]["accepted"] == 1

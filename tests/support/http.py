@@ -1,0 +1,236 @@
+"""A small HTTP client over the in-process gateway, and a clock that tests move."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+_numbers = itertools.count(1)
+PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "retryable", "request_id"}
+_REAL_SLEEP_BELOW_SECONDS = 0.02
+
+
+class Gateway(Protocol):
+    """What local.gateway.Gateway offers."""
+
+    def handle(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> tuple[int, Mapping[str, str], bytes]: ...
+
+
+class ShiftingClock:
+    """The machine's time plus what tests have added. Waiting for messages costs no time; `on_wait` is called
+    once, at the next such wait. The store's short back-offs are real: they let other threads go on."""
+
+    def __init__(self) -> None:
+        self._added_ms = 0
+        self.on_wait: Callable[[], Any] | None = None
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._added_ms
+
+    def sleep(self, seconds: float) -> None:
+        if seconds < _REAL_SLEEP_BELOW_SECONDS:
+            time.sleep(seconds)
+            return
+        self.advance(seconds)
+        act, self.on_wait = self.on_wait, None
+        if act:
+            act()
+
+    def advance(self, seconds: float) -> None:
+        self._added_ms += int(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    def expect(self, status: int) -> Any:
+        """The JSON of an answer that must have this status (None where it has no body)."""
+        assert self.status == status, f"{self.status}, expected {status}: {self.raw[:500]!r}"
+        return self.json if self.raw else None
+
+    def refused(self, status: int, code: str | None = None) -> Any:
+        """The problem of a refusal: complete, of this status and code, and retryable only if that helps."""
+        assert self.status == status, f"{self.status}, expected {status}: {self.raw[:500]!r}"
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        assert headers["content-type"] == "application/problem+json"
+        problem = self.json
+        check_problem(problem)
+        assert problem["status"] == status
+        assert code is None or problem["code"] == code, problem
+        return problem
+
+
+def check_problem(problem: Mapping[str, Any]) -> None:
+    """Is it complete, as RFC 9457 and our contract want it?"""
+    assert PROBLEM_FIELDS <= problem.keys() <= {*PROBLEM_FIELDS, "errors"}, problem
+    assert problem["type"].endswith(f"/errors/{problem['code']}")
+    assert problem["code"] == problem["code"].upper()
+    assert problem["title"]
+    assert problem["detail"]
+    assert problem["request_id"]
+    assert problem["retryable"] is (problem["status"] in (429, 503, 504))
+    for issue in problem.get("errors", []):
+        assert issue.keys() == {"path", "issue"}
+        assert issue["issue"]
+
+
+@dataclass(frozen=True)
+class Client:
+    """Calls as a user makes them. `body` is sent as JSON, `raw` as it is."""
+
+    gateway: Gateway
+    token: str | None
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        sent = {"Content-Type": "application/json"} if body is not None else {}
+        if self.token is not None:
+            sent["Authorization"] = f"Bearer {self.token}"
+        data = json.dumps(body).encode() if body is not None else raw
+        status, received, answer = self.gateway.handle(method, path, {**sent, **(headers or {})}, data)
+        return Reply(status, received, answer)
+
+    def get(self, path: str) -> Reply:
+        return self.call("GET", path)
+
+    def put(self, path: str, body: Any = None) -> Reply:
+        return self.call("PUT", path, body if body is not None else {})
+
+    def post(self, path: str, body: Any = None) -> Reply:
+        return self.call("POST", path, body if body is not None else {})
+
+    def delete(self, path: str) -> Reply:
+        return self.call("DELETE", path)
+
+    def with_token(self, token: str | None) -> Client:
+        return replace(self, token=token)
+
+    def topic(self, **settings: Any) -> Topic:
+        """A new topic with a name of its own."""
+        name = f"topic-{next(_numbers)}"
+        self.put(f"/v1/topics/{name}", settings).expect(201)
+        return Topic(self, name)
+
+    def pages(self, path: str, limit: int) -> list[list[Any]]:
+        """All pages of a list."""
+        joint = "&" if "?" in path else "?"
+        pages = []
+        following: str | None = ""
+        while following is not None:
+            token = f"&page_token={following}" if following else ""
+            page = self.get(f"{path}{joint}limit={limit}{token}").expect(200)
+            assert len(page["items"]) <= limit
+            pages.append(page["items"])
+            following = page.get("next_page_token")
+        return pages
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic, and the calls below it."""
+
+    api: Client
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"/v1/topics/{self.name}"
+
+    def group(self, name: str = "g", **settings: Any) -> Group:
+        self.api.put(f"{self.path}/groups/{name}", {"from": "earliest", **settings}).expect(201)
+        return Group(self.api, self, name)
+
+    def produce(self, body: Any, **fields: Any) -> Any:
+        return self.api.post(f"{self.path}/messages", {"body": body, **fields}).expect(201)
+
+    def batch(self, messages: Sequence[Any]) -> list[Any]:
+        answer = self.api.post(f"{self.path}/messages/batch", {"messages": messages}).expect(200)
+        results: list[Any] = answer["results"]
+        return results
+
+    def publish(self, raw: bytes, **headers: str) -> Reply:
+        """`ce_id="x"` is sent as the header `ce-id: x`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.api.call("POST", f"/v1/publish/{self.name}", raw=raw, headers=named)
+
+    @property
+    def accepted(self) -> int:
+        return int(self.api.get(self.path).expect(200)["stats"]["accepted"])
+
+    def counts(self, group: str = "g") -> Any:
+        return self.api.get(self.path).expect(200)["stats"]["groups"][group]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group, and the calls below it."""
+
+    api: Client
+    topic: Topic
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.topic.path}/groups/{self.name}"
+
+    def receive(self, most: int = 10, **fields: Any) -> list[Any]:
+        messages: list[Any] = self.api.post(f"{self.path}/receive", {"max": most, **fields}).expect(200)[
+            "messages"
+        ]
+        return messages
+
+    def bodies(self, most: int = 10, **fields: Any) -> list[Any]:
+        return [message["body"] for message in self.receive(most, **fields)]
+
+    def settle(self, how: str, messages: Sequence[Any], **fields: Any) -> list[Any]:
+        """Settle by messages or receipts; the answer is "ok" or the error's code for each."""
+        receipts = [m if isinstance(m, str) else m["receipt"] for m in messages]
+        answer = self.api.post(f"{self.path}/{how}", {"receipts": receipts, **fields}).expect(200)
+        assert [r["receipt"] for r in answer["results"]] == receipts
+        return [_outcome(result) for result in answer["results"]]
+
+    def ack(self, *messages: Any) -> list[Any]:
+        return self.settle("ack", messages)
+
+    def nack(self, *messages: Any, **fields: Any) -> list[Any]:
+        return self.settle("nack", messages, **fields)
+
+    def register(self, consumer: str) -> Any:
+        return self.api.put(f"{self.path}/consumers/{consumer}").expect(201)
+
+    def heartbeat(self, consumer: str) -> Any:
+        return self.api.post(f"{self.path}/consumers/{consumer}/heartbeat").expect(200)
+
+    def status_of(self, message_id: str) -> Any:
+        shown = self.api.get(f"{self.topic.path}/messages/{message_id}").expect(200)
+        return shown["deliveries"][self.name]
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    if "error" not in result:
+        assert result["ok"] is True
+        return "ok"
+    check_problem(result["error"])
+    return str(result["error"]["code"])
