@@ -96,7 +96,9 @@ class Log(Protocol):
         """The shard's last offset, read consistently. One round trip."""
         ...
 
-    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
+    def put(
+        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+    ) -> PutResult:
         """Put the segment at its first offset if that is free. Our own earlier write counts as stored."""
         ...
 

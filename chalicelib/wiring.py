@@ -159,7 +159,9 @@ def dynamo_adapters(
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
-        blobs=S3Blobs(clients.get("s3"), settings.bucket) if settings.bucket else FolderBlobs(settings.folder),
+        blobs=S3Blobs(clients.get("s3"), settings.bucket)
+        if settings.bucket
+        else FolderBlobs(settings.folder),
         clock=clock,
         chance=chance,
         create_tables=lambda: create_missing(client, tables),

@@ -30,7 +30,9 @@ def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
         "type": "/errors/METHOD_NOT_ALLOWED" if known else "/errors/UNAVAILABLE",
         "title": "Method not allowed" if known else "Unavailable",
         "status": status,
-        "detail": "This path does not have this method." if known else "Something went wrong on our side; try again.",
+        "detail": "This path does not have this method."
+        if known
+        else "Something went wrong on our side; try again.",
         "code": "METHOD_NOT_ALLOWED" if known else "UNAVAILABLE",
         "retryable": not known,
         "request_id": request_id,

@@ -166,13 +166,16 @@ def content(m: Message) -> dict[str, Any]:
 def deliveries(received: list[Delivery], key: bytes) -> bytes:
     """The answer of a receive: messages with their receipts."""
     messages = [
-        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, _receipt(d))} for d in received
+        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, _receipt(d))}
+        for d in received
     ]
     return msgjson.encode({"messages": messages})
 
 
 def _receipt(d: Delivery) -> Receipt:
-    return Receipt(d.key.group_uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts)
+    return Receipt(
+        d.key.group_uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts
+    )
 
 
 def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:

@@ -13,11 +13,15 @@ Mode = Literal["queue", "serial", "broadcast"]
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS)]
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=r"^[^|\s]+\Z")]
 HeaderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`~-]{1,128}\Z")]
-HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")]
+HeaderValue = Annotated[
+    str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
 Seconds = Annotated[int, Meta(ge=0, le=lim.MAX_DELAY_SECONDS)]
 TopicPattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._*-]{1,128}\Z")]
-MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")]
+MediaType = Annotated[
+    str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")
+]
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
 
 

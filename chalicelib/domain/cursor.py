@@ -379,9 +379,7 @@ def _taken_from(change: Change, current: Cursor) -> Ranges:
     wanted = (
         part
         for token, lease in change.expected_leases.items()
-        for part in ranges.subtract(
-            _ranges_of(lease.spans), _ranges_of(_spans(change.set_leases.get(token)))
-        )
+        for part in ranges.subtract(_ranges_of(lease.spans), _ranges_of(_spans(change.set_leases.get(token))))
     )
     held = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
     return ranges.subtract(wanted, _ranges_of(held))

@@ -28,7 +28,9 @@ class Catalog:
             return held
         topic = self.control.topic(name)
         if topic is None:
-            raise NotFound("TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}.")
+            raise NotFound(
+                "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
+            )
         return self._topics.put(name, topic)
 
     def group(self, topic: Topic, name: str) -> Group:

@@ -68,7 +68,9 @@ class Claimant:
 class Receiver:
     """Claims for pull consumers (and, one road further, for deliveries)."""
 
-    def __init__(self, catalog: Catalog, states: CursorStates, reader: Reader, clock: Clock, chance: Chance) -> None:
+    def __init__(
+        self, catalog: Catalog, states: CursorStates, reader: Reader, clock: Clock, chance: Chance
+    ) -> None:
         self._catalog = catalog
         self._states = states
         self._reader = reader
@@ -199,11 +201,15 @@ class Receiver:
             _records(claimant, key, dead, selection, by_offset, now_ms),
         )
 
-    def _with_hint(self, key: CursorKey, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
+    def _with_hint(
+        self, key: CursorKey, ahead: list[Slot], cursor: Cursor, selection: Selection
+    ) -> Selection:
         if selection.next <= cursor.next:
             return selection
         segment_at = self._reader.segment_at(key.shard, ahead, selection.next)
-        return Selection(selection.granted, selection.passed_over, selection.settled, selection.next, segment_at)
+        return Selection(
+            selection.granted, selection.passed_over, selection.settled, selection.next, segment_at
+        )
 
     def _candidate(self, claimant: Claimant, slot: Slot, span: Span | None, now_ms: int) -> Candidate:
         """What the message shows: deliver it, or settle it without a delivery."""

@@ -41,7 +41,9 @@ class CursorStates:
     def _keep(self, key: CursorKey, cursor: Cursor | None) -> State:
         return self._seen.put(key, State(cursor or Cursor(), cursor is not None))
 
-    def write(self, key: CursorKey, state: State, change: Change, records: Sequence[Record] = ()) -> State | None:
+    def write(
+        self, key: CursorKey, state: State, change: Change, records: Sequence[Record] = ()
+    ) -> State | None:
         """The state after the write; None where it lost a race (the winner's state is then the last seen).
 
         Raises Unavailable where an answer was lost and nobody can tell.

@@ -90,7 +90,9 @@ class Lookup:
             slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]])[place[2]]
             if slot.message and slot.message.id == message_id:
                 return slot.message
-        raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message {message_id!r}; it may have expired.")
+        raise NotFound(
+            "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message {message_id!r}; it may have expired."
+        )
 
     def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
@@ -99,7 +101,9 @@ class Lookup:
 
     def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
         """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
-        statuses = [self._status(key, message.offset) for key in self._cursor_keys(topic, group, message.shard)]
+        statuses = [
+            self._status(key, message.offset) for key in self._cursor_keys(topic, group, message.shard)
+        ]
         return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
 
     def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
@@ -126,7 +130,9 @@ class Lookup:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
         left = {shard: start for shard, start in starts.items() if start >= 0}
         budget = _Budget(_ROWS_PER_PAGE)
-        walks = [self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()]
+        walks = [
+            self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()
+        ]
         found: list[Message] = []
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
             left[message.shard] = message.offset - 1
@@ -175,7 +181,9 @@ class Lookup:
 
     def group_status(self, topic: Topic, group: Group) -> GroupStatus:
         """Backlog and the like: exact, because offsets are dense."""
-        shards = [self._shard_status(key) for s in range(topic.shards) for key in self._cursor_keys(topic, group, s)]
+        shards = [
+            self._shard_status(key) for s in range(topic.shards) for key in self._cursor_keys(topic, group, s)
+        ]
         now_ms = self._clock.now_ms()
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
         return GroupStatus(

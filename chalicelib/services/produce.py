@@ -111,7 +111,9 @@ class Producer:
             outcomes[i] = place
         return list(later)
 
-    def _write(self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]) -> list[Placed] | Known:
+    def _write(
+        self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]
+    ) -> list[Placed] | Known:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
         request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
@@ -119,7 +121,9 @@ class Producer:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
                 segment = self._next(topic, key, pack, request_id, losses >= LOSSES_BEFORE_RESERVING)
-                entries = [_dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id]
+                entries = [
+                    _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
+                ]
                 result = self._log.put(key, segment, pack, entries)
                 if isinstance(result, Known):
                     return result
@@ -172,7 +176,9 @@ class Producer:
 
     def _hop(self, topic: Topic, shard: int) -> int:
         """Another shard than this one becomes the favourite; what was known of its tail is old."""
-        other = (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+        other = (
+            (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+        )
         self._favourite[topic.uid] = other
         if other != shard:
             self._tails.drop(topic.shard_key(other))
@@ -262,7 +268,9 @@ def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draf
 
 def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
     offset = segment.first + index
-    return Placed(ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms)
+    return Placed(
+        ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
+    )
 
 
 def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
@@ -272,7 +280,9 @@ def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
     return Placed(entry.message_id, place[1], place[2], entry.accepted_ms, duplicate=True)
 
 
-def _repeated(first: Draft, again: Draft, outcome: Placed | HeadraceError | None) -> Placed | HeadraceError | None:
+def _repeated(
+    first: Draft, again: Draft, outcome: Placed | HeadraceError | None
+) -> Placed | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""
     if content_hash(first) != content_hash(again):
         return _mismatch()

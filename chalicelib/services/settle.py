@@ -57,7 +57,9 @@ class Settler:
         def decide(receipt: Receipt, attempt: int) -> Decision:
             if how.dead_letter or attempt >= receipt.max_attempts:
                 why = "REJECTED" if how.dead_letter else "ATTEMPTS_EXHAUSTED"
-                return Result(receipt.offset, Fate.DEAD), _record(receipt, "DEAD", attempt, now_ms, why, how.reason)
+                return Result(receipt.offset, Fate.DEAD), _record(
+                    receipt, "DEAD", attempt, now_ms, why, how.reason
+                )
             told = _record(receipt, "RETRYING", attempt, now_ms, None, how.reason) if how.reason else None
             return Result(receipt.offset, Fate.RETRY, due_ms), told
 
@@ -126,7 +128,9 @@ class Settler:
         while left:
             lease = state.cursor.leases.get(token)
             attempts = lease.attempts() if lease else {}
-            decisions = [decide(receipt, attempts[receipt.offset]) for receipt in left if receipt.offset in attempts]
+            decisions = [
+                decide(receipt, attempts[receipt.offset]) for receipt in left if receipt.offset in attempts
+            ]
             if len(decisions) < len(left) and not fresh:
                 state, fresh = self._states.read(key), True
                 continue
@@ -172,4 +176,6 @@ def _record(
 
 
 def _stale() -> Conflict:
-    return Conflict("RECEIPT_STALE", "The lease has passed on or the message is settled; nothing was changed.")
+    return Conflict(
+        "RECEIPT_STALE", "The lease has passed on or the message is settled; nothing was changed."
+    )

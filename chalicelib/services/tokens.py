@@ -53,7 +53,11 @@ class Tokens:
         token = self._find(match[1]) if match else None
         secret = match[2] if match else ""
         good = hmac.compare_digest(_hash(secret), token.secret_hash if token else _hash("nobody's"))
-        if not token or not good or (token.expires_ms is not None and token.expires_ms <= self._clock.now_ms()):
+        if (
+            not token
+            or not good
+            or (token.expires_ms is not None and token.expires_ms <= self._clock.now_ms())
+        ):
             raise Unauthorized("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
         return Caller(token.id, frozenset(token.scopes), token.topics)
 

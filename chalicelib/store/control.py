@@ -126,7 +126,9 @@ class DynamoControl:
         row = self._find(key)
         return msgspec.json.decode(row.doc, type=kind) if row else None
 
-    def _list(self, pk: str, prefix: str, kind: type[T], after: str | None = None, limit: int | None = None) -> list[T]:
+    def _list(
+        self, pk: str, prefix: str, kind: type[T], after: str | None = None, limit: int | None = None
+    ) -> list[T]:
         where: Condition | None = self._rows.sk.startswith(prefix) if prefix else None
         if after is not None:
             where = self._rows.sk > after

@@ -124,11 +124,14 @@ def _expressions(change: Change) -> dict[str, Any]:
         conditions.append(f"e = {value(number(change.known_epoch))}")
         sets += [f"{a} = {value(number(getattr(change.scalars, f)))}" for a, f in _SCALARS.items()]
     paths = {token: entry("l", token) for token in {**change.expected_leases, **change.set_leases}}
-    conditions += [f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()]
+    conditions += [
+        f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()
+    ]
     sets += [f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.set_leases.items()]
     removes += [paths[t] for t in change.removed_leases]
     sets += [
-        f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}" for k, span in change.set_waiting.items()
+        f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}"
+        for k, span in change.set_waiting.items()
     ]
     sets += [f"{entry('d', str(k))} = {value(number(n))}" for k, n in change.set_settled.items()]
     removes += [entry("w", str(k)) for k in change.removed_waiting]
@@ -163,7 +166,9 @@ def parse_span(text: str, start: int | None = None) -> Span:
     if not match:
         raise ValueError(f"not a span: {text!r}")
     first, count, attempt, unit, due = match.groups()
-    return Span(int(first) if start is None else start, int(count or 1), int(attempt or 1), unit or "", int(due or 0))
+    return Span(
+        int(first) if start is None else start, int(count or 1), int(attempt or 1), unit or "", int(due or 0)
+    )
 
 
 def lease_text(lease: Lease) -> str:

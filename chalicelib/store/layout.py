@@ -106,8 +106,12 @@ def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
     return {
         "TableName": name,
         "BillingMode": "PAY_PER_REQUEST",
-        "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)],
-        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()],
+        "KeySchema": [
+            {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)
+        ],
+        "AttributeDefinitions": [
+            {"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()
+        ],
     }
 
 

@@ -31,7 +31,9 @@ class DynamoLog:
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
         return tail_of(items[0]) if items else Tail(-1)
 
-    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
+    def put(
+        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+    ) -> PutResult:
         put: dict[str, Any] = {
             "TableName": self._table,
             "Item": _item(shard, segment, pack),
@@ -126,7 +128,9 @@ class DynamoLog:
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         bounds = {":a": number(0), ":o": number(max(last, 0))}
-        items = self._query(shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent)
+        items = self._query(
+            shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent
+        )
         return [segment_of(item) for item in items]
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:

@@ -43,7 +43,9 @@ class MemoryLog:
         way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
         return Tail(max(self._checkpoints.get(shard, -1), self._counters.get(shard, 0) - 1), way)
 
-    def put(self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()) -> PutResult:
+    def put(
+        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+    ) -> PutResult:
         with self._lock:
             by = self._rows.get((shard, segment.first))
             if by is not None:

@@ -28,4 +28,6 @@ def create_missing(client: Any, tables: Tables) -> None:
 def _expire_by(client: Any, table: str) -> None:
     status = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]["TimeToLiveStatus"]
     if status == "DISABLED":
-        client.update_time_to_live(TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "x"})
+        client.update_time_to_live(
+            TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "x"}
+        )

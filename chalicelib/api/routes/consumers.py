@@ -15,7 +15,9 @@ _ROLES = ("consume", "admin")
 def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
     if context.body.url is not None or context.body.function is not None or context.body.secret is not None:
-        raise Refused("PUSH_UNAVAILABLE", "Consumers that are called are not available yet; register with {} and pull.")
+        raise Refused(
+            "PUSH_UNAVAILABLE", "Consumers that are called are not available yet; register with {} and pull."
+        )
     found = context.deps.catalog.topic(topic)
     member, created = context.deps.admin.register(found, context.deps.catalog.group(found, group), consumer)
     return Answer(render.member(member), 201 if created else 200)
@@ -26,7 +28,9 @@ def get_consumer(context: Context, topic: str, group: str, consumer: str) -> Ans
     """A consumer, its rank among those online, and its shards."""
     found = context.deps.catalog.topic(topic)
     wanted = context.deps.catalog.group(found, group)
-    member = context.deps.admin.membership(found, wanted, context.deps.catalog.consumer(found, wanted, consumer))
+    member = context.deps.admin.membership(
+        found, wanted, context.deps.catalog.consumer(found, wanted, consumer)
+    )
     return Answer(render.member(member))
 
 

@@ -48,7 +48,10 @@ def list_groups(context: Context, topic: str) -> Answer:
     limit = parse.limit(context.query)
     after = parse.page_start(context, f"groups:{topic}") or ""
     groups = [g for g in context.deps.catalog.groups(found) if g.name > after]
-    items = [{**render.group(g), **render.counts(context.deps.lookup.group_status(found, g))} for g in groups[:limit]]
+    items = [
+        {**render.group(g), **render.counts(context.deps.lookup.group_status(found, g))}
+        for g in groups[:limit]
+    ]
     following = groups[limit - 1].name if len(groups) > limit else None
     return Answer(parse.page(context, f"groups:{topic}", items, following))
 
@@ -127,7 +130,9 @@ def _why(group: Group, online: int) -> str:
         return "broadcast: every consumer receives from every shard, with a position of its own"
     if not online:
         return "no registered consumer is online: any caller receives from any shard"
-    return f"shard s belongs to the consumer with rank = s mod {online}; ranks follow the names of those online"
+    return (
+        f"shard s belongs to the consumer with rank = s mod {online}; ranks follow the names of those online"
+    )
 
 
 def _owners(context: Context, topic: Topic, group: Group) -> dict[int, str]:

@@ -35,7 +35,9 @@ def list_messages(context: Context, topic: str) -> Answer:
     starts = {int(shard): start for shard, start in told.items()} if told is not None else None
     page, following = context.deps.lookup.newest_first(found, filters, parse.limit(query), starts)
     blobs = context.deps.adapters.blobs
-    items = [render.message(topic, with_body(blobs, m), context.deps.lookup.deliveries(found, m)) for m in page]
+    items = [
+        render.message(topic, with_body(blobs, m), context.deps.lookup.deliveries(found, m)) for m in page
+    ]
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
 
 

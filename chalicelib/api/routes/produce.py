@@ -38,7 +38,10 @@ def produce_batch(context: Context, topic: str) -> Answer:
     checked = [_checked(item, i, now_ms) for i, item in enumerate(context.body.messages)]
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(context.deps.producer.produce(found, drafts))
-    results = [_result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c) for i, c in enumerate(checked)]
+    results = [
+        _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c)
+        for i, c in enumerate(checked)
+    ]
     return Answer({"results": results})
 
 

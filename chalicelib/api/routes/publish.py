@@ -78,7 +78,9 @@ def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     event = strict.parse(raw)
     if not isinstance(event, dict):
         raise invalid("", "a structured CloudEvent is a JSON object")
-    attributes = {name: _text(name, value) for name, value in event.items() if name not in ("data", "data_base64")}
+    attributes = {
+        name: _text(name, value) for name, value in event.items() if name not in ("data", "data_base64")
+    }
     if "data_base64" in event:
         given = convert({"body_base64": event["data_base64"]}, MessageBody)
         body = parse.draft(given, 0).body

@@ -53,7 +53,9 @@ def stats(context: Context) -> Answer:
     items = []
     for topic in found:
         if context.caller and context.caller.may_use(topic.name):
-            groups = {g.name: render.counts(deps.lookup.group_status(topic, g)) for g in deps.catalog.groups(topic)}
+            groups = {
+                g.name: render.counts(deps.lookup.group_status(topic, g)) for g in deps.catalog.groups(topic)
+            }
             items.append({"topic": topic.name, "accepted": deps.lookup.accepted(topic), "groups": groups})
     return Answer(parse.page(context, "stats", items, found[-1].name if len(found) == limit else None))
 

@@ -51,5 +51,7 @@ def delete_topic(context: Context, topic: str) -> Answer:
 
 def _stats(context: Context, topic: Topic) -> dict[str, Any]:
     lookup = context.deps.lookup
-    groups = {g.name: render.counts(lookup.group_status(topic, g)) for g in context.deps.catalog.groups(topic)}
+    groups = {
+        g.name: render.counts(lookup.group_status(topic, g)) for g in context.deps.catalog.groups(topic)
+    }
     return {"accepted": lookup.accepted(topic), "groups": groups}
