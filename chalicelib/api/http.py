@@ -185,7 +185,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _query(entry: Call, request: Request) -> dict[str, str]:
-    given: Mapping[str, str] = request.query_params or {}
+    given = request.query_params or {}
     unknown = [name for name in given if name not in entry.query]
     if unknown:
         known = ", ".join(entry.query) or "none"
@@ -194,6 +194,9 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
             f"This call's query parameters are: {known}.",
             issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown),
         )
+    twice = [name for name in given if len(given.getlist(name)) > 1]
+    if twice:
+        raise invalid(twice[0], "is given more than once")
     return {name: given[name] for name in given}
 
 

@@ -138,9 +138,11 @@ class Setup:
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """Note a sign of life; a consumer that comes back to a skipping broadcast goes to the tail."""
         now_ms = self._clock.now_ms()
-        if not is_online(consumer, now_ms) and group.offline == "skip" and POLICIES[group.mode].per_consumer:
-            for key in keys(topic, group, consumer.uid):
-                self._positions.seek(key, LATEST)
+        if group.offline == "skip" and POLICIES[group.mode].per_consumer and not is_online(consumer, now_ms):
+            consumer = self._find(topic, group, consumer.name) or consumer  # what is cached may be old
+            if not is_online(consumer, now_ms):
+                for key in keys(topic, group, consumer.uid):
+                    self._positions.seek(key, LATEST)
         seen = replace(consumer, seen_ms=now_ms)
         if not self._control.put_consumer(topic, group, seen, consumer):
             self._catalog.forget(topic, group)  # another heartbeat came first: as good as ours

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
 from ...domain.topic import Topic
 from .. import parse, strict
@@ -24,7 +26,6 @@ _FORWARD = "headrace-forward-"
 _STRUCTURED = "application/cloudevents+json"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}\Z")
 _REQUIRED = ("id", "source", "type")
-_MAX_DEDUP_CHARS = 128
 
 
 @call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True)
@@ -45,11 +46,12 @@ def _draft(context: Context, topic: Topic) -> Draft:
         fields["delay_seconds"] = _whole(fields["delay_seconds"])
     forwarded = {name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)}
     body = context.raw
-    if media.split(";")[0].strip().lower() == _STRUCTURED:
+    structured = media.split(";")[0].strip().lower() == _STRUCTURED
+    if structured:
         event, body, media = _structured(context.raw)
     else:
         event = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
-    if "specversion" in event:
+    if structured or "specversion" in event:
         _check_event(event)
         forwarded |= {f"ce-{name}": value for name, value in event.items()}
         fields.setdefault("dedup_id", _event_dedup_id(event))
@@ -59,8 +61,8 @@ def _draft(context: Context, topic: Topic) -> Draft:
 
 
 def _with_raw(draft: Draft, body: bytes, media: str) -> Draft:
-    if not media.isascii() or len(media) > 256:
-        raise invalid("content-type", "must be at most 256 ASCII characters")
+    if not media.isascii() or not media.isprintable() or not 1 <= len(media) <= MAX_CONTENT_TYPE_CHARS:
+        raise invalid("content-type", f"must be 1 to {MAX_CONTENT_TYPE_CHARS} printable ASCII characters")
     return Draft(
         body=body,
         is_json=False,
@@ -82,11 +84,15 @@ def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
         name: _text(name, value) for name, value in event.items() if name not in ("data", "data_base64")
     }
     if "data_base64" in event:
+        if "data" in event:
+            raise invalid("data", "give either data or data_base64")
         given = convert({"body_base64": event["data_base64"]}, MessageBody)
         body = parse.draft(given, 0).body
         return attributes, body, attributes.get("datacontenttype", "application/octet-stream")
     media = attributes.get("datacontenttype", "application/json")
-    data = event.get("data")
+    if "data" not in event:
+        return attributes, b"", media
+    data = event["data"]
     body = data.encode() if isinstance(data, str) and "json" not in media else strict.dump(data)
     return attributes, body, media
 
@@ -100,7 +106,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _check_event(event: Mapping[str, str]) -> None:
-    if event["specversion"] != "1.0":
+    if event.get("specversion") != "1.0":
         raise invalid("specversion", "must be 1.0")
     for name in _REQUIRED:
         if not event.get(name):
@@ -111,11 +117,12 @@ def _check_event(event: Mapping[str, str]) -> None:
 
 
 def _event_dedup_id(event: Mapping[str, str]) -> str:
-    """`id` + `source` name an event; a long pair is kept as its hash."""
-    import hashlib
-
-    text = f"{event['source']}|{event['id']}"
-    return text if len(text) <= _MAX_DEDUP_CHARS else hashlib.sha256(text.encode()).hexdigest()
+    """`source` + `id` name an event; a pair that is long, or could be read as another, is kept as its hash."""
+    source, id = event["source"], event["id"]
+    text = f"{source}|{id}"
+    if len(text) <= MAX_DEDUP_ID_CHARS and "|" not in source:
+        return text
+    return hashlib.sha256(f"{len(source)}|{text}".encode()).hexdigest()
 
 
 def _whole(text: str) -> int:
