@@ -153,7 +153,9 @@ def _server(port: int) -> Any:
 
 
 def _say_hello(chosen: Options, token: str) -> None:
-    print(_HELLO.format(url=f"http://{_HOST}:{chosen.port}", token=token, data=chosen.endpoint or chosen.data))
+    print(
+        _HELLO.format(url=f"http://{_HOST}:{chosen.port}", token=token, data=chosen.endpoint or chosen.data)
+    )
     if os.environ["HEADRACE_ALLOW_LOOPBACK"] == "1":
         print(
             "Subscriber URLs may be http on this machine; HEADRACE_ALLOW_LOOPBACK=0 forbids it, as AWS does."

@@ -129,17 +129,18 @@ class _Connection(socketserver.StreamRequestHandler):
         if request is None:
             return False
         with self.server.flights:
-            keep_alive = request.keep_alive and not self.server.closing
-            self.connection.sendall(self._answer(request, keep_alive))
+            data, keep_alive = self._answer(request)
+            self.connection.sendall(data)
         return keep_alive
 
-    def _answer(self, request: Request, keep_alive: bool) -> bytes:
+    def _answer(self, request: Request) -> tuple[bytes, bool]:
         try:
             answer = self.server.gateway.handle(request.method, request.target, request.headers, request.body)
-            return encode(answer, request.method, keep_alive)
+            keep_alive = request.keep_alive and not self.server.closing  # which may have begun meanwhile
+            return encode(answer, request.method, keep_alive), keep_alive
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            return encode(unavailable().answer(), request.method, keep_alive)
+            return encode(unavailable().answer(), request.method, keep_alive=False), False
 
     def _linger(self) -> None:
         """Let the client read why it was refused: closing with its bytes unread would reset the connection."""

