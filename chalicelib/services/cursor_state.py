@@ -30,13 +30,12 @@ class CursorStates:
         self._seen: Aging[CursorKey, State] = Aging(clock, _FRESH_MS)
 
     def last(self, key: CursorKey) -> State:
-        """The state seen within the last second, else a fresh read."""
-        return self._seen.get(key) or self.read(key)
+        """The state seen within the last second, else a cheap read: what it misses, a refused write tells."""
+        return self._seen.get(key) or self._keep(key, self.cursors.get(key))
 
     def read(self, key: CursorKey) -> State:
         """The state as stored."""
-        cursor = self.cursors.get(key, consistent=True)
-        return self._keep(key, cursor)
+        return self._keep(key, self.cursors.get(key, consistent=True))
 
     def _keep(self, key: CursorKey, cursor: Cursor | None) -> State:
         return self._seen.put(key, State(cursor or Cursor(), cursor is not None))
