@@ -185,7 +185,9 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _query(entry: Call, request: Request) -> dict[str, str]:
-    given = request.query_params or {}
+    given = request.query_params
+    if given is None:
+        return {}
     unknown = [name for name in given if name not in entry.query]
     if unknown:
         known = ", ".join(entry.query) or "none"
