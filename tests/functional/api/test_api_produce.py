@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import pytest
+
 from tests.support.http import Client
 
 BODIES = [
@@ -119,7 +120,14 @@ def test_the_same_dedup_id_with_the_same_content_is_answered_with_the_first_id(a
 
 @pytest.mark.parametrize(
     "change",
-    [{"body": 2}, {"keys": ["k"]}, {"tag": "t"}, {"ordering_key": "o"}, {"shard": 1}, {"headers": {"h": "v"}}],
+    [
+        {"body": 2},
+        {"keys": ["k"]},
+        {"tag": "t"},
+        {"ordering_key": "o"},
+        {"shard": 1},
+        {"headers": {"h": "v"}},
+    ],
 )
 def test_the_same_dedup_id_with_other_content_is_a_conflict(api: Client, change: dict[str, Any]) -> None:
     topic = api.topic()
@@ -205,5 +213,5 @@ def test_a_batch_of_a_thousand_with_dedup_ids_is_stored_once(api: Client) -> Non
         if n % 2 and "error" not in one:
             assert (other["id"], other["duplicate"]) == (one["id"], True)
     clashes = [n for n, r in enumerate(first) if "error" in r]
-    assert clashes == [n for n in range(701, 1000, 2)]
+    assert clashes == list(range(701, 1000, 2))
     assert topic.accepted == 500 + 350 + 500

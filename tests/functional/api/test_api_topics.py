@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.support.http import Client
 
 DEFAULTS = {
@@ -152,7 +153,9 @@ def test_a_list_of_topics_shows_each_once_page_by_page(api: Client) -> None:
     assert listed == sorted(listed)
     assert len(listed) == len(set(listed))
     assert set(made) <= set(listed)
-    assert api.get(f"/v1/topics/{made[0]}").expect(200) in [t for page in api.pages("/v1/topics", 200) for t in page]
+    assert api.get(f"/v1/topics/{made[0]}").expect(200) in [
+        t for page in api.pages("/v1/topics", 200) for t in page
+    ]
 
 
 def test_stats_count_what_was_accepted_and_where_each_group_stands(api: Client) -> None:

@@ -1,0 +1,282 @@
+"""Groups over HTTP: settings, where they begin, pause, seek."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.http import Client, ShiftingClock
+
+DEFAULTS = {
+    "mode": "queue",
+    "from": "latest",
+    "filter": "*",
+    "retry": None,
+    "lease_seconds": None,
+    "batch_size": 1,
+    "max_in_flight": 64,
+    "offline": "keep",
+    "assignment": "mod",
+    "payload": "binary",
+    "paused": False,
+}
+
+
+def test_a_new_group_has_the_documented_defaults(api: Client) -> None:
+    topic = api.topic()
+    made = api.put(f"{topic.path}/groups/g").expect(201)
+    assert {name: made[name] for name in DEFAULTS} == DEFAULTS
+    assert made.keys() == {*DEFAULTS, "group", "topic", "created_at"}
+    assert api.put(f"{topic.path}/groups/g").expect(200) == made
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("mode", "serial"),
+        ("from", "earliest"),
+        ("from", "2026-01-01T00:00:00.123Z"),
+        ("filter", "paid || refunded"),
+        ("lease_seconds", 5),
+        ("batch_size", 1000),
+        ("max_in_flight", 10000),
+        ("offline", "skip"),
+        ("assignment", "rendezvous"),
+        ("payload", "structured"),
+    ],
+)
+def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
+    topic = api.topic()
+    api.put(f"{topic.path}/groups/g", {setting: value}).expect(201)
+    shown = api.get(f"{topic.path}/groups/g").expect(200)
+    assert {name: shown[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
+
+
+def test_a_group_has_the_mode_of_its_topic_unless_told_otherwise(api: Client) -> None:
+    topic = api.topic(mode="broadcast")
+    assert api.put(f"{topic.path}/groups/a").expect(201)["mode"] == "broadcast"
+    assert api.put(f"{topic.path}/groups/b", {"mode": "serial"}).expect(201)["mode"] == "serial"
+
+
+def test_a_groups_mode_is_for_life(api: Client) -> None:
+    topic = api.topic()
+    topic.group()
+    api.put(f"{topic.path}/groups/g", {"mode": "serial"}).refused(409, "MODE_FIXED")
+    api.put(f"{topic.path}/groups/g", {"mode": "queue"}).expect(200)
+
+
+def test_a_group_is_shown_shard_by_shard(api: Client) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group()
+    group.register("c")
+    topic.produce("x", shard=1)
+    topic.produce("y", shard=1)
+    [held] = group.receive(1, consumer="c")
+    shown = api.get(group.path).expect(200)
+    assert (shown["backlog"], shown["in_flight"], shown["retrying"], shown["dead"]) == (2, 1, 0, 0)
+    empty, full = shown["shards"]
+    assert (empty["shard"], empty["tail"], empty["floor"], empty["next"], empty["backlog"]) == (
+        0,
+        -1,
+        0,
+        0,
+        0,
+    )
+    assert (full["shard"], full["tail"], full["floor"], full["next"], full["backlog"]) == (1, 1, 0, 1, 2)
+    assert (empty["owner"], full["owner"]) == ("c", "c")
+    [lease] = full["leases"]
+    assert (lease["offsets"], lease["attempt"], lease["consumer"]) == ([[0, 0]], 1, "c")
+    assert lease["expires_at"] > held["accepted_at"]
+
+
+def test_groups_are_listed_page_by_page(api: Client) -> None:
+    topic = api.topic()
+    for name in ("b", "a", "c"):
+        topic.group(name)
+    pages = api.pages(f"{topic.path}/groups", 2)
+    assert [[group["group"] for group in page] for page in pages] == [["a", "b"], ["c"]]
+
+
+def test_a_deleted_group_is_gone_and_the_messages_stay(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [held] = group.receive()
+    assert api.delete(group.path).expect(204) is None
+    api.get(group.path).refused(404, "GROUP_NOT_FOUND")
+    api.post(f"{group.path}/receive").refused(404, "GROUP_NOT_FOUND")
+    api.post(f"{group.path}/ack", {"receipts": [held["receipt"]]}).refused(404, "GROUP_NOT_FOUND")
+    api.delete(group.path).refused(404, "GROUP_NOT_FOUND")
+    again = topic.group()
+    assert again.ack(held) == ["RECEIPT_INVALID"]
+    assert again.bodies() == ["x"]
+
+
+def test_messages_from_before_any_group_are_kept_for_one_from_the_earliest(api: Client) -> None:
+    topic = api.topic()
+    for n in range(5):
+        topic.produce(n)
+    assert sorted(topic.group("early").bodies()) == [0, 1, 2, 3, 4]
+    late = topic.group("late", **{"from": "latest"})
+    assert late.receive() == []
+    topic.produce(5)
+    assert late.bodies() == [5]
+
+
+def test_a_group_from_a_time_gets_what_came_from_then_on(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(shards=3)
+    made = []
+    for n in range(12):
+        clock.advance(1)
+        made.append(topic.produce(n, shard=n % 3))
+    for n in (0, 1, 6, 11):
+        group = topic.group(f"from-{n}", **{"from": made[n]["accepted_at"]})
+        assert sorted(group.bodies(20)) == list(range(n, 12))
+    assert topic.group("past", **{"from": "2000-01-01T00:00:00Z"}).bodies(20).__len__() == 12
+    future = topic.group("future", **{"from": "2999-01-01T00:00:00Z"})
+    assert future.receive() == []
+
+
+def test_a_time_may_have_any_offset_from_utc(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    clock.advance(1)
+    made = topic.produce("x")
+    clock.advance(7300)
+    topic.produce("y")
+    utc = made["accepted_at"].replace("Z", "+00:00")
+    assert sorted(topic.group("a", **{"from": utc}).bodies()) == ["x", "y"]
+    later_by_two_hours = made["accepted_at"].replace("Z", "-02:00")
+    assert topic.group("b", **{"from": later_by_two_hours}).bodies() == ["y"]
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["", "now", "EARLIEST", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z",
+     "1767225600", "2026-01-01T00:00:00Z ", "2026-W01-1T00:00:00Z", "20260101T000000.000Z", "2026-01-01T25:00:00Z",
+     "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "\uff12026-01-01T00:00:00Z"],
+)  # fmt: skip
+def test_what_is_no_time_is_refused_and_no_group_is_made(api: Client, moment: str) -> None:
+    topic = api.topic()
+    problem = api.put(f"{topic.path}/groups/g", {"from": moment}).refused(400, "VALIDATION")
+    assert problem["errors"][0]["path"] == "from"
+    api.get(f"{topic.path}/groups/g").refused(404)
+
+
+def test_several_groups_each_get_everything_and_the_log_holds_it_once(api: Client) -> None:
+    topic = api.topic()
+    groups = [topic.group(f"g{n}") for n in range(3)]
+    topic.batch([{"body": n} for n in range(20)])
+    for group in groups:
+        messages = group.receive(100)
+        assert sorted(m["body"] for m in messages) == list(range(20))
+        group.ack(*messages)
+    assert topic.accepted == 20
+
+
+def test_a_group_with_a_filter_gets_only_its_tags(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group(filter="paid || refunded")
+    ids = [topic.produce(tag, tag=tag)["id"] for tag in ("paid", "new", "refunded", "paidx")]
+    topic.produce("none")
+    assert sorted(group.bodies()) == ["paid", "refunded"]
+    assert group.receive() == []
+    assert topic.counts()["backlog"] == 2
+    assert group.status_of(ids[1])["status"] == "SUCCESS"
+
+
+@pytest.mark.parametrize("text", ["a |b", "||", "a || ", "a b", "a ||| b", "a || || b", "x" * 4097])
+def test_a_filter_that_is_none_is_refused(api: Client, text: str) -> None:
+    topic = api.topic()
+    api.put(f"{topic.path}/groups/g", {"filter": text}).refused(400, "VALIDATION")
+
+
+def test_a_filter_may_hold_any_tag_that_a_message_may_have(api: Client) -> None:
+    topic = api.topic()
+    tag = "tag-ü😀!&()"
+    group = topic.group(filter=f"  {tag}||other  ")
+    topic.produce(1, tag=tag)
+    assert group.bodies() == [1]
+
+
+def test_a_paused_group_hands_out_nothing_and_settles_on(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("a")
+    topic.produce("b")
+    [held] = group.receive(1)
+    assert api.post(f"{group.path}/pause").expect(200)["paused"] is True
+    assert api.post(f"{group.path}/pause").expect(200)["paused"] is True
+    assert group.receive() == []
+    assert group.ack(held) == ["ok"]
+    assert api.post(f"{group.path}/resume").expect(200)["paused"] is False
+    [other] = group.receive()
+    assert {held["body"], other["body"]} == {"a", "b"}
+    assert other["attempt"] == 1
+
+
+def test_pausing_leaves_the_other_groups_alone(api: Client) -> None:
+    topic = api.topic()
+    one, two = topic.group("one"), topic.group("two")
+    api.post(f"{one.path}/pause").expect(200)
+    topic.produce("x")
+    assert (one.bodies(), two.bodies()) == ([], ["x"])
+
+
+@pytest.mark.parametrize("to", ["earliest", 0, "2000-01-01T00:00:00Z"])
+def test_seeking_back_delivers_again_from_the_first_attempt(api: Client, to: Any) -> None:
+    topic = api.topic()
+    group = topic.group()
+    for n in range(4):
+        topic.produce(n)
+    group.ack(*group.receive())
+    shown = api.post(f"{group.path}/seek", {"to": to}).expect(200)
+    assert shown["backlog"] == 4
+    again = group.receive()
+    assert sorted(m["body"] for m in again) == [0, 1, 2, 3]
+    assert {m["attempt"] for m in again} == {1}
+
+
+def test_seeking_voids_open_receipts_and_skips_to_the_end(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("skipped")
+    [held] = group.receive()
+    assert api.post(f"{group.path}/seek", {"to": "latest"}).expect(200)["backlog"] == 0
+    assert group.ack(held) == ["RECEIPT_STALE"]
+    assert group.receive() == []
+    topic.produce("next")
+    assert group.bodies() == ["next"]
+
+
+def test_seeking_one_shard_leaves_the_others(api: Client) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group()
+    for shard in (0, 0, 1, 1):
+        topic.produce(shard, shard=shard)
+    group.ack(*group.receive())
+    api.post(f"{group.path}/seek", {"to": 1, "shard": 1}).expect(200)
+    assert [(m["shard"], m["offset"]) for m in group.receive()] == [(1, 1)]
+    api.post(f"{group.path}/seek", {"to": 0, "shard": 2}).refused(422, "NO_SUCH_SHARD")
+
+
+@pytest.mark.parametrize("to", [10**18, 2**63, 10**40, "2999-01-01T00:00:00Z"])
+def test_seeking_past_the_end_means_the_end(api: Client, to: Any) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.produce("old")
+    reply = api.post(f"{group.path}/seek", {"to": to})
+    assert reply.status in (200, 400)
+    if reply.status == 200:
+        topic.produce("new")
+        assert group.bodies() == ["new"]
+
+
+@pytest.mark.parametrize("to", [-1, 1.5, None, True, "soon", "", [], {}])
+def test_seeking_nowhere_is_refused_and_moves_nothing(api: Client, to: Any) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [held] = group.receive()
+    api.post(f"{group.path}/seek", {"to": to}).refused(400)
+    assert group.ack(held) == ["ok"]

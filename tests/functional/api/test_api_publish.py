@@ -1,0 +1,215 @@
+"""Publishing raw bodies and CloudEvents over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.http import Client, Topic
+
+STRUCTURED = "application/cloudevents+json"
+EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.paid"}
+
+
+def structured(topic: Topic, event: Any, media: str = STRUCTURED) -> Any:
+    return topic.publish(json.dumps(event).encode(), content_type=media)
+
+
+def received(topic: Topic) -> Any:
+    [message] = topic.group().receive()
+    return {**message, "raw": base64.b64decode(message["body_base64"])}
+
+
+@pytest.mark.parametrize(
+    ("raw", "media"),
+    [
+        (b"", "text/plain"),
+        (b"\x00\xff\xfe binary", "application/octet-stream"),
+        (b'{"not": strict JSON', "application/json"),
+        (b'{"a": 1,  "a": 2}', "application/json; charset=utf-8"),
+        ("ünïcode".encode("utf-16"), "text/plain; charset=utf-16"),
+        (b"<x/>", "Application/XML"),
+    ],
+)
+def test_a_raw_body_arrives_byte_for_byte_with_its_type(api: Client, raw: bytes, media: str) -> None:
+    topic = api.topic()
+    topic.publish(raw, content_type=media).expect(201)
+    message = received(topic)
+    assert (message["raw"], message["content_type"]) == (raw, media)
+
+
+def test_a_raw_body_without_a_type_is_bytes(api: Client) -> None:
+    topic = api.topic()
+    topic.publish(b"x").expect(201)
+    assert received(topic)["content_type"] == "application/octet-stream"
+
+
+def test_options_are_headers(api: Client) -> None:
+    topic = api.topic()
+    made = topic.publish(
+        b"x",
+        Headrace_Key="k1",
+        HEADRACE_TAG="paid",
+        headrace_ordering_key="o",
+        Headrace_Dedup_Id="d",
+        Headrace_Forward_X_Trace="t 1",
+        X_Other="not forwarded",
+    ).expect(201)
+    message = received(topic)
+    assert message["id"] == made["id"]
+    assert (message["keys"], message["tag"], message["ordering_key"]) == (["k1"], "paid", "o")
+    assert message["headers"] == {"x-trace": "t 1"}
+
+
+def test_a_raw_body_with_a_known_dedup_id_is_a_duplicate(api: Client) -> None:
+    topic = api.topic()
+    first = topic.publish(b"x", Headrace_Dedup_Id="d").expect(201)
+    assert topic.publish(b"x", Headrace_Dedup_Id="d").expect(200) == {**first, "duplicate": True}
+    topic.publish(b"y", Headrace_Dedup_Id="d").refused(409, "DEDUP_MISMATCH")
+    assert topic.accepted == 1
+
+
+def test_a_delay_in_a_header_is_refused_and_nothing_is_stored(api: Client) -> None:
+    topic = api.topic()
+    topic.publish(b"x", Headrace_Delay_Seconds="30").refused(422, "DELAY_UNAVAILABLE")
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Headrace_Delay_Seconds": "soon"},
+        {"Headrace_Delay_Seconds": "-1"},
+        {"Headrace_Delay_Seconds": "1.5"},
+        {"Headrace_Delay_Seconds": ""},
+        {"Headrace_Tag": "a b"},
+        {"Headrace_Tag": ""},
+        {"Headrace_Tag": "t" * 129},
+        {"Headrace_Key": ""},
+        {"Headrace_Key": "k" * 257},
+        {"Headrace_Ordering_Key": "k" * 257},
+        {"Headrace_Dedup_Id": "d" * 129},
+        {"Headrace_Dedup_Id": ""},
+        {"Headrace_Forward_X": "v" * 1025},
+        {"Content_Type": "t" * 257},
+    ],
+)
+def test_a_bad_option_is_refused_and_nothing_is_stored(api: Client, headers: dict[str, str]) -> None:
+    topic = api.topic()
+    topic.publish(b"x", **headers).refused(400, "VALIDATION")
+    assert topic.accepted == 0
+
+
+def test_a_raw_body_has_the_size_limit_of_its_topic(api: Client) -> None:
+    topic = api.topic(max_body_bytes=1000)
+    topic.publish(b"x" * 1000).expect(201)
+    topic.publish(b"x" * 1001).refused(413, "BODY_TOO_LARGE")
+    assert topic.accepted == 1
+
+
+def test_a_binary_event_keeps_its_attributes_as_headers(api: Client) -> None:
+    topic = api.topic()
+    headers = {f"ce_{name}": value for name, value in EVENT.items()}
+    topic.publish(b'{"a":1}', content_type="application/json", ce_subject="s", **headers).expect(201)
+    message = received(topic)
+    assert message["raw"] == b'{"a":1}'
+    assert message["headers"] == {**{f"ce-{name}": value for name, value in EVENT.items()}, "ce-subject": "s"}
+
+
+def test_a_structured_event_is_taken_apart(api: Client) -> None:
+    topic = api.topic()
+    event = {
+        **EVENT,
+        "datacontenttype": "application/vnd.x+json",
+        "count": 3,
+        "flag": True,
+        "data": {"a": "ü"},
+    }
+    structured(topic, event, "Application/CloudEvents+JSON; charset=utf-8").expect(201)
+    message = received(topic)
+    assert json.loads(message["raw"]) == {"a": "ü"}
+    assert message["content_type"] == "application/vnd.x+json"
+    assert message["headers"]["ce-count"] == "3"
+    assert message["headers"]["ce-flag"] == "true"
+    assert message["headers"]["ce-type"] == "order.paid"
+
+
+@pytest.mark.parametrize(
+    ("fields", "raw"),
+    [
+        ({"data": "text", "datacontenttype": "text/plain"}, b"text"),
+        ({"data": "text"}, b'"text"'),
+        ({"data": None}, b"null"),
+        ({"data_base64": "AP8="}, b"\x00\xff"),
+        ({}, b""),
+    ],
+)
+def test_the_data_of_a_structured_event_is_the_body(api: Client, fields: dict[str, Any], raw: bytes) -> None:
+    topic = api.topic()
+    structured(topic, {**EVENT, **fields}).expect(201)
+    assert received(topic)["raw"] == raw
+
+
+def test_an_event_is_stored_once_whichever_way_it_comes(api: Client) -> None:
+    topic = api.topic()
+    event = {**EVENT, "datacontenttype": "application/json", "data": {"a": 1}}
+    first = structured(topic, event).expect(201)
+    assert structured(topic, event).expect(200)["id"] == first["id"]
+    structured(topic, {**event, "source": "/other"}).expect(201)
+    structured(topic, {**event, "data": 2}).refused(409, "DEDUP_MISMATCH")
+    assert topic.accepted == 2
+
+
+def test_different_events_never_share_a_dedup_id(api: Client) -> None:
+    topic = api.topic()
+    structured(topic, {**EVENT, "source": "a|b", "id": "c"}).expect(201)
+    structured(topic, {**EVENT, "source": "a", "id": "b|c"}).expect(201)
+    structured(topic, {**EVENT, "source": "s" * 500, "id": "1"}).expect(201)
+    structured(topic, {**EVENT, "source": "s" * 500, "id": "2"}).expect(201)
+    assert topic.accepted == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"specversion": "0.3"},
+        {"specversion": None},
+        {"specversion": 1},
+        {"id": ""},
+        {"id": None},
+        {"source": ""},
+        {"type": ""},
+        {"Bad-Name": "x"},
+        {"x": 1.5},
+        {"x": {}},
+        {"x": None},
+        {"x": "line\r\nbreak"},
+        {"datacontenttype": "text/plain\r\nX-Evil: 1"},
+        {"datacontenttype": "tëxt"},
+        {"datacontenttype": ""},
+        {"data_base64": "not base64!"},
+        {"data_base64": 5},
+        {"data": 1, "data_base64": "AA=="},
+    ],
+)
+def test_an_event_that_is_none_is_refused_and_nothing_is_stored(api: Client, change: dict[str, Any]) -> None:
+    topic = api.topic()
+    structured(topic, {**EVENT, **change}).refused(400)
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("missing", sorted(EVENT))
+def test_a_structured_event_needs_its_four_attributes(api: Client, missing: str) -> None:
+    topic = api.topic()
+    structured(topic, {name: value for name, value in EVENT.items() if name != missing}).refused(400)
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"1", b"{", b'{"id":1,"id":2}', b"\xff", b"[" * 50_000])
+def test_a_structured_event_is_read_as_strictly_as_any_json(api: Client, raw: bytes) -> None:
+    topic = api.topic()
+    topic.publish(raw, content_type=STRUCTURED).refused(400)
+    assert topic.accepted == 0
