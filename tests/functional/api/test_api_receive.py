@@ -1,0 +1,272 @@
+"""Receive, ack, nack, extend over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.http import Client, ShiftingClock
+
+HOUR = 3600
+
+
+def test_a_message_carries_all_that_the_contract_says(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [message] = group.receive()
+    assert message.keys() >= {
+        "id", "body", "keys", "tag", "ordering_key", "headers", "attempt", "shard", "offset", "accepted_at", "receipt",
+    }  # fmt: skip
+    assert (message["keys"], message["tag"], message["ordering_key"], message["headers"]) == (
+        [],
+        None,
+        None,
+        {},
+    )
+
+
+def test_ten_messages_are_received_unless_asked_otherwise(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(30)])
+    assert len(api.call("POST", f"{group.path}/receive").expect(200)["messages"]) == 10
+    assert len(group.receive(1)) == 1
+    assert len(group.receive(1000)) == 19
+
+
+def test_a_receive_fills_up_from_all_shards(api: Client) -> None:
+    topic = api.topic(shards=8)
+    group = topic.group()
+    for shard in range(8):
+        topic.produce(shard, shard=shard)
+    assert sorted(group.bodies(8)) == list(range(8))
+
+
+def test_nothing_to_receive_is_an_empty_answer(api: Client) -> None:
+    assert api.topic().group().receive() == []
+
+
+def test_waiting_ends_when_the_time_is_up(api: Client, clock: ShiftingClock) -> None:
+    group = api.topic().group()
+    begun = clock.now_ms()
+    assert group.receive(wait_seconds=20) == []
+    assert 20_000 <= clock.now_ms() - begun < 25_000
+
+
+def test_waiting_ends_early_when_a_message_comes(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    clock.on_wait = lambda: topic.produce("just now")
+    begun = clock.now_ms()
+    assert group.bodies(wait_seconds=20) == ["just now"]
+    assert clock.now_ms() - begun < 5_000
+
+
+def test_waiting_ends_early_when_a_lease_runs_out(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    group.receive(lease_seconds=3)
+    begun = clock.now_ms()
+    [again] = group.receive(wait_seconds=20)
+    assert again["attempt"] == 2
+    assert 2_500 <= clock.now_ms() - begun < 8_000
+
+
+def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = topic.produce("x")
+    [first] = group.receive(lease_seconds=5)
+    clock.advance(4)
+    assert group.receive() == []
+    clock.advance(2)
+    [second] = group.receive()
+    assert (first["attempt"], second["attempt"]) == (1, 2)
+    assert first["receipt"] != second["receipt"]
+    assert group.ack(first) == ["RECEIPT_STALE"]
+    assert group.nack(first) == ["RECEIPT_STALE"]
+    assert group.settle("extend", [first], lease_seconds=60) == ["RECEIPT_STALE"]
+    assert group.status_of(made["id"])["status"] == "RUNNING"
+    assert group.ack(second) == ["ok"]
+    assert group.status_of(made["id"]) == {
+        "status": "SUCCESS", "attempts": 2, "next_attempt_at": None, "last_error": None,
+    }  # fmt: skip
+
+
+def test_the_lease_is_the_calls_the_groups_or_the_topics(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(lease_seconds=100)
+    plain, own = topic.group("plain"), topic.group("own", lease_seconds=50)
+    topic.produce("x")
+    plain.receive()
+    own.receive()
+    clock.advance(51)
+    assert (plain.bodies(), own.bodies(lease_seconds=10)) == ([], ["x"])
+    clock.advance(11)
+    assert (plain.bodies(), own.bodies()) == ([], ["x"])
+    clock.advance(40)
+    assert plain.bodies() == ["x"]
+
+
+def test_extending_gives_a_lease_more_time_from_now(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.produce("a")
+    topic.produce("b")
+    messages = group.receive(lease_seconds=10)
+    clock.advance(9)
+    assert group.settle("extend", messages, lease_seconds=30) == ["ok", "ok"]
+    clock.advance(25)
+    assert group.receive() == []
+    assert group.ack(messages[0]) == ["ok"]
+    clock.advance(6)
+    [again] = group.receive()
+    assert (again["body"], again["attempt"]) == ("b", 2)
+
+
+def test_extending_can_also_shorten(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [message] = group.receive(lease_seconds=HOUR)
+    assert group.settle("extend", [message], lease_seconds=1) == ["ok"]
+    clock.advance(1.1)
+    assert [m["attempt"] for m in group.receive()] == [2]
+
+
+def test_acknowledging_twice_is_told_so_and_harmless(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [message] = group.receive()
+    assert group.ack(message, message) == ["ok", "RECEIPT_STALE"]
+    assert group.ack(message) == ["RECEIPT_STALE"]
+    assert group.nack(message) == ["RECEIPT_STALE"]
+    assert group.receive() == []
+    assert topic.counts()["backlog"] == 0
+
+
+def test_settling_answers_in_the_order_of_the_receipts(api: Client) -> None:
+    topic = api.topic(shards=3)
+    group = topic.group()
+    for n in range(9):
+        topic.produce(n, shard=n % 3)
+    messages = group.receive()
+    group.ack(messages[4])
+    asked = [messages[8], "forged", messages[4], messages[0], "", *messages[1:3]]
+    assert group.ack(*asked) == [
+        "ok",
+        "RECEIPT_INVALID",
+        "RECEIPT_STALE",
+        "ok",
+        "RECEIPT_INVALID",
+        "ok",
+        "ok",
+    ]
+
+
+def test_a_refused_receipt_is_a_problem_in_its_place(api: Client) -> None:
+    group = api.topic().group()
+    answer = api.post(f"{group.path}/ack", {"receipts": ["x"]}).expect(200)
+    [result] = answer["results"]
+    assert result.keys() == {"receipt", "error"}
+    assert (result["error"]["status"], result["error"]["code"]) == (400, "RECEIPT_INVALID")
+
+
+def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = topic.produce("x")
+    group.nack(*group.receive())
+    [second] = group.receive()
+    assert second["attempt"] == 2
+    group.nack(second, delay_seconds=60, reason="database is down")
+    assert group.receive() == []
+    status = group.status_of(made["id"])
+    assert (status["status"], status["attempts"], status["last_error"]) == ("RETRYING", 2, "database is down")
+    assert status["next_attempt_at"] > made["accepted_at"]
+    clock.advance(59)
+    assert group.receive() == []
+    clock.advance(2)
+    assert [m["attempt"] for m in group.receive()] == [3]
+
+
+def test_attempts_run_out_and_the_message_is_dead(api: Client) -> None:
+    topic = api.topic(retry={"max_attempts": 3})
+    group = topic.group()
+    made = topic.produce("x")
+    for attempt in (1, 2, 3):
+        [message] = group.receive()
+        assert message["attempt"] == attempt
+        assert group.nack(message, reason=f"failure {attempt}") == ["ok"]
+    assert group.receive() == []
+    status = group.status_of(made["id"])
+    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
+    assert status["last_error"] == "failure 3"
+    counts = topic.counts()
+    assert (counts["backlog"], counts["retrying"], counts["dead"]) == (0, 0, 1)
+
+
+def test_attempts_are_the_messages_the_groups_or_the_topics(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(retry={"max_attempts": 3})
+    groups = [topic.group("topics"), topic.group("own", retry={"max_attempts": 2})]
+    topic.produce("plain")
+    topic.produce("once", retry={"max_attempts": 1})
+    seen = {}
+    for group in groups:
+        attempts: dict[str, int] = {"plain": 0, "once": 0}
+        while messages := group.receive(lease_seconds=1):
+            for message in messages:
+                attempts[message["body"]] += 1
+            clock.advance(2)
+        seen[group.name] = attempts
+    assert seen == {"topics": {"plain": 3, "once": 1}, "own": {"plain": 2, "once": 1}}
+
+
+def test_a_message_can_be_buried_at_once(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = topic.produce("x")
+    assert group.nack(*group.receive(), dead_letter=True, reason="not ours") == ["ok"]
+    status = group.status_of(made["id"])
+    assert (status["status"], status["reason"], status["last_error"]) == ("DEAD", "REJECTED", "not ours")
+    assert group.receive() == []
+
+
+def test_a_message_nobody_wanted_in_time_is_dead_undelivered(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = topic.produce("x", expires_in_seconds=10)
+    topic.produce("y")
+    clock.advance(11)
+    assert group.bodies() == ["y"]
+    status = group.status_of(made["id"])
+    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 0, "EXPIRED")
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "extend"])
+def test_a_receipt_is_good_in_its_own_group_only(api: Client, how: str) -> None:
+    topic = api.topic()
+    one, two = topic.group("one"), topic.group("two")
+    other = api.topic().group("one")
+    topic.produce("x")
+    [message] = one.receive()
+    fields = {"lease_seconds": 60} if how == "extend" else {}
+    assert two.settle(how, [message], **fields) == ["RECEIPT_INVALID"]
+    assert other.settle(how, [message], **fields) == ["RECEIPT_INVALID"]
+    assert one.ack(message) == ["ok"]
+
+
+def test_a_thousand_messages_are_received_and_settled_in_one_call_each(api: Client) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(1000)])
+    messages = group.receive(1000)
+    assert sorted(m["body"] for m in messages) == list(range(1000))
+    assert set(group.ack(*messages[::2])) == {"ok"}
+    assert set(group.nack(*messages[1::2], reason="again")) == {"ok"}
+    assert sorted(group.bodies(1000)) == sorted(m["body"] for m in messages[1::2])
