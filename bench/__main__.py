@@ -1,0 +1,75 @@
+"""`python -m bench`: measure the design's figures and print them beside their targets."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .figures import Figure, markdown, plain
+
+MEASURES = {
+    "units": "request units and round trips of each operation",
+    "cold": "importing app.py, beside importing chalice and botocore alone",
+    "handler": "the handler's own CPU time on top of a bare put",
+    "writers": "32 producing processes on 4 shards and on one",
+    "consumers": "8 consuming processes of one group",
+    "over_http": "messages a second through the local HTTP server",
+}
+
+
+def main() -> int:
+    """Measure what was asked for; exit code 1 where a figure misses its target."""
+    args = _arguments()
+    figures: list[Figure] = []
+    began = time.monotonic()
+    with _engine(args.endpoint) as endpoint:
+        for name in args.only or MEASURES:
+            print(f"{name}: {MEASURES[name]} …", file=sys.stderr, flush=True)
+            figures += importlib.import_module(f"bench.{name}").measure(endpoint, args.verbose)
+    print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(markdown(figures) if args.markdown else plain(figures))
+    missed = [f.work for f in figures if f.met is False]
+    if missed:
+        print(f"\nMissed: {'; '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    told = "\n".join(f"  {name:<10} {what}" for name, what in MEASURES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure the design's figures and print them beside their targets.",
+        epilog=f"measures:\n{told}\n\n"
+        "The storage forms of a cursor are compared by `python -m bench.claims` (docs/adr/0001).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=MEASURES, metavar="NAME", help="this measure (repeatable)")
+    parser.add_argument("--markdown", action="store_true", help="print the README's table")
+    parser.add_argument("--verbose", action="store_true", help="also what explains a figure, on stderr")
+    parser.add_argument(
+        "--endpoint",
+        default=os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"),
+        help="a DynamoDB to use (default AWS_ENDPOINT_URL_DYNAMODB, else the local engine is started)",
+    )
+    return parser.parse_args()
+
+
+@contextmanager
+def _engine(endpoint: str | None) -> Iterator[str]:
+    """The given engine, or one of our own in memory."""
+    if endpoint:
+        yield endpoint
+        return
+    from local.engine import Engine
+
+    with Engine(None) as engine:
+        yield engine.endpoint
+
+
+if __name__ == "__main__":
+    sys.exit(main())

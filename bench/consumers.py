@@ -1,0 +1,115 @@
+"""Eight consuming processes of one group, all at once on a backlog: what contention costs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from chalicelib.domain.message import Draft
+from chalicelib.domain.topic import Group, Topic
+from chalicelib.services.produce import Placed
+from chalicelib.wiring import Deps
+
+from .figures import Figure, at_most, told
+from .meter import Cost, Meter
+from .rig import Stage, receipts, say, stage, together
+
+_CONSUMERS = 8
+_MESSAGES = 4000
+_PRODUCED_AT_ONCE = 25
+_RECEIVED_AT_ONCE = 10
+_BODY_CHARS = 240
+_LIMIT_WU = 1.35
+_LIMIT_RU = 0.15
+_LEASE_SECONDS = 600
+_MOST_SECONDS = 90
+
+
+class _Consumed(NamedTuple):
+    """What one consumer did."""
+
+    cost: Cost
+    places: list[tuple[int, int]]
+    began: float
+    ended: float
+
+
+def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
+    """Units per message, with nothing and with 1,000 messages in flight; RuntimeError unless each came once."""
+    with stage(endpoint) as made:
+        for in_flight, shards in ((0, 4), (1000, 4), (0, 1)):
+            say(f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, {shards} shards, {in_flight} in flight")
+            yield from _measured(made, in_flight, shards)
+
+
+def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
+    meter = Meter()
+    deps = made.deps(meter)
+    topic, _ = deps.admin.put_topic(f"c{in_flight}-{shards}", {"shards": shards})
+    group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
+    places, produced = _produce(deps, meter, topic, _MESSAGES + in_flight)
+    held = _hold(made.deps(), topic, group, in_flight)
+    consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, made, topic, group, _MESSAGES))
+    _check(places, held, [place for c in consumed for place in c.places])
+    cost = sum((c.cost for c in consumed), Cost()).per(_MESSAGES)
+    work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
+    work += "" if shards > 1 else ", one shard"
+    writes = produced.per(len(places)).writes + cost.writes
+    lost = sum(c.cost.failed for c in consumed) / _MESSAGES
+    yield at_most(f"{work}: write units per message in all", writes, _LIMIT_WU, "WU", f"{lost:.3f} races lost a message")
+    yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
+    seconds = max(c.ended for c in consumed) - min(c.began for c in consumed)
+    yield told(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
+
+
+def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counter[tuple[int, int]], Cost]:
+    """Where the messages stand, and what it cost; the batches go round the shards."""
+    places: Counter[tuple[int, int]] = Counter()
+    body = b'"' + b"x" * _BODY_CHARS + b'"'
+    with meter.during() as cost:
+        for i in range(count // _PRODUCED_AT_ONCE):
+            drafts = [Draft(body, shard=i % topic.shards)] * _PRODUCED_AT_ONCE
+            for placed in deps.producer.produce(topic, drafts):
+                if not isinstance(placed, Placed):
+                    raise placed
+                places[placed.shard, placed.offset] += 1
+    return places, cost
+
+
+def _hold(deps: Deps, topic: Topic, group: Group, count: int) -> list[tuple[int, int]]:
+    """Receive so many, ten at a time, and never settle them."""
+    held: list[tuple[int, int]] = []
+    while len(held) < count:
+        got = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+        held += [(d.message.shard, d.message.offset) for d in got]
+    return held
+
+
+def _consume(
+    made: Stage, topic: Topic, group: Group, count: int, number: int, ready: Callable[[], None]
+) -> _Consumed:
+    """Receive and ack until nothing is left: who finds nothing (or only loses) leaves the rest to the others."""
+    meter = Meter()
+    deps = made.deps(meter)
+    _ = deps.signing_key
+    places: list[tuple[int, int]] = []
+    ready()
+    began = ended = time.monotonic()
+    while time.monotonic() < began + _MOST_SECONDS:
+        got = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+        if not got:
+            break
+        refused = [a for a in deps.settler.ack(topic, group, receipts(deps, got)) if a is not None]
+        if refused:
+            raise refused[0]
+        places += [(d.message.shard, d.message.offset) for d in got]
+        ended = time.monotonic()
+    return _Consumed(meter.cost, places, began, ended)
+
+
+def _check(produced: Counter[Any], held: list[Any], consumed: list[Any]) -> None:
+    if Counter(held) + Counter(consumed) != produced:
+        raise RuntimeError(f"{produced.total()} produced, {len(held)} held, {len(consumed)} consumed: not each once")

@@ -1,0 +1,134 @@
+"""A stage of our own on the engine, services and clients on it, and processes that start together."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chalicelib import wiring
+from chalicelib.domain.signing import Receipt, seal_receipt
+from chalicelib.services.consume import Delivery
+from chalicelib.settings import Settings
+from chalicelib.store.clients import Clients
+from chalicelib.store.layout import Tables, definitions
+
+from .meter import Meter
+
+REGION = "us-east-1"
+_fork = mp.get_context("fork")  # children inherit what is imported; clients are made after the fork
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Tables of our own on an engine, dropped afterwards."""
+
+    endpoint: str
+    prefix: str
+    folder: Path
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.prefix)
+
+    def deps(self, meter: Meter | None = None) -> wiring.Deps:
+        """Services as a new process would have them: nothing cached, a client of their own."""
+        settings = Settings(self.prefix, REGION, None, self.folder)
+        return wiring.Deps(wiring.dynamo_adapters(settings, on_client=meter.watch if meter else None))
+
+    def client(self) -> Any:
+        """A bare client, with the settings that Headrace's own has."""
+        return Clients(REGION).get("dynamodb")
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to use this stage."""
+        return {
+            **os.environ,
+            "HEADRACE_PREFIX": self.prefix,
+            "HEADRACE_DATA": str(self.folder),
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        }
+
+
+@contextmanager
+def stage(endpoint: str) -> Iterator[Stage]:
+    """Create a stage; drop its tables at the end."""
+    use(endpoint)
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        made = Stage(endpoint, f"bench{secrets.token_hex(4)}", Path(folder))
+        made.deps().setup()
+        try:
+            yield made
+        finally:
+            client = made.client()
+            for definition in definitions(made.tables):
+                client.delete_table(TableName=definition["TableName"])
+
+
+def use(endpoint: str) -> None:
+    """Point this process, and those it starts, to an engine."""
+    os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": endpoint, "AWS_DEFAULT_REGION": REGION}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(name, "local")
+
+
+def receipts(deps: wiring.Deps, deliveries: Sequence[Delivery]) -> list[str]:
+    """What a consumer would show to settle these."""
+    return [
+        seal_receipt(
+            deps.signing_key,
+            Receipt(d.key.group_uid, d.key.consumer_uid, d.key.shard.shard, d.message.offset, d.token, d.max_attempts),
+        )
+        for d in deliveries
+    ]
+
+
+def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list[Any]:
+    """Run `work(number, ready)` in `count` processes; `ready()` holds each until all have called it.
+
+    The results, in order. RuntimeError where a process failed.
+    """
+    barrier, results = _fork.Barrier(count), _fork.SimpleQueue()
+    children = [_fork.Process(target=_child, args=(work, n, barrier, results), daemon=True) for n in range(count)]
+    for child in children:
+        child.start()
+    got = dict(results.get() for _ in children)
+    for child in children:
+        child.join()
+    failed = [str(result) for result in got.values() if isinstance(result, _Failure)]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {count} processes failed, one with {failed[0]}")
+    return [got[n] for n in range(count)]
+
+
+class _Failure(str):
+    """Why a process failed."""
+
+
+def _child(work: Callable[[int, Callable[[], None]], Any], number: int, barrier: Any, results: Any) -> None:
+    try:
+        results.put((number, work(number, lambda: barrier.wait(60))))
+    except Exception as error:
+        barrier.abort()
+        results.put((number, _Failure(f"{type(error).__name__}: {error}")))
+        raise
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """How long it takes, by the clock."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,0 +1,161 @@
+"""Write units, read units and round trips of each operation, as the engine reports them."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .direct import Api
+from .figures import Figure, at_most, told
+from .meter import Cost, Meter
+from .rig import say, stage
+
+_TEXT = string.ascii_letters + string.digits + "+/"
+_CYCLES = 12
+_TOPIC = "/v1/topics/{topic}"
+_GROUP = "/v1/topics/{topic}/groups/{group}"
+
+
+def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
+    """The unit table."""
+    with stage(endpoint) as made:
+        bench = _Bench(made.deps)
+        yield from _producing(bench)
+        for mode in ("queue", "serial", "broadcast"):
+            for size in (10, 100):
+                say(f"units: claim and settle {size}, {mode}")
+                yield from _consuming(bench, mode, size)
+        yield from _others(bench)
+
+
+class _Bench:
+    """The front door with a meter on its client."""
+
+    def __init__(self, deps_of: Callable[[Meter], Any]) -> None:
+        self.meter = Meter()
+        self._deps_of = deps_of
+        self.api = Api(deps_of(self.meter))
+        self.random = random.Random(11)
+
+    def cold(self) -> None:
+        """As a new process: nothing cached."""
+        self.api.use(self._deps_of(self.meter))
+
+    def text(self, length: int) -> str:
+        """Text that does not repeat: compression finds only that it is text."""
+        return "".join(self.random.choices(_TEXT, k=length))
+
+    def topic(self, name: str, **settings: Any) -> None:
+        self.api.call("PUT", _TOPIC, settings, topic=name)
+
+    def group(self, topic: str, name: str, **settings: Any) -> None:
+        self.api.call("PUT", _GROUP, settings, topic=topic, group=name)
+
+    def cost(self, method: str, path: str, body: Any = None, **params: str) -> Cost:
+        with self.meter.during() as cost:
+            self.api.call(method, path, body, **params)
+        return cost
+
+    def produce(self, topic: str, body: Any, **fields: Any) -> Cost:
+        return self.cost("POST", f"{_TOPIC}/messages", {"body": body, **fields}, topic=topic)
+
+    def batch(self, topic: str, messages: list[dict[str, Any]]) -> Cost:
+        return self.cost("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic=topic)
+
+
+def _producing(b: _Bench) -> Iterator[Figure]:
+    say("units: produce")
+    b.topic("t")
+    cold = b.produce("t", b.text(500))
+    one = b.produce("t", b.text(500))
+    yield at_most("produce one: write units", one.writes, 1, "WU")
+    yield at_most("produce one, warm: read units", one.reads, 0, "RU")
+    yield at_most("produce one, warm: round trips", one.trips, 1, "trips")
+    yield told("produce one, cold process", _shown(cold))
+    yield told("produce one: longest random text for 1 WU", f"{_longest(b)} B")
+    batch = b.batch("t", [{"body": b.text(98)} for _ in range(100)])  # 98 and two quotes
+    yield at_most("produce a batch of 100 × 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
+    keyed = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
+    yield told("the same with 20 ordering keys on 4 shards: per message", _shown(keyed.per(100)))
+    for i in range(3):
+        b.group("t", f"g{i}")
+    grouped = b.produce("t", b.text(500))
+    yield at_most("produce with three groups more: extra", grouped.writes - one.writes, 0, "WU")
+    b.produce("t", 1, dedup_id="warm")
+    yield told("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
+    yield told("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
+
+
+def _longest(b: _Bench) -> int:
+    """The longest body for one unit: 1 KiB less what the row needs for itself."""
+    low, high = 500, 1500
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if b.produce("t", b.text(middle)).writes <= 1 else (low, middle)
+    return low
+
+
+def _consuming(b: _Bench, mode: str, size: int) -> Iterator[Figure]:
+    name = f"{mode}{size}"
+    b.topic(name, shards=4)
+    b.group(name, "g", mode=mode, **{"from": "latest"})
+    consumer = {}
+    if mode == "broadcast":
+        b.api.call("PUT", f"{_GROUP}/consumers/{{consumer}}", {}, topic=name, group="g", consumer="c")
+        consumer = {"consumer": "c"}
+    cycles = []
+    for _ in range(_CYCLES):
+        b.batch(name, _messages(b, size))
+        cycles.append(_cycle(b, name, size, consumer))
+    warm = sum(cycles[2:], Cost()).per(_CYCLES - 2)
+    trips = sum(c.trips for c in cycles[2:]) / (_CYCLES - 2)
+    work = f"claim + settle {size}, {mode}, warm"
+    yield at_most(f"{work}: write units", warm.writes, 2, "WU", f"{trips:.1f} round trips")
+    beside = warm.reads - warm.log_reads
+    yield at_most(f"{work}: read units besides the log's", beside, 1, "RU", f"log: {warm.log_reads:.2f} RU")
+    b.batch(name, _messages(b, size))
+    b.cold()
+    yield told(f"claim + settle {size}, {mode}, cold process", _shown(_cycle(b, name, size, consumer)))
+
+
+def _messages(b: _Bench, size: int) -> list[dict[str, Any]]:
+    """Of one shard and of different keys, so that a serial group too may give them in one batch."""
+    return [{"body": b.text(98), "ordering_key": f"k{i}", "shard": 0} for i in range(size)]
+
+
+def _cycle(b: _Bench, topic: str, size: int, consumer: dict[str, str]) -> Cost:
+    """Claim and settle one batch; RuntimeError unless one receive gives all of it."""
+    with b.meter.during() as cost:
+        asked = {"max": size, **consumer}
+        got = b.api.call("POST", f"{_GROUP}/receive", asked, topic=topic, group="g")["messages"]
+        receipts = [m["receipt"] for m in got]
+        b.api.call("POST", f"{_GROUP}/ack", {"receipts": receipts}, topic=topic, group="g")
+    if len(got) != size:
+        raise RuntimeError(f"{topic}: a receive gave {len(got)} of {size}")
+    return cost
+
+
+def _others(b: _Bench) -> Iterator[Figure]:
+    say("units: the rest")
+    b.topic("rest")
+    b.group("rest", "g", **{"from": "earliest"})
+    polls = [b.cost("POST", f"{_GROUP}/receive", {}, topic="rest", group="g") for _ in range(8)]
+    yield at_most("idle receive on 4 shards: write units", max(p.writes for p in polls), 0, "WU")
+    yield told("idle receive on 4 shards, the states just seen", _shown(polls[-1]))
+    waited = b.cost("POST", f"{_GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
+    yield told("idle receive waiting 5 s: per second", _shown(waited.per(5)))
+    body = {"body": b.text(500)}
+    made = b.api.call("POST", f"{_TOPIC}/messages", body, topic="rest")
+    got = b.api.call("POST", f"{_GROUP}/receive", {}, topic="rest", group="g")["messages"]
+    extend = {"receipts": [got[0]["receipt"]], "lease_seconds": 60}
+    yield told("extend a lease", _shown(b.cost("POST", f"{_GROUP}/extend", extend, topic="rest", group="g")))
+    lookup = b.cost("GET", f"{_TOPIC}/messages/{{id}}", topic="rest", id=made["id"])
+    yield told("look up a message, one group", _shown(lookup))
+    seek = b.cost("POST", f"{_GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
+    yield told("seek to earliest, 4 shards, and show the group", _shown(seek))
+
+
+def _shown(cost: Cost) -> str:
+    return f"{cost.writes:.3g} WU, {cost.reads:.3g} RU, {cost.trips} trips"

@@ -1,0 +1,104 @@
+"""Many producing processes, each message an append of its own: what contention costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import Segment, Way
+from chalicelib.domain.topic import Topic
+from chalicelib.services.produce import Placed
+
+from .figures import Figure, at_most, told
+from .meter import Cost, Meter
+from .rig import Stage, say, stage, together
+
+_WRITERS = 32
+_EACH = 50
+_LIMIT_WU = 2.5
+
+
+class _Written(NamedTuple):
+    """What one writer did."""
+
+    cost: Cost
+    places: list[tuple[int, int]]
+    seconds: float
+
+
+def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
+    """32 processes on 4 shards and on one; RuntimeError if a message is lost or an offset is missing."""
+    with stage(endpoint) as made:
+        alone = _rate(_written(made, 1, 4, 400))
+        for shards in (4, 1):
+            written = _written(made, _WRITERS, shards, _EACH)
+            cost = sum((w.cost for w in written), Cost()).per(_WRITERS * _EACH)
+            share = _proved(made, shards, written)
+            rate = _rate(written)
+            work = f"{_WRITERS} writers on {shards} shard{'s'[: shards > 1]}"
+            lost = sum(w.cost.failed for w in written) / _WRITERS / _EACH
+            ratio = f"{cost.reads:.2f} RU, {lost:.2f} races lost a message"
+            limit = partial(at_most, limit=_LIMIT_WU, unit="WU") if shards == 4 else None
+            name = f"{work}, dense, nothing lost: write units per message"
+            yield limit(name, cost.writes, ratio=ratio) if limit else told(name, f"{cost.writes:.3g} WU", ratio)
+            yield told(f"{work}: messages a second", f"{rate:,.0f}", f"{rate / alone:.2f} × one writer")
+            yield told(f"{work}: share of messages at reserved offsets", f"{share:.0%}")
+
+
+def _written(made: Stage, writers: int, shards: int, each: int) -> list[_Written]:
+    say(f"writers: {writers} processes × {each} messages on {shards} shards")
+    topic, _ = made.deps().admin.put_topic(f"w{writers}-{shards}", {"shards": shards})
+    return together(writers, partial(_write, made, topic, each))
+
+
+def _write(made: Stage, topic: Topic, each: int, number: int, ready: Callable[[], None]) -> _Written:
+    meter = Meter()
+    producer = made.deps(meter).producer
+    places = []
+    ready()
+    began = time.monotonic()
+    for i in range(each):
+        (placed,) = producer.produce(topic, [Draft(_body(number, i))])
+        if not isinstance(placed, Placed):
+            raise placed
+        places.append((placed.shard, placed.offset))
+    return _Written(meter.cost, places, time.monotonic() - began)
+
+
+def _body(writer: int, number: int) -> bytes:
+    return f'"{writer}-{number} {"x" * 200}"'.encode()
+
+
+def _rate(written: list[_Written]) -> float:
+    return sum(len(w.places) for w in written) / max(w.seconds for w in written)
+
+
+def _proved(made: Stage, shards: int, written: list[_Written]) -> float:
+    """Offsets are dense, and each message stands where its writer was told and nowhere else. The share reserved."""
+    deps = made.deps()
+    topic = deps.catalog.topic(f"w{len(written)}-{shards}")
+    reserved = 0
+    for shard in range(shards):
+        rows = _rows(deps.adapters.log.read, topic, shard)
+        at = 0
+        for row in rows:
+            if row.first != at:
+                raise RuntimeError(f"shard {shard}: offsets {at} to {row.first - 1} are missing")
+            at = row.end
+        told_of = {o: _body(n, i) for n, w in enumerate(written) for i, (s, o) in enumerate(w.places) if s == shard}
+        found = {row.first + i: draft.body for row in rows for i, draft in enumerate(row.drafts)}
+        if found != told_of:
+            raise RuntimeError(f"shard {shard}: the log does not hold what the writers were told")
+        reserved += sum(len(row.drafts) for row in rows if row.way is Way.RESERVED)
+    return reserved / sum(len(w.places) for w in written)
+
+
+def _rows(read: Callable[..., list[Segment]], topic: Topic, shard: int) -> list[Segment]:
+    """All of a shard's segments."""
+    rows: list[Segment] = []
+    while more := read(topic.shard_key(shard), rows[-1].end if rows else 0, 500):
+        rows += more
+    return rows
