@@ -1,0 +1,179 @@
+"""A shard and its stored cursor, with a history that a checker can ask: what the cursor machine acts on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain import ranges
+from chalicelib.domain.cursor import Change, Cursor, Fate, Result, Selection
+from chalicelib.modes import Candidate, Policy, Verdict
+
+LEASE_MS = 1_000
+MOST_ATTEMPTS = 4
+GONE = "gone"  # the unit of an offset whose row expired
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write somebody tried: what it wanted of which token, and whether it was applied."""
+
+    change: Change
+    applied: bool
+    token: str = ""
+    results: tuple[Result, ...] = ()
+
+
+class World:
+    """The truth: the log's units, the stored cursor, and everything that was ever accepted."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.now_ms = 1_000_000
+        self.units: list[str] = []
+        self.stored = Cursor()
+        self.rounds = 0  # claims and seeks that were written
+        self.tokens: list[str] = []
+        self.writes: list[Write] = []
+        self.accepted: dict[tuple[str, int], Fate] = {}
+        self.begin_again(0)
+
+    def begin_again(self, at: int) -> None:
+        """What a seek means for the checker: everything before it is forgotten."""
+        self.begin = at
+        self.grants: defaultdict[int, int] = defaultdict(int)
+        self.settled: set[int] = set()
+        self.due: dict[int, int] = {}
+
+    def write(self, change: Change, token: str = "", results: tuple[Result, ...] = ()) -> bool:
+        """What a store does with a write; remembered for those who ask after a lost answer."""
+        applied = algebra.holds(change, self.stored)
+        if applied:
+            self.stored = algebra.apply(self.stored, change)
+        self.writes.append(Write(change, applied, token, results))
+        return applied
+
+    # What a claim does: the services' part, with verdicts made up from the units.
+
+    def plan(self, known: Cursor, most: int) -> tuple[Cursor, Selection]:
+        current = algebra.expire(known, self.now_ms)
+        spans = algebra.returned(current, self.now_ms)
+        back = [
+            self._candidate(offset, span.attempt) for span in spans for offset in range(span.start, span.end)
+        ]
+        fresh = list(self._fresh(current.next))
+        return current, self.policy.select(current, back, fresh, most, self.now_ms)
+
+    def _candidate(self, offset: int, attempt: int, count: int = 1) -> Candidate:
+        unit = self.units[offset]
+        settle = unit == GONE or attempt > MOST_ATTEMPTS
+        shown = unit if self.policy.reads_units else ""
+        return Candidate(offset, count, attempt, shown, Verdict.SETTLE if settle else Verdict.DELIVER)
+
+    def _fresh(self, at: int) -> Iterator[Candidate]:
+        while at < len(self.units):
+            count = 1
+            while self.units[at] == GONE and at + count < len(self.units) and self.units[at + count] == GONE:
+                count += 1
+            yield self._candidate(at, 1, count)
+            at += count
+
+    def claimed(self, selection: Selection) -> None:
+        """Check a claim that was written against the history, then enter it."""
+        self.rounds += 1
+        for offset in offsets(selection.settled):
+            assert offset not in self.settled, "a settled offset is settled again"
+            self.settled.add(offset)
+        for span in selection.granted:
+            for offset in range(span.start, span.end):
+                assert offset not in self.settled, "I6: a settled offset is delivered again"
+                assert self.due.pop(offset, 0) <= self.now_ms, "I9: delivered before it was due"
+                self.grants[offset] += 1
+                assert span.attempt == self.grants[offset], "I14: attempts are 1, 2, 3 …"
+                if self.policy.reads_units:
+                    self._in_order(offset)
+
+    def _in_order(self, offset: int) -> None:
+        unit = self.units[offset]
+        for earlier in range(self.begin, offset):
+            same = self.units[earlier] == unit
+            assert not same or earlier in self.settled, "I7: granted before its predecessor was settled"
+
+    def settle_accepted(self, token: str, held: tuple[Result, ...], leased: dict[int, int]) -> None:
+        for result in held:
+            assert result.offset in leased, "I5: accepted an offset that the lease did not hold"
+            assert result.offset not in self.settled, "I5: settled a second time"
+            self.accepted[token, result.offset] = result.fate
+            if result.fate is Fate.RETRY:
+                self.due[result.offset] = result.due_ms
+            else:
+                self.settled.add(result.offset)
+
+    def recorded(self, write: Write) -> bool:
+        """Is what the write wanted recorded, by itself or by a twin under the same token?"""
+        for result in write.results:
+            fate = self.accepted.get((write.token, result.offset))
+            if fate is None or (fate is Fate.RETRY) != (result.fate is Fate.RETRY):
+                return False
+        return True
+
+    # The invariants of a cursor at rest.
+
+    def check(self) -> None:
+        cursor = self.stored
+        done = set(range(self.begin, cursor.floor)) | set(offsets(cursor.settled))
+        leased = [o for lease in cursor.leases.values() for s in lease.spans for o in range(s.start, s.end)]
+        waiting = [o for s in cursor.waiting for o in range(s.start, s.end)]
+        above = sorted([*offsets(cursor.settled), *leased, *waiting])
+        assert above == list(range(cursor.floor, cursor.next)), (
+            "[floor, next) is settled, leased or waiting: one each"
+        )
+        assert done == self.settled, "exactly what was accepted is settled"
+        assert cursor.epoch == self.rounds, "one epoch for each claim and seek"
+        assert cursor.next <= len(self.units)
+        assert algebra.fold(cursor).floor >= cursor.floor
+        for offset in leased:
+            assert self.grants[offset] >= 1
+        for span in cursor.waiting:
+            for offset in range(span.start, span.end):
+                assert span.attempt == self.grants[offset] + 1, (
+                    "I14: what waits has the next attempt's number"
+                )
+        if self.policy.reads_units:
+            self._check_units(leased)
+
+    def _check_units(self, leased: list[int]) -> None:
+        units = [self.units[offset] for offset in leased]
+        assert len(units) == len(set(units)), "I7: at most one message of a unit is leased"
+
+    def stuck(self, known: Cursor) -> bool:
+        """May a claim that knows the truth grant nothing? Only if nobody could be given anything."""
+        current = algebra.expire(known, self.now_ms)
+        blocked = {s.unit for lease in current.leases.values() for s in lease.spans}
+        for span in sorted(current.waiting, key=lambda s: s.start):
+            if not self.policy.reads_units:
+                if span.due_ms <= self.now_ms:
+                    return False
+            elif span.unit not in blocked:
+                if span.due_ms <= self.now_ms:
+                    return False
+                blocked.add(span.unit)
+        fresh = self.units[current.next :]
+        if self.policy.reads_units and passed_over(current) + len(fresh) <= 128:
+            return all(unit in blocked for unit in fresh)
+        return self.policy.reads_units or not fresh
+
+
+def passed_over(cursor: Cursor) -> int:
+    return sum(s.count for s in cursor.waiting if s.attempt == 1)
+
+
+def offsets(held: ranges.Ranges) -> Iterator[int]:
+    return (offset for start, end in held for offset in range(start, end))
+
+
+def span_of(cursor: Cursor, token: str) -> dict[int, int]:
+    lease = cursor.leases.get(token)
+    return lease.attempts() if lease else {}

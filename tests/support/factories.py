@@ -1,0 +1,114 @@
+"""Small factories: every field consistent with the others unless a test says otherwise."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from chalicelib.domain.cursor import Cursor, Lease, Span
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
+from chalicelib.ports import DedupEntry, Pack, Record
+from chalicelib.store import codec
+
+from .clock import DAY_MS, START_MS
+
+_numbers = itertools.count(1)
+
+
+def uid(kind: str = "u") -> str:
+    """Never the same twice, not even over runs: tables may outlive a run."""
+    return f"{kind}{next(_numbers)}{uuid4().hex[:8]}"
+
+
+def topic(name: str = "orders", **settings: Any) -> Topic:
+    return Topic(name, settings.pop("uid", uid("t")), settings.pop("created_ms", START_MS), **settings)
+
+
+def group(of: Topic, name: str = "billing", **settings: Any) -> Group:
+    mode = settings.pop("mode", of.mode)
+    return Group(of.name, name, settings.pop("uid", uid("g")), of.created_ms, mode, **settings)
+
+
+def consumer(of: Group, name: str = "worker-1", **settings: Any) -> Consumer:
+    seen_ms = settings.pop("seen_ms", of.created_ms)
+    return Consumer(
+        of.topic, of.name, name, settings.pop("uid", uid("c")), of.created_ms, seen_ms, **settings
+    )
+
+
+def token(token_id: str = "tok1", **settings: Any) -> Token:
+    return Token(
+        token_id, settings.pop("name", "ci"), "0" * 64, settings.pop("scopes", ("produce",)), **settings
+    )
+
+
+def draft(value: Any = None, **settings: Any) -> Draft:
+    """A JSON message; `value` is its body."""
+    return Draft(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), **settings)
+
+
+def drafts(count: int, **settings: Any) -> list[Draft]:
+    return [draft({"n": n}, **settings) for n in range(count)]
+
+
+def shard(number: int = 0, of: Topic | None = None) -> ShardKey:
+    return (of or topic()).shard_key(number)
+
+
+def segment(first: int = 0, messages: Sequence[Draft] | int = 1, **settings: Any) -> Segment:
+    """A segment at `first` with these messages (or so many)."""
+    held = tuple(drafts(messages) if isinstance(messages, int) else messages)
+    accepted_ms = settings.pop("accepted_ms", START_MS)
+    return Segment(
+        first,
+        len(held),
+        settings.pop("request_id", uid("r")[-12:].rjust(12, "0")),
+        accepted_ms,
+        settings.pop("expires_s", (accepted_ms + 7 * DAY_MS) // 1000),
+        held,
+        settings.pop("way", Way.OPTIMISTIC),
+    )
+
+
+def packed(of: Segment) -> Pack:
+    return codec.pack(of.drafts)
+
+
+def dedup(of: Segment, index: int = 0, dedup_id: str = "d1", **settings: Any) -> DedupEntry:
+    """What remembers the message at `index` of a segment."""
+    return DedupEntry(
+        settings.pop("topic_uid", "t0"),
+        dedup_id,
+        settings.pop("content_hash", "h0"),
+        f"{of.request_id}-0-{of.first + index:x}",
+        of.accepted_ms,
+        settings.pop("expires_s", of.accepted_ms // 1000 + 60),
+    )
+
+
+def cursor_key(of: ShardKey | None = None, group_uid: str | None = None, consumer_uid: str = "") -> CursorKey:
+    return CursorKey(of or shard(), group_uid or uid("g"), consumer_uid)
+
+
+def leased(first: int, count: int, token: str = "1.aaaa", deadline_ms: int = START_MS + 30_000) -> Cursor:
+    """A cursor that stands at `first` and has the next `count` offsets in one lease."""
+    lease = Lease(token, (Span(first, count),), deadline_ms, "me")
+    return Cursor(
+        floor=first, next=first + count, begin=first, leases={token: lease}, epoch=1, segment_at=first
+    )
+
+
+def record(offset: int, status: str = "DEAD", **settings: Any) -> Record:
+    return Record(
+        settings.pop("shard", 0),
+        offset,
+        status,
+        settings.pop("attempts", 1),
+        settings.pop("at_ms", START_MS),
+        **settings,
+    )

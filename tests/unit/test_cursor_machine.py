@@ -1,0 +1,188 @@
+"""The cursor algebra under several actors with stale copies: I4, I5, I6, I7, I9, I14, I16 after every step."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor, Fate, Result
+from chalicelib.domain.limits import MAX_PASSED_OVER
+from chalicelib.modes import POLICIES, Policy
+from tests.support.cursor_world import GONE, LEASE_MS, World, passed_over, span_of
+
+ACTORS = ("ann", "bob", "cid")
+actors = st.sampled_from(ACTORS)
+fates = st.sampled_from(Fate)
+
+
+class CursorMachine(RuleBasedStateMachine):
+    """Each actor acts on the cursor as it last saw it; a refused write shows it the current one."""
+
+    policy: Policy
+
+    @initialize(units=st.lists(st.sampled_from("abc-"), max_size=6))
+    def start(self, units: list[str]) -> None:
+        self.world = World(self.policy)
+        self.world.units += units
+        self.known = dict.fromkeys(ACTORS, Cursor())
+        self.floor = 0
+
+    @rule(unit=st.sampled_from("abcdef-"), count=st.integers(1, 5))
+    def messages_arrive(self, unit: str, count: int) -> None:
+        self.world.units += [unit] * count
+
+    @rule(count=st.integers(1, 4))
+    def rows_expire_unread(self, count: int) -> None:
+        self.world.units += [GONE] * count
+
+    @rule(by_ms=st.sampled_from((1, LEASE_MS // 2, LEASE_MS, 3 * LEASE_MS)))
+    def time_passes(self, by_ms: int) -> None:
+        self.world.now_ms += by_ms
+
+    @rule(actor=actors)
+    def looks(self, actor: str) -> None:
+        self.known[actor] = self.world.stored
+
+    @rule(actor=actors, most=st.integers(1, 5), whole=st.booleans())
+    def claims(self, actor: str, most: int, whole: bool) -> None:
+        world = self.world
+        for _ in range(2):
+            known = self.known[actor]
+            expired, selection = world.plan(known, most)
+            if not selection.granted and not selection.settled:
+                assert known != world.stored or world.stuck(known), (
+                    "nothing granted though something could be"
+                )
+                return
+            assert sum(s.count for s in selection.granted) <= most
+            token = f"{known.epoch + 1}.{actor}"
+            after = algebra.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
+            # A store may write a change as a replacement where the whole cursor stands.
+            make = algebra.replacement if whole and known == world.stored else algebra.change
+            current = self.known[actor] = world.stored
+            if world.write(make(known, after)):
+                assert known.epoch == current.epoch, "I4: claims are serialised by the epoch"
+                world.claimed(selection)
+                world.tokens.append(token)
+                self.known[actor] = world.stored
+                return
+            assert world.stored is current, "a refused write changes nothing"
+        raise AssertionError("a claim from the current cursor was refused")
+
+    @precondition(lambda self: self.world.tokens)
+    @rule(actor=actors, data=st.data())
+    def settles(self, actor: str, data: st.DataObject) -> None:
+        world = self.world
+        token = data.draw(st.sampled_from(world.tokens[-6:]))
+        around = sorted(span_of(world.stored, token)) or list(
+            range(world.stored.floor, world.stored.next + 1)
+        )
+        chosen = data.draw(st.lists(st.sampled_from([*around, world.stored.next]), unique=True, min_size=1))
+        delay = st.sampled_from((0, 1, LEASE_MS))
+        results = [Result(o, data.draw(fates), world.now_ms + data.draw(delay)) for o in chosen]
+        for _ in range(2):
+            current, leased = world.stored, span_of(world.stored, token)
+            after, held = algebra.settle(self.known[actor], token, results)
+            if held:
+                applied = world.write(algebra.change(self.known[actor], after), token, held)
+                self.known[actor] = world.stored
+                if applied:
+                    assert leased, "I5, I16: a token that has passed on is refused"
+                    world.settle_accepted(token, held, leased)
+                    return
+                assert world.stored is current
+            elif self.known[actor] is world.stored:
+                assert after == current, "nothing held, nothing changed"
+                assert not {r.offset for r in results} & leased.keys(), "refused although the lease holds it"
+                return
+            self.known[actor] = world.stored
+
+    @precondition(lambda self: self.world.tokens)
+    @rule(actor=actors, data=st.data(), by_ms=st.integers(1, 3 * LEASE_MS))
+    def extends(self, actor: str, data: st.DataObject, by_ms: int) -> None:
+        world = self.world
+        token = data.draw(st.sampled_from(world.tokens[-6:]))
+        before = world.stored
+        after = algebra.extend(self.known[actor], token, world.now_ms + by_ms)
+        if after is None:
+            assert token not in self.known[actor].leases
+        elif world.write(algebra.change(self.known[actor], after), token):
+            assert span_of(world.stored, token) == span_of(before, token) != {}
+            assert world.stored.leases[token].deadline_ms == world.now_ms + by_ms
+        else:
+            assert world.stored is before
+        self.known[actor] = world.stored
+
+    @rule(actor=actors, data=st.data())
+    def seeks(self, actor: str, data: st.DataObject) -> None:
+        world = self.world
+        to = data.draw(st.integers(0, len(world.units)))
+        if world.write(algebra.replacement(self.known[actor], algebra.seek(self.known[actor], to))):
+            world.rounds += 1
+            world.begin_again(to)
+            self.floor = to
+        self.known[actor] = world.stored
+
+    @precondition(lambda self: self.world.writes)
+    @rule(data=st.data())
+    def asks_after_a_lost_answer(self, data: st.DataObject) -> None:
+        """The SDK repeats a write whose answer was lost: what do we make of the refusal? (I20)"""
+        world = self.world
+        write = data.draw(st.sampled_from(world.writes[-4:]))
+        if algebra.holds(write.change, world.stored):
+            again = algebra.apply(world.stored, write.change)
+            assert not write.applied or again == world.stored, "written twice"
+            return
+        told = algebra.took(write.change, world.stored)
+        if write.results and write.applied:
+            assert told is not False, "a recorded settlement was called lost"
+        if write.results and told:
+            assert write.applied or world.recorded(write), (
+                "a settlement that was never recorded was called ours"
+            )
+        if write.change.serialised and not write.change.whole and told:
+            assert write.applied, "another's claim was called ours"
+
+    @invariant()
+    def the_cursor_is_sound(self) -> None:
+        if hasattr(self, "world"):
+            self.world.check()
+            assert self.world.stored.floor >= self.floor, "the floor falls by seeks only"
+            self.floor = self.world.stored.floor
+            assert passed_over(self.world.stored) <= MAX_PASSED_OVER
+
+    def teardown(self) -> None:
+        """Heal: an actor that settles everything it is given drains the shard."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for _ in range(10 * len(world.units) + 10):
+            world.now_ms += 4 * LEASE_MS
+            self.known["ann"] = world.stored
+            self.claims("ann", 5, False)
+            for token in list(world.stored.leases):
+                leased = span_of(world.stored, token)
+                done, held = algebra.settle(world.stored, token, [Result(o, Fate.SUCCESS) for o in leased])
+                assert world.write(algebra.change(world.stored, done), token, held)
+                world.settle_accepted(token, held, leased)
+        world.check()
+        end = algebra.fold(world.stored)
+        assert (end.floor, end.next) == (len(world.units), len(world.units)), "not drained"
+        assert not end.leases
+        assert not end.waiting
+
+
+@pytest.mark.parametrize("mode", POLICIES)
+def test_no_interleaving_of_actors_with_stale_copies_breaks_a_cursor(mode: str) -> None:
+    machine = type(f"Cursor_{mode}", (CursorMachine,), {"policy": POLICIES[mode]})
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))
