@@ -48,7 +48,9 @@ def _arguments() -> argparse.Namespace:
         "The storage forms of a cursor are compared by `python -m bench.claims` (docs/adr/0001).",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", choices=MEASURES, metavar="NAME", help="this measure (repeatable)")
+    parser.add_argument(
+        "--only", action="append", choices=MEASURES, metavar="NAME", help="this measure (repeatable)"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the README's table")
     parser.add_argument("--verbose", action="store_true", help="also what explains a figure, on stderr")
     parser.add_argument(

@@ -33,12 +33,18 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     say(f"cold: {2 * _ROUNDS} fresh processes")
     _imported("app"), _imported(_ALONE)  # compiles what is not compiled yet
     rounds = [(_imported("app"), _imported(_ALONE)) for _ in range(_ROUNDS)]
-    ours, alone = (tuple(median(times) for times in zip(*side, strict=True)) for side in zip(*rounds, strict=True))
-    clock = f"by the clock {ours[0] / alone[0]:.2f} ×"
-    yield at_most("cold import of app.py", ours[1] / alone[1], 1.3, "× chalice and botocore alone", clock)
+    ours, alone = (
+        tuple(median(times) for times in zip(*side, strict=True)) for side in zip(*rounds, strict=True)
+    )
+    clock = f"by the clock {ours[0] / alone[0]:.2f} x"
+    yield at_most("cold import of app.py", ours[1] / alone[1], 1.3, "x chalice and botocore alone", clock)
     yield told("cold import of app.py, CPU time", f"{ours[1] * 1000:.0f} ms of {alone[1] * 1000:.0f} ms")
     ready = median(_imported("app", _ADAPTERS)[1] for _ in range(_ROUNDS))
-    yield told("the same, and the clients made that the first request needs", f"{ready * 1000:.0f} ms", f"{ready / alone[1]:.2f} ×")
+    yield told(
+        "the same, and the clients made that the first request needs",
+        f"{ready * 1000:.0f} ms",
+        f"{ready / alone[1]:.2f} x",
+    )
     if verbose:
         say("largest imports of app.py, by their own time:\n" + _offenders())
 
@@ -59,4 +65,7 @@ def _offenders() -> str:
     lines = [_LINE.match(line) for line in _run("-X", "importtime", "-c", "import app").stderr.splitlines()]
     found = [(int(line[1]), int(line[2]), line[3]) for line in lines if line]
     top = sorted(found, reverse=True)[:_TOP]
-    return "\n".join(f"    {own / 1000:6.1f} ms, with what it imports {total / 1000:6.1f} ms  {name}" for own, total, name in top)
+    return "\n".join(
+        f"    {own / 1000:6.1f} ms, with what it imports {total / 1000:6.1f} ms  {name}"
+        for own, total, name in top
+    )

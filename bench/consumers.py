@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import Group, Topic
+from chalicelib.services.positions import keys
 from chalicelib.services.produce import Placed
 from chalicelib.wiring import Deps
 
@@ -41,7 +42,9 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Units per message, with nothing and with 1,000 messages in flight; RuntimeError unless each came once."""
     with stage(endpoint) as made:
         for in_flight, shards in ((0, 4), (1000, 4), (0, 1)):
-            say(f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, {shards} shards, {in_flight} in flight")
+            say(
+                f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, {shards} shards, {in_flight} in flight"
+            )
             yield from _measured(made, in_flight, shards)
 
 
@@ -52,15 +55,20 @@ def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
     places, produced = _produce(deps, meter, topic, _MESSAGES + in_flight)
     held = _hold(made.deps(), topic, group, in_flight)
-    consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, made, topic, group, _MESSAGES))
+    consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, made, topic, group, _ends(places)))
     _check(places, held, [place for c in consumed for place in c.places])
     cost = sum((c.cost for c in consumed), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
     work += "" if shards > 1 else ", one shard"
     writes = produced.per(len(places)).writes + cost.writes
     lost = sum(c.cost.failed for c in consumed) / _MESSAGES
-    yield at_most(f"{work}: write units per message in all", writes, _LIMIT_WU, "WU", f"{lost:.3f} races lost a message")
-    yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
+    yield at_most(
+        f"{work}: write units per message in all", writes, _LIMIT_WU, "WU", f"{lost:.3f} races lost a message"
+    )
+    if shards > 1:
+        yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
+    else:  # the design's figure is for a topic as it comes, with 4
+        yield told(f"{work}: read units per message", f"{cost.reads:.3g} RU")
     seconds = max(c.ended for c in consumed) - min(c.began for c in consumed)
     yield told(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
 
@@ -89,9 +97,9 @@ def _hold(deps: Deps, topic: Topic, group: Group, count: int) -> list[tuple[int,
 
 
 def _consume(
-    made: Stage, topic: Topic, group: Group, count: int, number: int, ready: Callable[[], None]
+    made: Stage, topic: Topic, group: Group, ends: dict[int, int], number: int, ready: Callable[[], None]
 ) -> _Consumed:
-    """Receive and ack until nothing is left: who finds nothing (or only loses) leaves the rest to the others."""
+    """Receive and ack until all is claimed: who only loses races tries again."""
     meter = Meter()
     deps = made.deps(meter)
     _ = deps.signing_key
@@ -101,7 +109,9 @@ def _consume(
     while time.monotonic() < began + _MOST_SECONDS:
         got = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
         if not got:
-            break
+            if _all_claimed(deps, topic, group, ends):
+                break
+            continue
         refused = [a for a in deps.settler.ack(topic, group, receipts(deps, got)) if a is not None]
         if refused:
             raise refused[0]
@@ -110,6 +120,19 @@ def _consume(
     return _Consumed(meter.cost, places, began, ended)
 
 
+def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:
+    """By shard the offset after the last."""
+    return {shard: offset + 1 for shard, offset in sorted(places)}
+
+
+def _all_claimed(deps: Deps, topic: Topic, group: Group, ends: dict[int, int]) -> bool:
+    """As far as the states tell that the process saw last: that costs no read."""
+    seen = {key.shard.shard: deps.states.last(key).cursor.next for key in keys(topic, group)}
+    return all(seen[shard] >= end for shard, end in ends.items())
+
+
 def _check(produced: Counter[Any], held: list[Any], consumed: list[Any]) -> None:
     if Counter(held) + Counter(consumed) != produced:
-        raise RuntimeError(f"{produced.total()} produced, {len(held)} held, {len(consumed)} consumed: not each once")
+        raise RuntimeError(
+            f"{produced.total()} produced, {len(held)} held, {len(consumed)} consumed: not each once"
+        )

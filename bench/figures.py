@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_MARKS = {True: "yes", False: "NO", None: "–"}
+_MARKS = {True: "yes", False: "NO", None: "-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def at_least(work: str, value: float, limit: float, unit: str, ratio: str = "") 
 
 def told(work: str, value: str, ratio: str = "") -> Figure:
     """A figure without a target."""
-    return Figure(work, "–", value, None, ratio)
+    return Figure(work, "-", value, None, ratio)
 
 
 _HEADER = ("work", "target", "measured", "met", "machine-independent")
@@ -53,6 +53,6 @@ def plain(figures: Iterable[Figure]) -> str:
 
 def markdown(figures: Sequence[Figure]) -> str:
     """The table for the README: the figures that have a target."""
-    rows = [(work, target, value, ratio) for work, target, value, met, ratio in _cells(figures) if met != "–"]
+    rows = [(work, target, value, ratio) for work, target, value, met, ratio in _cells(figures) if met != "-"]
     lines = ["| work | target | measured | machine-independent |", "|---|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

@@ -33,7 +33,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             handle(), put()
         pairs = [(_cpu_ms(handle), _cpu_ms(put)) for _ in range(_ROUNDS)]
         ours, bare = (median(times) for times in zip(*pairs, strict=True))
-        ratio = f"{ours / bare:.2f} × the put"
+        ratio = f"{ours / bare:.2f} x the put"
         yield at_most("API handler, own CPU on top of the bare put", ours - bare, _LIMIT_MS, "ms", ratio)
         yield told("a bare conditional put, CPU of its client", f"{bare:.2f} ms")
         if verbose:

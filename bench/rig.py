@@ -90,7 +90,14 @@ def receipts(deps: wiring.Deps, deliveries: Sequence[Delivery]) -> list[str]:
     return [
         seal_receipt(
             deps.signing_key,
-            Receipt(d.key.group_uid, d.key.consumer_uid, d.key.shard.shard, d.message.offset, d.token, d.max_attempts),
+            Receipt(
+                d.key.group_uid,
+                d.key.consumer_uid,
+                d.key.shard.shard,
+                d.message.offset,
+                d.token,
+                d.max_attempts,
+            ),
         )
         for d in deliveries
     ]
@@ -102,7 +109,9 @@ def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list
     The results, in order. RuntimeError where a process failed.
     """
     barrier, results = _fork.Barrier(count), _fork.SimpleQueue()
-    children = [_fork.Process(target=_child, args=(work, n, barrier, results), daemon=True) for n in range(count)]
+    children = [
+        _fork.Process(target=_child, args=(work, n, barrier, results), daemon=True) for n in range(count)
+    ]
     for child in children:
         child.start()
     got = dict(results.get() for _ in children)
@@ -121,10 +130,9 @@ class _Failure(str):
 def _child(work: Callable[[int, Callable[[], None]], Any], number: int, barrier: Any, results: Any) -> None:
     try:
         results.put((number, work(number, lambda: barrier.wait(60))))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - told to the parent, which raises
         barrier.abort()
         results.put((number, _Failure(f"{type(error).__name__}: {error}")))
-        raise
 
 
 def seconds(work: Callable[[], Any]) -> float:

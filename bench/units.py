@@ -76,7 +76,7 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     yield told("produce one, cold process", _shown(cold))
     yield told("produce one: longest random text for 1 WU", f"{_longest(b)} B")
     batch = b.batch("t", [{"body": b.text(98)} for _ in range(100)])  # 98 and two quotes
-    yield at_most("produce a batch of 100 × 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
+    yield at_most("produce a batch of 100 x 100 B, random text: per message", batch.writes / 100, 0.12, "WU")
     keyed = b.batch("t", [{"body": b.text(98), "ordering_key": f"k{i % 20}"} for i in range(100)])
     yield told("the same with 20 ordering keys on 4 shards: per message", _shown(keyed.per(100)))
     for i in range(3):
