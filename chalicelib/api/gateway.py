@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from chalice.app import Chalice
 
 from . import problems, strict
+
+_LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
 
 
 class Front(Chalice):
@@ -19,7 +22,15 @@ class Front(Chalice):
         answer: dict[str, Any] = super().__call__(event, context)
         if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
             return _as_problem(answer, getattr(context, "aws_request_id", ""))
+        return _as_text(answer) if len(answer["body"]) > _LARGE_BYTES else answer
+
+
+def _as_text(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer with its body as text: a large body in base64 would grow by a third if encoded once more."""
+    if not answer.get("isBase64Encoded"):
         return answer
+    text = base64.b64decode(answer["body"]).decode()
+    return {**answer, "body": text, "isBase64Encoded": False}
 
 
 def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 JSON = "application/json"
+_ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,14 @@ class Draft:
     def size(self) -> int:
         """Bytes of the body, wherever it is kept."""
         return self.blob_bytes or len(self.body)
+
+    @property
+    def weight(self) -> int:
+        """About the bytes the message takes in an answer, where a body that is no JSON goes in base64."""
+        body = self.size if self.is_json else self.size * 4 // 3
+        if not self.keys and not self.headers:
+            return body + _ANSWER_BYTES
+        return body + len(json.dumps((self.keys, dict(self.headers)))) + _ANSWER_BYTES
 
 
 @dataclass(frozen=True, slots=True)

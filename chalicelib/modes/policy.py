@@ -30,7 +30,7 @@ class Candidate:
     unit: str = ""
     verdict: Verdict = Verdict.DELIVER
     dead: bool = False  # settling it leaves a dead letter
-    size: int = 0  # bytes of the body
+    size: int = 0  # bytes it takes in an answer
 
 
 class Policy(Protocol):

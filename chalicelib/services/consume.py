@@ -132,7 +132,7 @@ class Receiver:
             if granted:
                 self._giving[claimant.group.uid + claimant.owner] = shard
             got += granted
-            size += sum(d.message.draft.size for d in granted)
+            size += sum(d.message.draft.weight for d in granted)
         return got
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
@@ -148,7 +148,7 @@ class Receiver:
     ) -> list[Delivery] | None:
         """One claim on one shard: what it granted, [] where there is nothing, None where it lost a race.
 
-        `most_bytes` bounds the bodies together, but for the first.
+        `most_bytes` bounds what they take in the answer; an answer's first message may be larger.
         """
         key = cursor_key(claimant.topic, claimant.group, shard, claimant.consumer_uid)
         state = self._states.last(key)
@@ -221,7 +221,7 @@ class Receiver:
         wanted = matches(claimant.group.tags, draft.tag)
         dead = expired(draft, now_ms) or attempt > (draft.max_attempts or claimant.max_attempts)
         verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE
-        return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.size)
+        return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
 
 
 def _change(state: State, after: Cursor) -> algebra.Change:
@@ -238,7 +238,7 @@ def _within_bounds(
     size = 0
     for candidate in (*back, *fresh):
         size += candidate.size
-        if kept and size > most_bytes:
+        if size > most_bytes and (kept or most_bytes < MAX_ANSWER_BYTES):
             break
         if candidate.dead:
             if len(dead) == _DEAD_PER_WRITE:

@@ -10,6 +10,7 @@ from ..domain import cursor as algebra
 from ..domain import ids, ranges
 from ..domain.cursor import Cursor, Position, Span
 from ..domain.errors import NotFound
+from ..domain.limits import MAX_ANSWER_BYTES
 from ..domain.message import Message
 from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
@@ -91,7 +92,7 @@ class Lookup:
             if slot.message and slot.message.id == message_id:
                 return slot.message
         raise NotFound(
-            "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message {message_id!r}; it may have expired."
+            "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )
 
     def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
@@ -134,9 +135,14 @@ class Lookup:
             self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()
         ]
         found: list[Message] = []
+        weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
+            passes = self._passes(topic, filters, message)
+            weight += message.draft.weight if passes else 0
+            if found and weight > MAX_ANSWER_BYTES:
+                break
             left[message.shard] = message.offset - 1
-            if self._passes(topic, filters, message):
+            if passes:
                 found.append(message)
             if len(found) == limit or budget.spent:
                 break
@@ -149,9 +155,11 @@ class Lookup:
         """Messages of one shard from `start` back to the filter's `from`; marks the shard's end in `left`."""
         key = topic.shard_key(shard)
         at = start
+        wanted = 1  # the walks of all shards must have begun before the budget is spent
         while at >= 0 and not budget.spent:
-            rows = self._log.read_back(key, at, _ROWS)
+            rows = self._log.read_back(key, at, wanted)
             budget.take(len(rows))
+            wanted = min(_ROWS, wanted * 4)
             for row in rows:
                 if filters.from_ms is not None and row.accepted_ms < filters.from_ms:
                     rows = []

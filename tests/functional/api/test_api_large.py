@@ -1,0 +1,133 @@
+"""Large messages and many of them: what Lambda's answer can hold, and whole bodies end to end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import app
+from tests.support.http import Client, Group
+
+LAMBDA_ANSWER_BYTES = 6 * 1024 * 1024
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def sizes(api: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The bytes of every answer as Lambda would carry it. No test here may exceed what it can."""
+    seen: list[int] = []
+    kind: Any = type(app.app)
+    answer = kind.__call__
+
+    def measured(self: Any, event: Any, context: Any) -> Any:
+        response = answer(self, event, context)
+        seen.append(len(json.dumps({**response, "body": as_text(response["body"])})))
+        return response
+
+    monkeypatch.setattr(kind, "__call__", measured)
+    yield seen
+    assert seen
+    assert max(seen) <= LAMBDA_ANSWER_BYTES
+
+
+def as_text(body: bytes | str) -> str:
+    return body.decode() if isinstance(body, bytes) else body
+
+
+def drain(group: Group) -> list[Any]:
+    got = []
+    while batch := group.receive(1000, lease_seconds=3600):
+        got += batch
+    return got
+
+
+def test_a_body_of_4_megabytes_goes_through_where_its_topic_allows_it(api: Client, sizes: list[int]) -> None:
+    topic = api.topic(max_body_bytes=4 * MEGABYTE)
+    group = topic.group()
+    body = "ü" * (2 * MEGABYTE - 1)  # with its quotes: exactly 4 MB of JSON
+    raw = json.dumps({"body": body}, ensure_ascii=False).encode()
+    headers = {"Content-Type": "application/json"}
+    made = api.call("POST", f"{topic.path}/messages", raw=raw, headers=headers).expect(201)
+    [got] = group.receive()
+    assert got["body"] == body
+    assert group.ack(got) == ["ok"]
+    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["body"] == body
+
+
+def test_one_byte_more_than_4_megabytes_is_refused(api: Client) -> None:
+    topic = api.topic(max_body_bytes=4 * MEGABYTE)
+    api.post(f"{topic.path}/messages", {"body": "x" * (4 * MEGABYTE - 1)}).refused(413, "BODY_TOO_LARGE")
+    topic.publish(b"x" * (4 * MEGABYTE + 1)).refused(413, "BODY_TOO_LARGE")
+    assert topic.accepted == 0
+
+
+def test_4_megabytes_of_bytes_go_through_too(api: Client, sizes: list[int]) -> None:
+    topic = api.topic(max_body_bytes=4 * MEGABYTE)
+    group = topic.group()
+    raw = bytes(range(256)) * (4 * MEGABYTE // 256)
+    made = topic.publish(raw).expect(201)
+    [got] = group.receive()
+    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["body_base64"] == got["body_base64"]
+    assert len(got["body_base64"]) == (len(raw) + 2) // 3 * 4
+
+
+def test_a_body_of_4_megabytes_of_quotes_fits_an_answer(api: Client, sizes: list[int]) -> None:
+    topic = api.topic(max_body_bytes=4 * MEGABYTE)
+    group = topic.group()
+    body = '"' * (2 * MEGABYTE - 1)
+    topic.produce(body)
+    assert group.bodies() == [body]
+
+
+def test_large_messages_of_several_shards_do_not_add_up_to_too_much(api: Client, sizes: list[int]) -> None:
+    topic = api.topic(shards=4, max_body_bytes=4 * MEGABYTE)
+    group = topic.group()
+    for shard in range(4):
+        topic.produce("x" * (3 * MEGABYTE), shard=shard)
+    assert len(drain(group)) == 4
+
+
+def test_a_thousand_bodies_of_200_kilobytes_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group()
+    for _ in range(10):
+        topic.batch([{"body": "x" * 200_000} for _ in range(20)])
+    got = drain(group)
+    assert len({m["id"] for m in got}) == len(got) == 200
+
+
+def test_a_thousand_small_messages_with_large_headers_come_in_answers_that_fit(
+    api: Client, sizes: list[int]
+) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group()
+    headers = {f"h{n}": "😀" * 1000 for n in range(7)}
+    for _ in range(7):
+        topic.batch([{"body": n, "headers": headers} for n in range(40)])
+    got = drain(group)
+    assert len({m["id"] for m in got}) == 280
+    assert all(m["headers"] == headers for m in got)
+    assert sum(len(page) for page in api.pages(f"{topic.path}/messages", 200)) == 280
+
+
+def test_many_raw_bodies_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    for _ in range(30):
+        topic.publish(b"\xff" * 190_000).expect(201)
+    assert len(drain(group)) == 30
+    assert sum(len(page) for page in api.pages(f"{topic.path}/messages", 200)) == 30
+
+
+def test_a_list_is_newest_first_over_many_shards(api: Client) -> None:
+    topic = api.topic(shards=48)
+    for n in range(48 * 14):
+        topic.produce(n, shard=n % 48)
+    pages = api.pages(f"{topic.path}/messages", 200)
+    times = [m["accepted_at"] for page in pages for m in page]
+    assert times == sorted(times, reverse=True)
+    assert len(times) == 48 * 14
+    assert len(pages[0]) > 100

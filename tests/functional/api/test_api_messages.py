@@ -1,0 +1,264 @@
+"""Seeing messages over HTTP: one by its id, lists with filters and pages."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.http import Client, ShiftingClock, Topic
+
+
+def listed(topic: Topic, query: str = "", limit: int = 200) -> list[Any]:
+    pages = topic.api.pages(f"{topic.path}/messages{query}", limit)
+    return [message["body"] for page in pages for message in page]
+
+
+def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
+    topic = api.topic()
+    topic.group("a")
+    topic.group("b")
+    given = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
+    made = topic.produce({"x": 1}, **given, expires_in_seconds=60)
+    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert shown.items() >= {**given, "body": {"x": 1}, "topic": topic.name, "status": "NEW"}.items()
+    assert shown.items() >= {n: made[n] for n in ("id", "shard", "offset", "accepted_at")}.items()
+    fresh = {"status": "NEW", "attempts": 0, "next_attempt_at": None, "last_error": None}
+    assert shown["deliveries"] == {"a": fresh, "b": fresh}
+
+
+def test_each_group_has_its_own_status(api: Client) -> None:
+    topic = api.topic(shards=1)
+    made = topic.produce("x")
+    for name in ("new", "running", "success", "retrying", "dead"):
+        group = topic.group(name)
+        if name == "new":
+            continue
+        messages = group.receive()
+        if name == "success":
+            group.ack(*messages)
+        if name == "retrying":
+            group.nack(*messages, delay_seconds=60)
+        if name == "dead":
+            group.nack(*messages, dead_letter=True)
+    topic.group("not-owed", **{"from": "latest"})
+    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert {name: told["status"] for name, told in shown["deliveries"].items()} == {
+        name: name.upper() for name in ("new", "running", "success", "retrying", "dead")
+    }
+
+
+def test_a_body_of_bytes_is_shown_in_base64(api: Client) -> None:
+    topic = api.topic()
+    made = topic.publish(b"\x00\xff", content_type="image/png").expect(201)
+    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert (base64.b64decode(shown["body_base64"]), shown["content_type"]) == (b"\x00\xff", "image/png")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda i: i[:-1] + ("1" if i[-1] != "1" else "2"),
+        lambda i: ("0" if i[0] != "0" else "1") + i[1:],
+        lambda i: i + "0",
+        lambda i: i.upper() + "A",
+        lambda i: "x" * 128,
+        lambda i: "0" * 12 + "-zzzz-zzzzzzzzzzzzz",
+        lambda i: "0" * 12 + "-00-0",
+        lambda i: quote("ü😀 \x00"),
+        lambda i: "..",
+        lambda i: "%2e%2e%2f",
+        lambda i: "'; drop table",
+    ],
+)
+def test_an_id_that_is_none_is_not_found_and_not_repeated(api: Client, change: Any) -> None:
+    topic = api.topic()
+    made = topic.produce("x")
+    wrong = change(made["id"])
+    reply = api.get(f"{topic.path}/messages/{quote(wrong, safe='%')}")
+    reply.refused(404)
+    assert wrong not in reply.raw.decode()
+
+
+def test_an_id_belongs_to_its_topic(api: Client) -> None:
+    made = api.topic().produce("x")
+    other = api.topic()
+    other.produce("y")
+    api.get(f"{other.path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")
+
+
+def test_a_list_is_newest_first_over_all_shards(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(shards=3)
+    for n in range(9):
+        clock.advance(1)
+        topic.produce(n, shard=(n * 2) % 3)
+    assert listed(topic) == list(range(8, -1, -1))
+    assert listed(topic, limit=2) == list(range(8, -1, -1))
+
+
+def test_a_page_holds_32_messages_unless_asked_otherwise(api: Client) -> None:
+    topic = api.topic()
+    topic.batch([{"body": n} for n in range(40)])
+    page = api.get(f"{topic.path}/messages").expect(200)
+    assert len(page["items"]) == 32
+    assert page["next_page_token"]
+    rest = api.get(f"{topic.path}/messages?page_token={page['next_page_token']}").expect(200)
+    assert len(rest["items"]) == 8
+
+
+def test_an_empty_list_has_no_next_page(api: Client) -> None:
+    assert api.get(f"{api.topic().path}/messages").expect(200) == {"items": []}
+
+
+def test_the_last_page_has_no_next_page(api: Client) -> None:
+    topic = api.topic()
+    topic.batch([{"body": n} for n in range(4)])
+    assert [len(page) for page in api.pages(f"{topic.path}/messages", 2)][:2] == [2, 2]
+    assert "next_page_token" not in api.get(f"{topic.path}/messages?limit=5").expect(200)
+
+
+def test_filters_narrow_a_list_and_may_be_combined(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(shards=2)
+    made = []
+    for n in range(8):
+        clock.advance(1)
+        fields = {"tag": ("even", "odd")[n % 2], "keys": [f"k{n % 3}", "ключ|&=ü"], "shard": n // 4}
+        made.append(topic.produce(n, **fields))
+    assert listed(topic, "?tag=odd") == [7, 5, 3, 1]
+    assert listed(topic, "?key=k1") == [7, 4, 1]
+    assert listed(topic, f"?key={quote('ключ|&=ü')}") == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert listed(topic, "?shard=1") == [7, 6, 5, 4]
+    assert listed(topic, "?tag=even&shard=0&key=k2") == [2]
+    assert listed(topic, f"?from={made[2]['accepted_at']}&to={made[5]['accepted_at']}") == [5, 4, 3, 2]
+    assert listed(topic, "?tag=none") == listed(topic, "?key=k") == []
+
+
+def test_a_list_can_be_narrowed_to_a_groups_status(api: Client) -> None:
+    topic = api.topic(shards=1)
+    for n in range(5):
+        topic.produce(n)
+    group = topic.group()
+    messages = group.receive(4)
+    group.ack(messages[0])
+    group.nack(messages[1], delay_seconds=60)
+    group.nack(messages[2], dead_letter=True)
+    found = {
+        s: listed(topic, f"?group=g&status={s}") for s in ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD")
+    }
+    assert found == {"NEW": [4], "RUNNING": [3], "SUCCESS": [0], "RETRYING": [1], "DEAD": [2]}
+    assert listed(topic, "?group=g") == [4, 3, 2, 1, 0]
+
+
+def test_a_sparse_filter_finds_everything_over_short_pages(api: Client) -> None:
+    topic = api.topic(shards=2)
+    for n in range(6):
+        topic.batch([{"body": n * 100 + i, "tag": "rare" if i == 50 else "usual"} for i in range(100)])
+    assert sorted(listed(topic, "?tag=rare", limit=1)) == [n * 100 + 50 for n in range(6)]
+
+
+def test_pages_stay_true_while_others_produce(api: Client) -> None:
+    topic = api.topic(shards=3)
+    topic.batch([{"body": n, "ordering_key": str(n)} for n in range(50)])
+    seen: list[Any] = []
+    token = ""
+    while True:
+        page = api.get(f"{topic.path}/messages?limit=7{token}").expect(200)
+        seen += [m["body"] for m in page["items"]]
+        topic.batch([{"body": "later", "ordering_key": str(n)} for n in range(5)])
+        if "next_page_token" not in page:
+            break
+        token = f"&page_token={page['next_page_token']}"
+    assert sorted(seen) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ("status=NEW", "status"),
+        ("group=g&status=new", "status"),
+        ("group=g&status=DELAYED", "status"),
+        ("shard=-1", "shard"),
+        ("shard=x", "shard"),
+        ("shard=1.0", "shard"),
+        ("shard=%D9%A1", "shard"),
+        ("from=yesterday", "from"),
+        ("to=2026-01-01", "to"),
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=", "limit"),
+        ("limit=1e2", "limit"),
+        ("limit=%D9%A1", "limit"),
+        ("limit=99999999999999999999", "limit"),
+        ("tag=a&tag=b", "tag"),
+        ("limit=5&limit=5", "limit"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused(api: Client, query: str, path: str) -> None:
+    topic = api.topic()
+    topic.group()
+    problem = api.get(f"{topic.path}/messages?{query}").refused(400, "VALIDATION")
+    assert problem["errors"][0]["path"] == path
+
+
+def test_a_list_refuses_a_shard_or_a_group_the_topic_does_not_have(api: Client) -> None:
+    topic = api.topic(shards=2)
+    api.get(f"{topic.path}/messages?shard=2").refused(422, "NO_SUCH_SHARD")
+    api.get(f"{topic.path}/messages?group=nobody").refused(404, "GROUP_NOT_FOUND")
+
+
+@pytest.mark.parametrize("name", ["..", "a b", "", "ü", "x" * 129, "\x00"])
+def test_a_group_in_a_query_must_be_a_name_too(api: Client, name: str) -> None:
+    topic = api.topic()
+    reply = api.get(f"{topic.path}/messages?group={quote(name)}")
+    reply.refused(400, "INVALID_NAME")
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (2, 2), (199, 199), (200, 200)])
+def test_a_page_has_at_most_200_items(api: Client, limit: int, count: int) -> None:
+    topic = api.topic()
+    topic.batch([{"body": n} for n in range(250)])
+    assert len(api.get(f"{topic.path}/messages?limit={limit}").expect(200)["items"]) == count
+
+
+def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client) -> None:
+    topic = api.topic()
+    for _ in range(8):
+        topic.batch([{"body": "x" * 200_000} for _ in range(10)])
+    pages = []
+    query = "limit=200"
+    while True:
+        reply = api.get(f"{topic.path}/messages?{query}")
+        page = reply.expect(200)
+        assert len(reply.raw) < 6_000_000 * 3 // 4
+        pages.append(len(page["items"]))
+        if "next_page_token" not in page:
+            break
+        query = f"limit=200&page_token={page['next_page_token']}"
+    assert sum(pages) == 80
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("PATCH", "/messages/{id}"),
+        ("DELETE", "/messages/{id}"),
+        ("POST", "/messages/{id}/retry"),
+        ("GET", "/messages/{id}/trace"),
+        ("GET", "/groups/g/dead-letters"),
+        ("POST", "/groups/g/dead-letters/redrive"),
+        ("POST", "/transactions"),
+        ("POST", "/replays"),
+    ],
+)
+def test_what_is_not_there_yet_is_an_honest_404_or_405(api: Client, call: tuple[str, str]) -> None:
+    topic = api.topic()
+    topic.group()
+    made = topic.produce("x")
+    method, path = call
+    reply = api.call(method, topic.path + path.format(id=made["id"]), {})
+    problem = reply.refused(reply.status)
+    assert problem["code"] in {"ROUTE_NOT_FOUND", "METHOD_NOT_ALLOWED"}
+    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["status"] == "NEW"
