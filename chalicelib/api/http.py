@@ -153,7 +153,7 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     if caller:
         _check_access(entry, caller, params)
     for kind, name in params.items():
-        _check_name(kind, name)
+        check_name(kind, name)
     query = _query(entry, request)
     raw = request.raw_body
     raw = raw.encode() if isinstance(raw, str) else raw
@@ -178,7 +178,8 @@ def _check_access(entry: Call, caller: Caller, params: Mapping[str, str]) -> Non
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
 
 
-def _check_name(kind: str, name: str) -> None:
+def check_name(kind: str, name: str) -> None:
+    """Malformed for what is no name of a topic, group or consumer."""
     if kind in ("topic", "group", "consumer") and not ids.NAME.match(name):
         issue = Issue(kind, "must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}")
         raise Malformed("INVALID_NAME", f"This is no valid name of a {kind}.", issues=(issue,))

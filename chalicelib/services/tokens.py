@@ -72,7 +72,7 @@ class Tokens:
         """Make a token worthless, here at once and everywhere within a minute."""
         self._known.drop(token_id)
         if not self._control.delete_token(token_id):
-            raise NotFound("TOKEN_NOT_FOUND", f"There is no token with the id {token_id!r}.")
+            raise NotFound("TOKEN_NOT_FOUND", "There is no token with this id.")
 
     def listed(self, after: str | None, limit: int) -> list[Token]:
         """Tokens by id."""

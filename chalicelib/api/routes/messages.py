@@ -6,7 +6,7 @@ from ...domain.errors import Refused
 from ...services.bodies import with_body
 from ...services.lookup import Filters
 from .. import parse, render
-from ..http import Answer, Context, call, invalid
+from ..http import Answer, Context, call, check_name, invalid
 
 _ROLES = ("consume", "admin")
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD")
@@ -50,6 +50,7 @@ def _filters(context: Context, topic: str) -> Filters:
         raise invalid("status", "needs `group`: a status is a group's")
     group = None
     if "group" in query:
+        check_name("group", query["group"])
         group = context.deps.catalog.group(context.deps.catalog.topic(topic), query["group"])
     return Filters(
         group=group,

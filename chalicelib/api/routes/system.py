@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...domain import ladder
@@ -9,6 +10,9 @@ from ...domain.errors import NotFound
 from ...domain.limits import DEFAULT_MAX_ATTEMPTS
 from .. import openapi, parse, render
 from ..http import ANY, Answer, Context, call, invalid
+
+_WHOLE = re.compile(r"[0-9]{1,7}\Z")
+_DECIMAL = re.compile(r"[0-9]{1,2}(\.[0-9]{1,9})?\Z")
 
 
 @call("GET", "/v1/health", scopes=())
@@ -34,13 +38,11 @@ def _exponential(context: Context) -> dict[str, Any]:
     for name, (low, high) in bounds.items():
         if name not in context.query:
             continue
-        try:
-            value = float(context.query[name]) if name == "factor" else int(context.query[name])
-        except ValueError:
-            raise invalid(name, f"must be a number from {low} to {high}") from None
-        if not low <= value <= high:
+        text = context.query[name]
+        kind = _DECIMAL if name == "factor" else _WHOLE
+        if not kind.match(text) or not low <= float(text) <= high:
             raise invalid(name, f"must be a number from {low} to {high}")
-        given[name] = value
+        given[name] = float(text) if name == "factor" else int(text)
     return given
 
 

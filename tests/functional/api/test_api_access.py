@@ -1,0 +1,194 @@
+"""Tokens, scopes and topic patterns, through the authorizer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.http import Client, ShiftingClock
+
+
+def token(api: Client, *scopes: str, **fields: Any) -> Any:
+    return api.post("/v1/tokens", {"name": "t", "scopes": list(scopes), **fields}).expect(201)
+
+
+def acting(api: Client, *scopes: str, **fields: Any) -> Client:
+    return api.with_token(token(api, *scopes, **fields)["token"])
+
+
+def test_a_token_is_shown_once_and_never_listed(api: Client) -> None:
+    made = token(api, "produce", "consume", topics=["orders.*"], expires_in_days=30, name="shop ü")
+    assert made.keys() == {"id", "name", "scopes", "topics", "created_at", "expires_at", "token"}
+    assert (made["name"], made["scopes"], made["topics"]) == ("shop ü", ["produce", "consume"], ["orders.*"])
+    assert made["token"].startswith(f"hr_{made['id']}_")
+    pages = api.pages("/v1/tokens", 3)
+    listed = {t["id"]: t for page in pages for t in page}
+    assert listed[made["id"]] == {name: value for name, value in made.items() if name != "token"}
+    secret = made["token"].removeprefix(f"hr_{made['id']}_")
+    assert secret not in json.dumps(pages)
+
+
+def test_a_token_without_limits_has_all_topics_and_does_not_expire(api: Client) -> None:
+    made = token(api, "produce")
+    assert (made["topics"], made["expires_at"]) == (["*"], None)
+
+
+def test_every_reason_not_to_know_a_caller_gets_the_same_401(api: Client, clock: ShiftingClock) -> None:
+    revoked, expired = token(api, "admin"), token(api, "admin", expires_in_days=1)
+    api.with_token(revoked["token"]).get("/v1/topics").expect(200)
+    api.delete(f"/v1/tokens/{revoked['id']}").expect(204)
+    api.with_token(expired["token"]).get("/v1/topics").expect(200)
+    clock.advance(86_401)
+    good = token(api, "admin")["token"]
+    flipped = good[:-1] + ("0" if good[-1] != "0" else "1")
+    unknown = "hr_000000000000_" + "0" * 59
+    wrong: list[dict[str, str]] = [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer "},
+        {"Authorization": good},
+        {"Authorization": f"Basic {good}"},
+        {"Authorization": f"Bearer {good} {good}"},
+        {"Authorization": f"Bearer {good}\x00"},
+        {"Authorization": "Bearer ü"},
+        {"Authorization": "Bearer " + "x" * 10_000},
+        {"Authorization": "Bearer hr__"},
+        *({"Authorization": f"Bearer {t}"} for t in (flipped, unknown, revoked["token"], expired["token"])),
+    ]
+    answers = set()
+    for headers in wrong:
+        reply = api.with_token(None).call("GET", "/v1/topics", headers=headers)
+        problem = reply.refused(401, "UNAUTHORIZED")
+        assert good not in reply.raw.decode()
+        answers.add(json.dumps({**problem, "request_id": None}))
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_scheme_may_be_written_in_any_case(api: Client, scheme: str) -> None:
+    headers = {"authorization": f"{scheme}  {api.token} "}
+    api.with_token(None).call("GET", "/v1/topics", headers=headers).expect(200)
+
+
+def test_a_revoked_token_is_worthless_at_once_here(api: Client) -> None:
+    made = token(api, "admin")
+    holder = api.with_token(made["token"])
+    holder.get("/v1/topics").expect(200)
+    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    holder.get("/v1/topics").refused(401, "UNAUTHORIZED")
+    api.delete(f"/v1/tokens/{made['id']}").refused(404, "TOKEN_NOT_FOUND")
+
+
+CALLS = [
+    ("PUT", "", "admin"),
+    ("DELETE", "?confirm={topic}", "admin"),
+    ("PUT", "/groups/g", "admin"),
+    ("DELETE", "/groups/g", "admin"),
+    ("POST", "/groups/g/pause", "admin"),
+    ("POST", "/groups/g/resume", "admin"),
+    ("POST", "/groups/g/seek", "admin"),
+    ("POST", "/messages", "produce"),
+    ("POST", "/messages/batch", "produce"),
+    ("POST", "/groups/g/receive", "consume"),
+    ("POST", "/groups/g/ack", "consume"),
+    ("POST", "/groups/g/nack", "consume"),
+    ("POST", "/groups/g/extend", "consume"),
+    ("PUT", "/groups/g/consumers/c", "consume admin"),
+    ("DELETE", "/groups/g/consumers/c", "consume admin"),
+    ("POST", "/groups/g/consumers/c/heartbeat", "consume admin"),
+    ("GET", "/messages", "consume admin"),
+    ("GET", "/messages/x", "consume admin"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), CALLS)
+def test_a_missing_scope_is_a_403_that_names_it(api: Client, method: str, path: str, needed: str) -> None:
+    topic = api.topic()
+    topic.group()
+    for scope in {"produce", "consume", "admin"} - set(needed.split()):
+        holder = acting(api, scope)
+        problem = holder.call(method, topic.path + path.format(topic=topic.name), {}).refused(
+            403, "SCOPE_MISSING"
+        )
+        assert all(f"'{name}'" in problem["detail"] for name in needed.split())
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize("scope", ["produce", "consume"])
+def test_only_an_admin_sees_makes_and_revokes_tokens(api: Client, method: str, scope: str) -> None:
+    made = token(api, "produce")
+    path = f"/v1/tokens/{made['id']}" if method == "DELETE" else "/v1/tokens"
+    body = {"name": "x", "scopes": ["admin"]} if method == "POST" else None
+    acting(api, scope).call(method, path, body).refused(403, "SCOPE_MISSING")
+
+
+def test_scopes_suffice_for_what_they_name(api: Client) -> None:
+    topic = api.topic()
+    acting(api, "admin").put(f"{topic.path}/groups/g", {"from": "earliest"}).expect(201)
+    acting(api, "produce").post(f"{topic.path}/messages", {"body": 1}).expect(201)
+    consumer = acting(api, "consume")
+    [message] = consumer.post(f"{topic.path}/groups/g/receive").expect(200)["messages"]
+    consumer.post(f"{topic.path}/groups/g/ack", {"receipts": [message["receipt"]]}).expect(200)
+    for scope in ("produce", "consume", "admin"):
+        acting(api, scope).get(topic.path).expect(200)
+
+
+def test_a_token_works_for_the_topics_its_patterns_match(api: Client) -> None:
+    for name in ("shop.orders", "shop.", "shopx", "bank", "bank2"):
+        api.put(f"/v1/topics/{name}").expect(201)
+    holder = acting(api, "produce", "consume", "admin", topics=["shop.*", "bank"])
+    for name in ("shop.orders", "shop.", "bank"):
+        holder.post(f"/v1/topics/{name}/messages", {"body": 1}).expect(201)
+    for name in ("shopx", "bank2", "shop", "no-such-topic", "SHOP.orders"):
+        for method, path in (
+            ("POST", "/messages"),
+            ("GET", ""),
+            ("PUT", ""),
+            ("GET", "/messages"),
+            ("GET", "/groups"),
+        ):
+            holder.call(method, f"/v1/topics/{name}{path}", {}).refused(403, "TOPIC_FORBIDDEN")
+        holder.call("POST", f"/v1/publish/{name}", raw=b"x").refused(403, "TOPIC_FORBIDDEN")
+    seen = [t["topic"] for page in holder_pages(holder, "/v1/topics") for t in page]
+    assert seen == ["bank", "shop.", "shop.orders"]
+    assert [t["topic"] for page in holder_pages(holder, "/v1/stats") for t in page] == seen
+
+
+def holder_pages(holder: Client, path: str) -> list[list[Any]]:
+    return holder.pages(path, 50)
+
+
+@pytest.mark.parametrize("topics", [["orders.*"], ["a*"], ["**x"], ["orders", "b"]])
+def test_an_admin_for_some_topics_cannot_touch_tokens(api: Client, topics: list[str]) -> None:
+    holder = acting(api, "admin", topics=topics)
+    other = token(api, "produce")
+    holder.post("/v1/tokens", {"name": "x", "scopes": ["admin"]}).refused(403, "TOPIC_FORBIDDEN")
+    holder.get("/v1/tokens").refused(403, "TOPIC_FORBIDDEN")
+    holder.delete(f"/v1/tokens/{other['id']}").refused(403, "TOPIC_FORBIDDEN")
+    acting(api, "produce").get("/v1/topics").expect(200)
+
+
+@pytest.mark.parametrize(
+    "topics", [["[a-z]*"], ["a?"], ["a/b"], [""], [" "], ["x" * 129], [], ["*"] * 33, "a", [1]]
+)
+def test_a_pattern_that_is_none_is_refused(api: Client, topics: Any) -> None:
+    api.post("/v1/tokens", {"name": "x", "scopes": ["produce"], "topics": topics}).refused(400, "VALIDATION")
+
+
+def test_a_secret_in_the_place_of_an_id_is_not_repeated(api: Client) -> None:
+    secret = token(api, "admin")["token"]
+    for method, path in (("DELETE", f"/v1/tokens/{secret}"), ("GET", f"/v1/topics/x/messages/{secret}")):
+        api.put("/v1/topics/x")
+        reply = api.call(method, path)
+        reply.refused(404)
+        assert secret not in reply.raw.decode()
+
+
+def test_health_and_the_description_need_no_token(api: Client) -> None:
+    nobody = api.with_token(None)
+    nobody.get("/v1/health").expect(200)
+    nobody.get("/v1/openapi.json").expect(200)

@@ -1,0 +1,97 @@
+"""Health, ladders, statistics, and the request ids of all answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.http import Client
+
+
+def test_health_says_that_the_store_answers(api: Client) -> None:
+    reply = api.get("/v1/health")
+    assert reply.expect(200) == {"status": "ok", "store": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("fixed-30", [30, 30, 30]),
+        ("jmq", [1, 3, 9, 27, 81, 243, 729, 2187, 6561, 19683]),
+        ("notify", [15, 180, 600, 1800, 1800, 3600, 7200, 21600, 54000]),
+        ("rocketmq", [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]),
+    ],
+)
+def test_a_ladder_is_previewed_with_its_sum(api: Client, name: str, steps: list[int]) -> None:
+    shown = api.get(f"/v1/ladders/{name}").expect(200)
+    assert shown == {"ladder": name, "steps_seconds": steps, "sum_seconds": sum(steps)}
+
+
+def test_an_exponential_ladder_takes_its_formula_from_the_query(api: Client) -> None:
+    shown = api.get("/v1/ladders/exponential?base_seconds=2&factor=3&cap_seconds=100").expect(200)
+    assert shown["steps_seconds"] == [2, 6, 18, 54, 100]
+    assert shown["sum_seconds"] == 180
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "base_seconds=0", "base_seconds=x", "base_seconds=1.5", "factor=0.9", "factor=11", "factor=nan", "factor=inf",
+        "cap_seconds=2592001", "cap_seconds=", "base_seconds=" + "9" * 5000, "factor=1e400", "base_seconds=1_0",
+        "base_seconds=%D9%A1", "base_seconds=%201",
+    ],
+)  # fmt: skip
+def test_a_formula_that_is_none_is_refused(api: Client, query: str) -> None:
+    api.get(f"/v1/ladders/exponential?{query}").refused(400, "VALIDATION")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["base_seconds=2592000&cap_seconds=1", "factor=1", "factor=10", "factor=1.0000001&cap_seconds=2592000"],
+)
+def test_an_extreme_formula_has_an_answer(api: Client, query: str) -> None:
+    shown = api.get(f"/v1/ladders/exponential?{query}").expect(200)
+    assert 1 <= len(shown["steps_seconds"]) <= 64
+    assert shown["steps_seconds"] == sorted(shown["steps_seconds"])
+
+
+@pytest.mark.parametrize("name", ["nobody", "ROCKETMQ", "..", "%00", "x" * 200])
+def test_a_ladder_that_is_none_is_not_found(api: Client, name: str) -> None:
+    reply = api.get(f"/v1/ladders/{name}")
+    problem = reply.refused(404)
+    assert problem["code"] in {"LADDER_NOT_FOUND", "ROUTE_NOT_FOUND"}
+    assert name not in problem["detail"]
+
+
+def test_stats_show_every_topic_and_group(api: Client) -> None:
+    topic = api.topic()
+    topic.group("a")
+    topic.produce("x")
+    shown = [item for page in api.pages("/v1/stats", 50) for item in page if item["topic"] == topic.name]
+    [item] = shown
+    assert item["accepted"] == 1
+    assert item["groups"]["a"].items() >= {"backlog": 1, "in_flight": 0, "retrying": 0, "dead": 0}.items()
+
+
+def test_every_answer_has_a_request_id_of_its_own(api: Client) -> None:
+    replies = [
+        api.get("/v1/topics"),
+        api.get("/v1/topics/nobody"),
+        api.get("/nowhere"),
+        api.delete("/v1/topics"),
+    ]
+    ids = [{name.lower(): value for name, value in r.headers.items()}["x-request-id"] for r in replies]
+    assert len(set(ids)) == 4
+    assert replies[1].json["request_id"] == ids[1]
+    assert replies[2].json["request_id"] == ids[2]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v2/topics", "/v1/topics/a/b", "/v1/nothing", "//", "/v1/topics//"]
+)
+def test_a_path_that_is_none_is_a_404(api: Client, path: str) -> None:
+    api.get(path).refused(404)
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "get", "FOO"])
+def test_a_method_the_path_does_not_have_is_a_405(api: Client, method: str) -> None:
+    api.call(method, "/v1/topics").refused(405, "METHOD_NOT_ALLOWED")
