@@ -16,7 +16,7 @@ Where = str | int
 
 
 class Positions:
-    """Finds offsets and moves cursors to them."""
+    """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
     def __init__(self, log: Log, states: CursorStates) -> None:
         self._log = log
@@ -27,7 +27,7 @@ class Positions:
         end = self._log.tail(shard).offset + 1
         if where == LATEST:
             return end, end
-        rows = self._log.read(shard, 0, 1)
+        rows = self._log.read(shard, 0, 1, consistent=True)
         first = rows[0].first if rows else end
         if where == EARLIEST:
             return first, first
@@ -35,14 +35,14 @@ class Positions:
             found = self._at_time(shard, int(where[1:]), first, end)
             return found, found
         offset = min(max(where, first), end)
-        holding = self._log.read_back(shard, offset, 1) if offset < end else []
+        holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
         return offset, holding[0].first if holding else offset
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
         """The first segment accepted at or after a time, by binary search: about log2(n) reads."""
         while low < high:
             middle = (low + high) // 2
-            rows = self._log.read_back(shard, middle, 1)
+            rows = self._log.read_back(shard, middle, 1, consistent=True)
             if not rows or rows[0].end <= low:
                 low = middle + 1
             elif rows[0].accepted_ms < at_ms:

@@ -59,7 +59,11 @@ class Reader:
         """The slots of single offsets that were written some time ago."""
         found: dict[int, Slot] = {}
         for offset in offsets:
-            segment = self._kept_at(shard, offset) or self._holding(shard, offset)
+            segment = (
+                self._kept_at(shard, offset)
+                or self._holding(shard, offset)
+                or self._holding(shard, offset, consistent=True)  # only such a read may call a message gone
+            )
             if segment is None:
                 found[offset] = Slot(offset, None, offset)
             else:
@@ -93,8 +97,8 @@ class Reader:
         average = sum(segment.count for segment in list(seen.values())) / len(seen)
         return max(1, min(_MOST_ROWS, round(want / average + 0.5)))
 
-    def _holding(self, shard: ShardKey, offset: int) -> Segment | None:
-        rows = self._log.read_back(shard, offset, 1)
+    def _holding(self, shard: ShardKey, offset: int, *, consistent: bool = False) -> Segment | None:
+        rows = self._log.read_back(shard, offset, 1, consistent=consistent)
         if rows and rows[0].end > offset:
             return self._keep(shard, rows[0])
         return None

@@ -51,8 +51,7 @@ class DynamoCursors:
         except ConditionFailed as failed:
             return _outcome(change, failed.item, failed.retried)
         except Cancelled as cancelled:
-            # The SDK repeats a transaction under its token, so a refusal is never of our own success.
-            return _outcome(change, cancelled.items[0], retried=False)
+            return _outcome(change, cancelled.items[0], cancelled.retried)
         return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
 
     def delete(self, keys: Iterable[CursorKey]) -> None:

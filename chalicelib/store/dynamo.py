@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from .failures import is_conflict, translate
+from .failures import is_conflict, translate, was_resent
 from .layout import Tables
 
 _CONFLICT_TRIES = 8
@@ -23,8 +23,13 @@ class Dynamo:
         self._pause = pause
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]:
-        """One request. Conflicts with another transaction are repeated here: botocore does not."""
+        """One request. Conflicts with another transaction are repeated here: botocore does not.
+
+        An attempt whose answer was lost may have won and the SDK's next one met a conflict: then a refusal of our
+        repetition may be of our own success.
+        """
         attempt = 0
+        resent = False
         while True:
             attempt += 1
             try:
@@ -32,8 +37,9 @@ class Dynamo:
                 return answer
             except ClientError as error:
                 if is_conflict(error) and attempt < _CONFLICT_TRIES:
+                    resent = resent or was_resent(error)
                     self._pause(attempt)
                     continue
-                raise translate(error) from error
+                raise translate(error, resent) from error
             except BotoCoreError as error:
                 raise translate(error) from error

@@ -25,7 +25,7 @@ _TRANSIENT = {
 class ConditionFailed(Exception):
     """A conditional write found its condition not met; `item` is what stands there (None: nothing).
 
-    `retried` says that the SDK sent the request more than once: the refusal may be of our own success.
+    `retried` says that the request was sent more than once: the refusal may be of our own success.
     """
 
     def __init__(self, item: dict[str, Any] | None, retried: bool) -> None:
@@ -35,7 +35,11 @@ class ConditionFailed(Exception):
 
 
 class Cancelled(Exception):
-    """A transaction was cancelled; per action the item that stood in its way (None: not this action)."""
+    """A transaction was cancelled; per action the item that stood in its way (None: not this action).
+
+    `retried` says that it was sent more than once, and not only by the SDK, whose repetitions bear one token and
+    so are never refused because of our own success.
+    """
 
     def __init__(self, items: list[dict[str, Any] | None], retried: bool) -> None:
         super().__init__("transaction cancelled")
@@ -47,28 +51,37 @@ def code_of(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def translate(error: ClientError | BotoCoreError) -> HeadraceError | ConditionFailed | Cancelled | Exception:
-    """The error to raise in the place of one of botocore's. An unexpected one stays as it is."""
+def was_resent(error: ClientError) -> bool:
+    """Did the SDK send the request more than once?"""
+    return error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+
+
+def translate(
+    error: ClientError | BotoCoreError, resent: bool = False
+) -> HeadraceError | ConditionFailed | Cancelled | Exception:
+    """The error to raise in the place of one of botocore's. An unexpected one stays as it is.
+
+    `resent` says that the same was asked before, and then sent more than once.
+    """
     if isinstance(error, BotoCoreError):
         return unavailable()
     response: dict[str, Any] = dict(error.response)
     code = code_of(error)
-    retried = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
     if code == "ConditionalCheckFailedException":
-        return ConditionFailed(response.get("Item"), retried)
+        return ConditionFailed(response.get("Item"), resent or was_resent(error))
     if code == "TransactionCanceledException":
-        return _cancelled(error, retried)
+        return _cancelled(error, resent)
     return unavailable() if code in _TRANSIENT else error
 
 
-def _cancelled(error: ClientError, retried: bool) -> Exception:
+def _cancelled(error: ClientError, resent: bool) -> Exception:
     reasons: list[dict[str, Any]] = [dict(r) for r in error.response.get("CancellationReasons", [])]
     if any(r.get("Code") == "TransactionConflict" for r in reasons):
         return unavailable()
     if not any(r.get("Code") == "ConditionalCheckFailed" for r in reasons):
         return unavailable()
     failed = [r.get("Item", {}) if r.get("Code") == "ConditionalCheckFailed" else None for r in reasons]
-    return Cancelled(failed, retried)
+    return Cancelled(failed, resent)
 
 
 def is_conflict(error: ClientError) -> bool:
