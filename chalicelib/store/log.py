@@ -127,7 +127,9 @@ class DynamoLog:
         return [segment_of(item) for item in items]
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
-        bounds = {":a": number(0), ":o": number(max(last, 0))}
+        if last < 0:
+            return []
+        bounds = {":a": number(0), ":o": number(last)}
         items = self._query(
             shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent
         )

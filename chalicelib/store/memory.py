@@ -15,6 +15,7 @@ from ..domain.topic import Consumer, CursorKey, Group, Token, Topic
 from ..ports import Conflict, DedupEntry, Known, Pack, PutResult, Record, Refused, Stored, Taken
 from . import codec
 from .log import TOMBSTONE
+from .records import DEAD
 
 K = TypeVar("K")
 V = TypeVar("V", Topic, Group, Consumer)
@@ -106,20 +107,21 @@ class MemoryLog:
 
 
 class MemoryRecords:
-    """ports.Records as a dict."""
+    """ports.Records as a dict, and the index of dead letters: who was buried once stays in it."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[CursorKey, int], Record] = {}
+        self.dead: set[tuple[CursorKey, int]] = set()
+
+    def put(self, key: CursorKey, records: Sequence[Record]) -> None:
+        self.rows.update({(key, r.offset): r for r in records})
+        self.dead.update((key, r.offset) for r in records if r.status == DEAD)
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self.rows.get((key, offset))
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
-        return sum(
-            1
-            for (key, _), record in self.rows.items()
-            if (key.shard.topic_uid, key.group_uid, record.status) == (topic_uid, group_uid, "DEAD")
-        )
+        return sum((key.shard.topic_uid, key.group_uid) == (topic_uid, group_uid) for key, _ in self.dead)
 
 
 class MemoryCursors:
@@ -145,7 +147,7 @@ class MemoryCursors:
             if (current is not None) != exists or (current is not None and not holds(change, current)):
                 return Refused(Conflict.LOST, current)
             self._items[key] = apply(current or Cursor(), change)
-            self._records.rows.update({(key, r.offset): r for r in records})
+            self._records.put(key, records)
             return self._items[key]
 
     def delete(self, keys: Iterable[CursorKey]) -> None:
