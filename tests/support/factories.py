@@ -112,3 +112,8 @@ def record(offset: int, status: str = "DEAD", **settings: Any) -> Record:
         settings.pop("at_ms", START_MS),
         **settings,
     )
+
+
+def odd_spans(end: int) -> tuple[Span, ...]:
+    """Every other offset from 0 on waits by itself: as scattered as a cursor can be."""
+    return tuple(Span(n, 1) for n in range(0, end, 2))

@@ -49,9 +49,9 @@ class CursorMachine(RuleBasedStateMachine):
     def time_passes(self, by_ms: int) -> None:
         self.world.now_ms += by_ms
 
-    @rule(actor=actors)
-    def looks(self, actor: str) -> None:
-        self.known[actor] = self.world.stored
+    @rule()
+    def all_look(self) -> None:
+        self.known = dict.fromkeys(ACTORS, self.world.stored)
 
     @rule(actor=actors, most=st.integers(1, 5), whole=st.booleans())
     def claims(self, actor: str, most: int, whole: bool) -> None:
@@ -65,7 +65,7 @@ class CursorMachine(RuleBasedStateMachine):
                 )
                 return
             assert sum(s.count for s in selection.granted) <= most
-            token = f"{known.epoch + 1}.{actor}"
+            token = f"{known.epoch + 1}.{actor}{len(world.writes)}"  # new for each try
             after = algebra.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
             # A store may write a change as a replacement where the whole cursor stands.
             make = algebra.replacement if whole and known == world.stored else algebra.change
@@ -83,7 +83,7 @@ class CursorMachine(RuleBasedStateMachine):
     @rule(actor=actors, data=st.data())
     def settles(self, actor: str, data: st.DataObject) -> None:
         world = self.world
-        token = data.draw(st.sampled_from(world.tokens[-6:]))
+        token = data.draw(st.sampled_from([*world.stored.leases, *world.tokens[-2:]]))
         around = sorted(span_of(world.stored, token)) or list(
             range(world.stored.floor, world.stored.next + 1)
         )

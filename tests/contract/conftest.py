@@ -1,0 +1,44 @@
+"""The contract suite: what every form of a port must do, run on memory and on DynamoDB alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+
+from tests.support import examples
+from tests.support.clock import START_MS
+from tests.support.stages import Stage, dynamo_stage, memory_stage
+
+__all__ = ["examples"]
+
+
+@pytest.fixture(scope="session", params=["memory", pytest.param("dynamodb", marks=pytest.mark.engine)])
+def make_stage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Stage]]:
+    """Makes stages with nothing in them."""
+    if request.param == "memory":
+        yield memory_stage
+        return
+    request.getfixturevalue("engine")
+    yield lambda: dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def shared(make_stage: Callable[[], Stage]) -> Stage:
+    return make_stage()
+
+
+@pytest.fixture
+def stage(shared: Stage) -> Stage:
+    """The suite's common stage: factories make names that nobody else has. Its clock starts anew."""
+    shared.clock.at_ms = START_MS
+    return shared
+
+
+@pytest.fixture
+def empty_stage(make_stage: Callable[[], Stage]) -> Stage:
+    """A stage of one's own, for lists of everything."""
+    return make_stage()

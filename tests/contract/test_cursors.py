@@ -1,0 +1,223 @@
+"""ports.Cursors and ports.Records: conditional writes that say what stands there, and records beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain.topic import CursorKey
+from chalicelib.ports import Conflict, Cursors, Records, Refused
+from tests.support import factories as make
+from tests.support.stages import Stage
+
+FULL = Cursor(
+    floor=3,
+    next=30,
+    settled=((5, 7), (9, 12)),
+    leases={
+        "3.ab": Lease("3.ab", (Span(3, 2), Span(7, 1, 4, "a1b2c3")), 99_000, "c1"),
+        "4.cd": Lease("4.cd", (Span(8, 1, 2, "-"),), 98_000),
+    },
+    waiting=(Span(12, 10), Span(22, 8, 3, "ffffff", 77_000)),
+    epoch=4,
+    begin=2,
+    segment_at=25,
+)
+
+
+@pytest.fixture
+def cursors(stage: Stage) -> Cursors:
+    return stage.adapters.cursors
+
+
+@pytest.fixture
+def records(stage: Stage) -> Records:
+    return stage.adapters.records
+
+
+@pytest.fixture
+def key() -> CursorKey:
+    return make.cursor_key()
+
+
+def claimed(cursor: Cursor, upto: int, token: str = "9.zz") -> Cursor:
+    granted = (Span(cursor.next, upto - cursor.next),)
+    return algebra.claim(cursor, Selection(granted, next=upto, segment_at=upto), token, "me", 50_000)
+
+
+def acked(cursor: Cursor, token: str, *offsets: int, fate: Fate = Fate.SUCCESS) -> algebra.Change:
+    after, held = algebra.settle(cursor, token, [Result(o, fate, 7_000) for o in offsets])
+    assert len(held) == len(offsets)
+    return algebra.change(cursor, after)
+
+
+def test_a_cursor_nobody_stored_is_not_there(cursors: Cursors, key: CursorKey) -> None:
+    assert cursors.get(key) is None
+    cursors.delete([key])
+
+
+@pytest.mark.parametrize("cursor", [Cursor(), FULL, make.leased(2**50, 1)])
+def test_a_cursor_is_read_as_it_was_stored(cursors: Cursors, key: CursorKey, cursor: Cursor) -> None:
+    assert cursors.create(key, cursor) == cursor
+    assert cursors.get(key, consistent=True) == cursor
+
+
+def test_creating_again_answers_the_cursor_that_stands(cursors: Cursors, key: CursorKey) -> None:
+    cursors.create(key, FULL)
+    assert cursors.create(key, Cursor()) == FULL
+    assert cursors.get(key, consistent=True) == FULL
+
+
+def test_owners_and_shards_have_cursors_of_their_own(cursors: Cursors) -> None:
+    shard, group = make.shard(), make.uid("g")
+    keys = [CursorKey(shard, group), CursorKey(shard, group, "c1"), CursorKey(replace(shard, shard=1), group)]
+    for n, key in enumerate(keys):
+        cursors.create(key, algebra.start_at(n))
+    cursors.delete(keys[:1])
+    assert [cursors.get(key, consistent=True) for key in keys] == [
+        None,
+        algebra.start_at(1),
+        algebra.start_at(2),
+    ]
+
+
+def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, key: CursorKey) -> None:
+    first, second = claimed(Cursor(), 3, "1.aa"), claimed(Cursor(), 5, "1.bb")
+    assert cursors.write(key, algebra.replacement(Cursor(), first), exists=False) == first
+    refused = cursors.write(key, algebra.replacement(Cursor(), second), exists=False)
+    assert refused == Refused(Conflict.LOST, first)
+
+
+def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Cursors, key: CursorKey) -> None:
+    change = algebra.change(FULL, claimed(FULL, 31))
+    assert cursors.write(key, change) == Refused(Conflict.LOST, None)
+    assert cursors.get(key, consistent=True) is None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        claimed(FULL, 31),
+        claimed(algebra.expire(FULL, 98_000), 31),
+        claimed(algebra.expire(FULL, 200_000), 31),
+        algebra.settle(FULL, "3.ab", [Result(3, Fate.SUCCESS), Result(7, Fate.RETRY, 5_000)])[0],
+        algebra.settle(FULL, "4.cd", [Result(8, Fate.DEAD)])[0],
+        algebra.extend(FULL, "3.ab", 123_456),
+    ],
+)
+def test_a_change_makes_of_the_stored_cursor_what_the_algebra_says(
+    cursors: Cursors, key: CursorKey, after: Cursor
+) -> None:
+    cursors.create(key, FULL)
+    assert cursors.write(key, algebra.change(FULL, after)) == after
+    assert cursors.get(key, consistent=True) == after
+
+
+def test_i4_the_second_of_two_claims_is_refused_and_shown_the_first(cursors: Cursors, key: CursorKey) -> None:
+    cursors.create(key, FULL)
+    won = cursors.write(key, algebra.change(FULL, claimed(FULL, 33)))
+    assert isinstance(won, Cursor)
+    assert cursors.write(key, algebra.change(FULL, claimed(FULL, 40, "9.yy"))) == Refused(Conflict.LOST, won)
+
+
+def test_settlements_of_different_leases_and_a_claim_do_not_disturb_one_another(
+    cursors: Cursors, key: CursorKey
+) -> None:
+    cursors.create(key, FULL)
+    stale = [acked(FULL, "3.ab", 4), acked(FULL, "4.cd", 8), algebra.change(FULL, claimed(FULL, 31))]
+    expected = FULL
+    for change in stale:
+        expected = algebra.apply(expected, change)
+        assert cursors.write(key, change) == expected
+
+
+def test_i5_a_token_that_has_passed_on_settles_nothing(cursors: Cursors, key: CursorKey) -> None:
+    cursors.create(key, FULL)
+    late = acked(FULL, "4.cd", 8)
+    taken = cursors.write(key, algebra.change(FULL, claimed(algebra.expire(FULL, 98_000), 31)))
+    assert cursors.write(key, late) == Refused(Conflict.LOST, taken)  # type: ignore[arg-type]
+
+
+def test_i16_a_seek_voids_every_lease_and_replaces_the_whole(cursors: Cursors, key: CursorKey) -> None:
+    cursors.create(key, FULL)
+    sought = algebra.seek(FULL, 1_000)
+    assert cursors.write(key, algebra.replacement(FULL, sought)) == sought
+    assert cursors.write(key, acked(FULL, "3.ab", 3)) == Refused(Conflict.LOST, sought)
+    assert cursors.write(key, algebra.replacement(FULL, Cursor())) == Refused(Conflict.LOST, sought)
+    assert cursors.get(key, consistent=True) == sought
+
+
+def test_a_change_of_many_entries_is_written_whole(cursors: Cursors, key: CursorKey) -> None:
+    scattered = Cursor(
+        next=800, settled=tuple((n, n + 1) for n in range(1, 800, 2)), waiting=make.odd_spans(800)
+    )
+    cursors.create(key, scattered)
+    selection = Selection(granted=scattered.waiting, next=800)
+    after = algebra.claim(scattered, selection, "1.aa", "me", 50_000)
+    assert cursors.write(key, algebra.change(scattered, after)) == after
+    every_third = [Result(n, Fate.SUCCESS) for n in range(0, 800, 6)]
+    less, _ = algebra.settle(after, "1.aa", every_third)
+    assert cursors.write(key, algebra.change(after, less)) == less
+    assert cursors.get(key, consistent=True) == less
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_records_are_written_with_the_cursor_or_not_at_all(
+    cursors: Cursors, records: Records, key: CursorKey, exists: bool
+) -> None:
+    before = FULL if exists else Cursor()
+    after = claimed(before, 31)
+    change = algebra.change(FULL, after) if exists else algebra.replacement(before, after)
+    dead, late = make.record(8, reason="EXPIRED"), make.record(9, "SUCCESS", attempts=3)
+    if exists:
+        refused = cursors.write(key, change, [dead, late])
+        assert refused == Refused(Conflict.LOST, None)
+        assert records.get(key, 8) is None
+        cursors.create(key, FULL)
+    assert cursors.write(key, change, [dead, late], exists=exists) == after
+    assert [records.get(key, 8), records.get(key, 9), records.get(key, 10)] == [dead, late, None]
+    again = cursors.write(key, change, [make.record(10)], exists=exists)
+    assert again == Refused(Conflict.LOST, after)
+    assert records.get(key, 10) is None
+
+
+def test_a_record_keeps_all_it_is_told(cursors: Cursors, records: Records) -> None:
+    key = make.cursor_key(consumer_uid="c1")
+    told = make.record(
+        0, "RETRYING", shard=key.shard.shard, consumer_uid="c1", last_error="é", next_ms=5, attempts=2
+    )
+    cursors.create(key, FULL)
+    cursors.write(key, algebra.change(FULL, claimed(FULL, 31)), [told])
+    assert records.get(key, 0) == told
+    assert records.get(replace(key, consumer_uid=""), 0) is None, "each consumer of a broadcast has its own"
+
+
+def test_dead_letters_are_counted_by_topic_and_group(cursors: Cursors, records: Records) -> None:
+    topic, group = make.topic(), make.uid("g")
+    keys = [make.cursor_key(topic.shard_key(0), group), make.cursor_key(topic.shard_key(1), group, "c1")]
+    namesake = make.cursor_key(topic.shard_key(0), group + "x")
+    for key in [*keys, namesake]:
+        dead = [make.record(o, shard=key.shard.shard, consumer_uid=key.consumer_uid) for o in range(3)]
+        retrying = make.record(7, "RETRYING", shard=key.shard.shard, consumer_uid=key.consumer_uid)
+        change = algebra.replacement(Cursor(), claimed(Cursor(), 9))
+        cursors.write(key, change, [*dead, retrying], exists=False)
+    assert records.count_dead(topic.uid, group) == 6
+    assert records.count_dead(topic.uid + "x", group) == 0
+
+
+def test_a_dead_letter_stays_one_when_a_replay_succeeds(
+    cursors: Cursors, records: Records, key: CursorKey
+) -> None:
+    cursors.create(key, FULL)
+    first = claimed(FULL, 31)
+    cursors.write(key, algebra.change(FULL, first), [make.record(8)])
+    cursors.write(
+        key, algebra.change(first, claimed(first, 32, "9.yy")), [make.record(8, "SUCCESS", attempts=2)]
+    )
+    found = records.get(key, 8)
+    assert found is not None
+    assert found.status == "SUCCESS"
+    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 1

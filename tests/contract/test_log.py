@@ -1,0 +1,175 @@
+"""ports.Log: dense offsets, one winner for each, and a tail that nothing makes fall back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
+from chalicelib.ports import Known, Log, Stored, Taken
+from tests.support import factories as make
+from tests.support.stages import Stage
+
+
+@pytest.fixture
+def log(stage: Stage) -> Log:
+    return stage.adapters.log
+
+
+@pytest.fixture
+def shard() -> ShardKey:
+    return make.shard()
+
+
+def put(log: Log, shard: ShardKey, segment: Segment) -> Segment:
+    assert log.put(shard, segment, log.pack(segment.drafts)) == Stored()
+    return segment
+
+
+def test_a_shard_that_never_had_a_message_has_no_tail(log: Log, shard: ShardKey) -> None:
+    assert log.tail(shard) == Tail(-1, Way.OPTIMISTIC)
+    assert log.read(shard, 0, 10) == []
+    assert log.read_back(shard, 10, 10) == []
+
+
+def test_what_was_put_is_read_as_it_was(log: Log, shard: ShardKey) -> None:
+    drafts = [
+        make.draft({"ä": [1, None]}, keys=("k1", "k2"), tag="paid", ordering_key="o-1", headers={"h": "v"}),
+        replace(make.draft(), body=b"\x00\xff", is_json=False, content_type="image/png", max_attempts=3),
+        replace(make.draft(), body=b"", blob="bodies/x", blob_bytes=300_000, expires_ms=5),
+    ]
+    segment = put(log, shard, make.segment(0, drafts, way=Way.RESERVED))
+    assert log.read(shard, 0, 1) == [segment]
+    assert log.tail(shard) == Tail(2, Way.RESERVED)
+
+
+def test_i15_an_offset_is_given_once_and_the_loser_learns_who_has_it(log: Log, shard: ShardKey) -> None:
+    winner = put(log, shard, make.segment(0, 2))
+    loser = make.segment(0, 1)
+    assert log.put(shard, loser, make.packed(loser)) == Taken(winner)
+    assert log.read(shard, 0, 10) == [winner]
+
+
+def test_a_put_repeated_after_a_lost_answer_is_recognised_as_our_own(log: Log, shard: ShardKey) -> None:
+    segment = put(log, shard, make.segment(0, 3))
+    assert log.put(shard, segment, make.packed(segment)) == Stored()
+    assert log.tail(shard).offset == 2
+
+
+def test_the_tail_is_the_last_offset_of_the_last_segment(log: Log, shard: ShardKey) -> None:
+    put(log, shard, make.segment(0, 3))
+    put(log, shard, make.segment(3, 2))
+    assert log.tail(shard) == Tail(4)
+
+
+def test_an_empty_log_goes_on_after_its_checkpointed_tail(log: Log, shard: ShardKey) -> None:
+    log.checkpoint(shard, Tail(41))
+    assert log.tail(shard) == Tail(41)
+    log.checkpoint(shard, Tail(7))
+    assert log.tail(shard) == Tail(41), "a checkpoint never falls"
+    put(log, shard, make.segment(42, 1))
+    assert log.tail(shard) == Tail(42)
+
+
+def test_a_checkpoint_is_no_segment(log: Log, shard: ShardKey) -> None:
+    log.checkpoint(shard, Tail(41))
+    assert log.read(shard, 0, 10) == []
+    assert log.read(shard, -5, 10) == []
+    assert log.read_back(shard, 100, 10) == []
+
+
+def test_an_empty_log_goes_on_after_what_was_reserved(log: Log, shard: ShardKey) -> None:
+    log.checkpoint(shard, Tail(3))
+    log.begin_reserving(shard, 10)
+    assert log.reserve(shard, 5) == 10
+    assert log.tail(shard) == Tail(14, Way.RESERVED)
+
+
+def test_nothing_is_reserved_without_a_counter(log: Log, shard: ShardKey) -> None:
+    assert log.reserve(shard, 1) is None
+    log.checkpoint(shard, Tail(5))
+    assert log.reserve(shard, 1) is None, "a checkpoint alone sets no counter"
+
+
+def test_reservations_never_overlap_and_the_counter_is_set_once(log: Log, shard: ShardKey) -> None:
+    log.begin_reserving(shard, 7)
+    assert [log.reserve(shard, 3), log.reserve(shard, 1)] == [7, 10]
+    log.begin_reserving(shard, 0)
+    assert log.reserve(shard, 1) == 11
+
+
+def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
+    closed = log.put_tombstone(shard, 4, 100, 200)
+    assert (closed.first, closed.count, closed.is_tombstone, closed.way) == (4, 1, True, Way.RESERVED)
+    late = make.segment(4, 2, way=Way.RESERVED)
+    assert log.put(shard, late, make.packed(late)) == Taken(closed)
+    assert log.put_tombstone(shard, 4, 999, 999) == closed, "closing it again changes nothing"
+
+
+def test_a_tombstone_too_late_shows_the_segment_that_came_first(log: Log, shard: ShardKey) -> None:
+    segment = put(log, shard, make.segment(4, 2, way=Way.RESERVED))
+    assert log.put_tombstone(shard, 4, 100, 200) == segment
+    assert log.read(shard, 0, 10) == [segment]
+
+
+def test_reads_keep_their_bounds_and_their_order(log: Log, shard: ShardKey) -> None:
+    a, b, c = (put(log, shard, make.segment(first, 2)) for first in (0, 2, 4))
+    put(log, make.shard(), make.segment(0, 9))
+    assert log.read(shard, 0, 10) == [a, b, c]
+    assert log.read(shard, 1, 10) == [b, c], "a segment that began before is not meant"
+    assert log.read(shard, 0, 2, consistent=True) == [a, b]
+    assert log.read(shard, 5, 2) == []
+    assert log.read_back(shard, 99, 10) == [c, b, a]
+    assert log.read_back(shard, 3, 10) == [b, a]
+    assert log.read_back(shard, 4, 1, consistent=True) == [c]
+    assert log.read_back(shard, 0, 5) == [a]
+    assert log.read_back(shard, -1, 5) == []
+
+
+def test_i3_a_known_dedup_id_is_answered_and_nothing_is_written(log: Log, shard: ShardKey) -> None:
+    first, topic_uid = make.segment(0, 1), make.uid("t")
+    entry = make.dedup(first, topic_uid=topic_uid)
+    assert log.put(shard, first, make.packed(first), [entry]) == Stored()
+    second = make.segment(1, 2)
+    other = make.dedup(second, 1, "d2", topic_uid=topic_uid)
+    again = make.dedup(second, 0, "d1", topic_uid=topic_uid, content_hash="other")
+    assert log.put(shard, second, make.packed(second), [again, other]) == Known((entry,))
+    assert log.tail(shard) == Tail(0)
+    third = make.segment(1, 1)
+    unused = make.dedup(third, 0, "d2", topic_uid=topic_uid)
+    assert log.put(shard, third, make.packed(third), [unused]) == Stored(), "d2 was not remembered either"
+
+
+def test_a_dedup_id_is_free_again_when_its_window_is_over(log: Log, shard: ShardKey) -> None:
+    first, topic_uid = make.segment(0, 1), make.uid("t")
+    entry = make.dedup(first, topic_uid=topic_uid)
+    log.put(shard, first, make.packed(first), [entry])
+    last_moment = make.segment(1, 1, accepted_ms=entry.expires_s * 1000 - 1)
+    known = make.dedup(last_moment, topic_uid=topic_uid)
+    assert log.put(shard, last_moment, make.packed(last_moment), [known]) == Known((entry,))
+    over = make.segment(1, 1, accepted_ms=entry.expires_s * 1000)
+    assert log.put(shard, over, make.packed(over), [make.dedup(over, topic_uid=topic_uid)]) == Stored()
+
+
+def test_a_lost_offset_leaves_no_dedup_row(log: Log, shard: ShardKey) -> None:
+    by, topic_uid = put(log, shard, make.segment(0, 1)), make.uid("t")
+    loser = make.segment(0, 1)
+    entry = make.dedup(loser, topic_uid=topic_uid)
+    assert log.put(shard, loser, make.packed(loser), [entry]) == Taken(by)
+    winner = replace(loser, first=1)
+    assert log.put(shard, winner, make.packed(winner), [entry]) == Stored()
+
+
+def test_an_offset_lost_to_another_outweighs_a_known_dedup_id(log: Log, shard: ShardKey) -> None:
+    first, topic_uid = make.segment(0, 1), make.uid("t")
+    log.put(shard, first, make.packed(first), [make.dedup(first, topic_uid=topic_uid)])
+    loser = make.segment(0, 1)
+    assert log.put(shard, loser, make.packed(loser), [make.dedup(loser, topic_uid=topic_uid)]) == Taken(first)
+
+
+def test_dedup_ids_of_two_topics_are_strangers(log: Log, shard: ShardKey) -> None:
+    for first in range(2):
+        segment = make.segment(first, 1)
+        entry = make.dedup(segment, topic_uid=make.uid("t"))
+        assert log.put(shard, segment, make.packed(segment), [entry]) == Stored()

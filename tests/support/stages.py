@@ -1,0 +1,67 @@
+"""One form of every port, in memory or on DynamoDB, with what a test needs around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from chalicelib.settings import Settings
+from chalicelib.store.layout import number
+from chalicelib.wiring import Adapters, Deps, dynamo_adapters, memory_adapters
+
+from .clock import ManualClock, SeededChance
+
+
+@dataclass
+class Stage:
+    """One form of all ports. `another` makes adapters of a further process on the same data; `drop_expired`
+    does what the tables' TTL does, by the stage's clock."""
+
+    adapters: Adapters
+    clock: ManualClock
+    another: Callable[[], Adapters]
+    drop_expired: Callable[[], None]
+
+    def process(self) -> Deps:
+        """The services of a further process on the same data."""
+        return Deps(self.another())
+
+
+def memory_stage() -> Stage:
+    clock = ManualClock()
+    adapters = memory_adapters(clock, SeededChance("memory"))
+    seeds = iter(range(1, 1_000_000))
+
+    def another() -> Adapters:
+        chance = SeededChance(f"memory {next(seeds)}")
+        held = (adapters.log, adapters.cursors, adapters.records, adapters.control, adapters.blobs)
+        return Adapters(*held, clock, chance, lambda: None)
+
+    def drop_expired() -> None:
+        adapters.log.drop_expired(clock.now_ms() // 1000)  # type: ignore[attr-defined]
+
+    return Stage(adapters, clock, another, drop_expired)
+
+
+def dynamo_stage(prefix: str, folder: Path) -> Stage:
+    clock = ManualClock()
+    settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
+    adapters = dynamo_adapters(settings, clock, SeededChance(prefix))
+    seeds = iter(range(1, 1_000_000))
+
+    def another() -> Adapters:
+        return dynamo_adapters(settings, clock, SeededChance(f"{prefix} {next(seeds)}"))
+
+    def drop_expired() -> None:
+        client = adapters.log._dynamo.client  # type: ignore[attr-defined]
+        pages = client.get_paginator("scan").paginate(
+            TableName=f"{prefix}-log",
+            FilterExpression="x <= :now",
+            ExpressionAttributeValues={":now": number(clock.now_ms() // 1000)},
+        )
+        for row in [row for page in pages for row in page["Items"]]:
+            client.delete_item(TableName=f"{prefix}-log", Key={"s": row["s"], "o": row["o"]})
+
+    adapters.create_tables()
+    return Stage(adapters, clock, another, drop_expired)
