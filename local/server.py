@@ -131,6 +131,8 @@ class _Connection(socketserver.StreamRequestHandler):
         with self.server.flights:
             data, keep_alive = self._answer(request)
             self.connection.sendall(data)
+        if not keep_alive:
+            self._linger()
         return keep_alive
 
     def _answer(self, request: Request) -> tuple[bytes, bool]:
@@ -143,7 +145,7 @@ class _Connection(socketserver.StreamRequestHandler):
             return encode(unavailable().answer(), request.method, keep_alive=False), False
 
     def _linger(self) -> None:
-        """Let the client read why it was refused: closing with its bytes unread would reset the connection."""
+        """Let the client read its last answer: closing with its bytes unread would reset the connection."""
         self.connection.shutdown(socket.SHUT_WR)
         deadline = time.monotonic() + _LINGER_SECONDS
         while (left := deadline - time.monotonic()) > 0:

@@ -23,6 +23,7 @@ class Clock:
 
 
 def _authorize(request: AuthRequest) -> AuthResponse | None:
+    request.token.encode("ascii")  # as a careless authorizer might: it must not see anything else
     if request.token == "Bearer good":
         return AuthResponse(routes=["*"], principal_id="somebody")
     if request.token == "Bearer limited":
