@@ -1,0 +1,241 @@
+"""The flows whose every storage call is made to fail, and how many calls each makes when all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.services.settle import Nack
+from tests.crash.scenes import (
+    GROUP,
+    Flow,
+    Scene,
+    ack_held,
+    claim,
+    leave_hole,
+    losing_races,
+    passing,
+    produce,
+    reserve_shard,
+    steps,
+    turn_halfway,
+)
+from tests.support.clock import START_MS
+from tests.support.flows import LEASE_SECONDS, Client, draft
+
+_HOLE_SECONDS = 6
+_ONCE = {"retry": Retry(1, (1,))}
+_SERIAL = {"mode": "serial"}
+_BIG = {"shards": 1, "max_body_bytes": 1_000_000}
+_LARGE = 210_000
+_THIRD = 180_000  # three of these need two segments
+_LAPSE = passing(LEASE_SECONDS + 1)
+_three = produce("a", "b", "c", each=True)
+
+
+def _nack(**how: Any) -> Callable[[Scene, Client], object]:
+    return lambda scene, client: client.nack(GROUP, scene.held, Nack(**how))
+
+
+def _batch(scene: Scene, client: Client) -> object:
+    return client.produce(
+        *(draft(f"first{n}", shard=0, padding=_THIRD) for n in range(3)),
+        *(draft(f"second{n}", shard=1) for n in range(2)),
+        draft("anywhere"),
+    )
+
+
+def _register(scene: Scene, client: Client) -> None:
+    client.register("fans", "one")
+
+
+def _fans(scene: Scene, client: Client) -> None:
+    client.put_group("fans", mode="broadcast")
+
+
+def _with_fan(scene: Scene, client: Client) -> None:
+    _fans(scene, client)
+    _register(scene, client)
+
+
+def _fan_claims(scene: Scene, client: Client) -> None:
+    scene.held = client.receive("fans", 10, "one")
+
+
+def _create(scene: Scene, client: Client, begin: str = "latest") -> None:
+    client.put_group("new", begin=begin)
+
+
+def _delete_again(scene: Scene, client: Client) -> None:
+    if any(g.name == GROUP for g in client.deps.catalog.groups(client.topic)):
+        client.delete_group(GROUP)
+
+
+def _unregister_again(scene: Scene, client: Client) -> None:
+    fans = client.group("fans")
+    if client.deps.catalog.consumers(client.topic, fans):
+        client.unregister("fans", "one")
+
+
+def _turning(scene: Scene, client: Client) -> None:
+    losing_races(scene, client)
+    client.produce(draft("turning"))
+
+
+def _filtered(scene: Scene, client: Client) -> None:
+    for label, tag in (("no", "x"), ("nor", "x"), ("yes", "y")):
+        client.produce(draft(label, tag=tag))
+
+
+def _keyed(scene: Scene, client: Client) -> None:
+    for label, key in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("plain1", None), ("plain2", None)):
+        client.produce(draft(label, ordering_key=key))
+
+
+def _two_shards(scene: Scene, client: Client) -> None:
+    client.produce(draft("left", shard=0), draft("right", shard=1))
+    claim()(scene, client)
+
+
+_expired = steps(_three, claim(), _LAPSE)
+_retried = steps(_three, claim(), _LAPSE, claim())
+_once_more = produce("m", dedup_id="only-once")
+
+FLOWS: Mapping[str, Flow] = {
+    # Ways in
+    "append one": Flow(produce("m")),
+    "append one by one": Flow(produce("m", "n", each=True)),
+    "append a batch to several shards and segments": Flow(_batch, topic={"shards": 2}),
+    "append with a dedup id": Flow(_once_more, after=_once_more),
+    "append a known dedup id": Flow(_once_more, arrange=_once_more),
+    "append by key": Flow(produce("m", "n", ordering_key="k"), topic={"shards": 4}),
+    "append to a reserved shard": Flow(produce("m", "n"), arrange=reserve_shard, after=produce("later")),
+    "append after half a turn": Flow(produce("m"), arrange=turn_halfway, after=produce("later")),
+    "turn a shard to reserved": Flow(_turning, after=produce("later")),
+    "append a large body": Flow(produce("m", padding=_LARGE), topic=_BIG),
+    # Claims
+    "claim": Flow(claim(), arrange=_three, after=ack_held()),
+    "claim one of three": Flow(claim(1), arrange=produce("a", "b", "c"), after=ack_held()),
+    "claim after the lease": Flow(claim(), arrange=_expired, after=ack_held()),
+    "claim after a nack": Flow(claim(), arrange=steps(_three, claim(), _nack()), after=ack_held()),
+    "claim before a delay is over": Flow(claim(), arrange=steps(_three, claim(), _nack(delay_ms=60_000))),
+    "claim what has no attempts left": Flow(
+        claim(), arrange=steps(_expired, produce("fresh")), group=_ONCE, after=ack_held()
+    ),
+    "claim what nobody wants any more": Flow(claim(), arrange=produce("old", "older", expires_ms=START_MS)),
+    "claim behind filtered messages": Flow(
+        claim(), arrange=_filtered, group={"tags": ("y",)}, after=ack_held()
+    ),
+    "claim in order": Flow(claim(), arrange=_keyed, group=_SERIAL, after=ack_held()),
+    "claim in order after the lease": Flow(
+        claim(), arrange=steps(_keyed, claim(), _LAPSE), group=_SERIAL, after=ack_held()
+    ),
+    "claim in order what has no attempts left": Flow(
+        claim(), arrange=steps(_keyed, claim(), _LAPSE), group={**_SERIAL, **_ONCE}, after=ack_held()
+    ),
+    "claim at a young hole": Flow(claim(), arrange=leave_hole, after=ack_held()),
+    "claim over an old hole": Flow(
+        claim(), arrange=steps(leave_hole, passing(_HOLE_SECONDS)), after=ack_held()
+    ),
+    "claim for a broadcast's consumer": Flow(_fan_claims, arrange=steps(_with_fan, _three)),
+    # Settling
+    "ack a lease": Flow(ack_held(), arrange=steps(_three, claim())),
+    "ack part of a lease": Flow(ack_held(slice(1, 2)), arrange=steps(_three, claim())),
+    "ack a lease in two parts": Flow(
+        steps(ack_held(slice(0, 1)), ack_held(slice(1, 3))), arrange=steps(_three, claim())
+    ),
+    "ack a second attempt": Flow(ack_held(), arrange=_retried),
+    "ack leases of two shards": Flow(ack_held(), arrange=_two_shards, topic={"shards": 2}),
+    "ack in order": Flow(ack_held(), arrange=steps(_keyed, claim()), group=_SERIAL),
+    "nack": Flow(_nack(), arrange=steps(_three, claim())),
+    "nack with a reason": Flow(_nack(reason="no"), arrange=steps(_three, claim())),
+    "nack with a delay": Flow(_nack(delay_ms=60_000), arrange=steps(_three, claim())),
+    "nack for the last time": Flow(_nack(reason="no"), arrange=steps(_three, claim()), group=_ONCE),
+    "nack as a dead letter": Flow(_nack(dead_letter=True), arrange=steps(_three, claim())),
+    "nack in order as a dead letter": Flow(
+        _nack(dead_letter=True), arrange=steps(_keyed, claim()), group=_SERIAL
+    ),
+    "extend": Flow(
+        lambda scene, client: client.extend(GROUP, scene.held, 300),
+        arrange=steps(_three, claim()),
+        after=steps(passing(LEASE_SECONDS + 1), claim()),
+    ),
+    # Groups and consumers
+    "seek to the beginning": Flow(
+        lambda scene, client: client.seek(GROUP, "earliest"), arrange=steps(_three, claim(), ack_held())
+    ),
+    "seek to the end": Flow(
+        lambda scene, client: client.seek(GROUP, "latest"), arrange=_three, after=produce("later")
+    ),
+    "create a group at the end": Flow(
+        _create, arrange=_three, group=None, after=steps(_create, produce("later"))
+    ),
+    "create a group at the beginning": Flow(
+        lambda scene, client: _create(scene, client, "earliest"),
+        arrange=_three,
+        group=None,
+        after=lambda scene, client: _create(scene, client, "earliest"),
+    ),
+    "register in a broadcast": Flow(
+        _register, arrange=steps(_three, _fans), after=steps(_register, produce("later"))
+    ),
+    "unregister from a broadcast": Flow(
+        lambda scene, client: client.unregister("fans", "one"),
+        arrange=steps(_with_fan, _three),
+        after=steps(_unregister_again, produce("later")),
+    ),
+    "delete a group": Flow(
+        lambda scene, client: client.delete_group(GROUP),
+        arrange=steps(_three, claim()),
+        after=steps(_delete_again, produce("later")),
+    ),
+}
+
+CALLS: Mapping[str, int] = {
+    "append one": 3,
+    "append one by one": 4,
+    "append a batch to several shards and segments": 7,
+    "append with a dedup id": 3,
+    "append a known dedup id": 3,
+    "append by key": 3,
+    "append to a reserved shard": 4,
+    "append after half a turn": 7,
+    "turn a shard to reserved": 13,
+    "append a large body": 3,
+    "claim": 6,
+    "claim one of three": 5,
+    "claim after the lease": 8,
+    "claim after a nack": 8,
+    "claim before a delay is over": 4,
+    "claim what has no attempts left": 10,
+    "claim what nobody wants any more": 8,
+    "claim behind filtered messages": 6,
+    "claim in order": 6,
+    "claim in order after the lease": 10,
+    "claim in order what has no attempts left": 11,
+    "claim at a young hole": 9,
+    "claim over an old hole": 16,
+    "claim for a broadcast's consumer": 7,
+    "ack a lease": 5,
+    "ack part of a lease": 5,
+    "ack a lease in two parts": 6,
+    "ack a second attempt": 6,
+    "ack leases of two shards": 7,
+    "ack in order": 5,
+    "nack": 5,
+    "nack with a reason": 6,
+    "nack with a delay": 5,
+    "nack for the last time": 6,
+    "nack as a dead letter": 6,
+    "nack in order as a dead letter": 6,
+    "extend": 5,
+    "seek to the beginning": 6,
+    "seek to the end": 5,
+    "create a group at the end": 5,
+    "create a group at the beginning": 3,
+    "register in a broadcast": 7,
+    "unregister from a broadcast": 5,
+    "delete a group": 6,
+}
+"""How many storage calls each flow makes in a cold process: a call that a change adds shows here."""

@@ -1,0 +1,214 @@
+"""What clients saw, written down.
+
+Clients write an Event for each thing they asked for and what they were told: OK, REFUSED (a 4xx: certainly
+nothing happened) or UNKNOWN (no answer, a 5xx, or death while waiting). tests/support/history judges them.
+
+`began` and `ended` order events within one history (a counter, or a clock all clients share); the `_ms` are the
+time of day that leases and delays count in. A `reader` is a group or, in a broadcast, one of its consumers. A
+`label` is the producer's own name of a message: it tells messages apart that no answer ever named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from chalicelib.domain.ids import from_base32, parse_message_id
+
+NEVER = 1 << 62
+
+
+class Op(StrEnum):
+    JOIN = "join"  # a group or a broadcast's consumer comes to be
+    LEAVE = "leave"
+    PRODUCE = "produce"
+    CLAIM = "claim"
+    SETTLE = "settle"
+    EXTEND = "extend"
+    SEEK = "seek"
+
+
+class Told(StrEnum):
+    OK = "ok"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One request for one message (or reader), and its answer."""
+
+    op: Op
+    told: Told
+    began: int
+    ended: int
+    began_ms: int = 0
+    ended_ms: int = 0
+    reader: str = ""
+    label: str = ""
+    message_id: str = ""
+    token: str = ""
+    attempt: int = 0
+    lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
+    fate: str = ""  # SETTLE: SUCCESS, RETRY or DEAD
+    delay_ms: int = 0  # SETTLE as RETRY
+    expires: bool = False  # PRODUCE: with a time after which nobody wants it
+    unit: str = ""  # PRODUCE: what it is ordered by
+    tag: str = ""
+    dedup_id: str = ""
+    begin: str = "earliest"  # JOIN, SEEK: earliest or latest
+    serial: bool = False  # JOIN
+    tags: tuple[str, ...] | None = None
+    max_attempts: int = 16
+
+    @property
+    def maybe(self) -> bool:
+        """Did it happen, as far as anybody can tell?"""
+        return self.told is not Told.REFUSED
+
+    @property
+    def deadline_ms(self) -> int:
+        """The least time until which a lease asked for by this event is valid."""
+        return self.began_ms + self.lease_ms
+
+
+class Kind(StrEnum):
+    LOST = "lost"
+    UNEXPECTED = "unexpected"
+    DUPLICATED = "duplicated"
+    OVERLAPPING = "overlapping"
+    OUT_OF_ORDER = "out of order"
+    SETTLED_TWICE = "settled twice"
+    AFTER_ACK = "delivered after ack"
+    ATTEMPT = "attempt number"
+    EARLY = "early"
+    FENCE = "old token accepted"
+    DISHONEST = "dishonest answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    kind: Kind
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """What the store holds at rest: where each label stands, and how each reader that is left is with it."""
+
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    statuses: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (reader, message id)
+
+    @property
+    def readers(self) -> set[str]:
+        return {reader for reader, _ in self.statuses}
+
+
+class Delivery:
+    """All that happened to one message for one reader between two seeks, in order."""
+
+    def __init__(self, reader: str, message_id: str, events: Iterable[Event]) -> None:
+        self.about = f"{message_id} for {reader}"
+        ordered = sorted(events, key=lambda e: e.began)
+        self.claims = [e for e in ordered if e.op is Op.CLAIM]
+        self.settles = [e for e in ordered if e.op is Op.SETTLE]
+        self.extends = [e for e in ordered if e.op is Op.EXTEND]
+
+    def deadline_ms(self, claim: Event) -> int:
+        """The least time until which this claim's lease was valid."""
+        moved = [e for e in self.extends if e.token == claim.token and e.maybe]
+        if moved and all(e.told is Told.OK for e in moved):
+            return moved[-1].deadline_ms
+        return min([claim.deadline_ms, *(e.deadline_ms for e in moved)])
+
+    def settled(self, claim: Event, before: int) -> bool:
+        """May the lease of this claim have been settled before then?"""
+        return any(s.token == claim.token and s.maybe and s.began < before for s in self.settles)
+
+    def free(self, old: Event, new: Event) -> bool:
+        """May the message have been free for the new claim, as far as the old one goes?"""
+        return self.settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms
+
+
+class Case:
+    """A history and its end, indexed."""
+
+    def __init__(self, events: Iterable[Event], final: Final) -> None:
+        self.events = sorted(events, key=lambda e: e.began)
+        self.final = final
+        self.produced: defaultdict[str, list[Event]] = defaultdict(list)
+        self.starts: defaultdict[str, list[Event]] = defaultdict(list)
+        self.leaves: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in self.events:
+            if event.op is Op.PRODUCE:
+                self.produced[event.label].append(event)
+            elif event.op in (Op.JOIN, Op.SEEK) and event.maybe:
+                self.starts[event.reader].append(event)
+            elif event.op is Op.LEAVE and event.maybe:
+                self.leaves[event.reader].append(event)
+        self.label_of = {i: label for label, ids in final.places.items() for i in ids}
+
+    def of(self, op: Op) -> Iterator[Event]:
+        return (e for e in self.events if e.op is op)
+
+    def join(self, reader: str) -> Event:
+        """The reader's settings."""
+        return next(e for e in self.starts[reader] if e.op is Op.JOIN)
+
+    def seeks(self, reader: str) -> list[Event]:
+        return [e for e in self.starts[reader] if e.op is Op.SEEK]
+
+    def era(self, reader: str, event: Event) -> int:
+        """How many seeks came before: each begins the reader's life anew."""
+        return sum(seek.ended <= event.began for seek in self.seeks(reader))
+
+    @cached_property
+    def deliveries(self) -> dict[tuple[str, int, str], Delivery]:
+        found: defaultdict[tuple[str, int, str], list[Event]] = defaultdict(list)
+        for event in self.events:
+            if event.op in (Op.CLAIM, Op.SETTLE, Op.EXTEND) and event.message_id:
+                found[event.reader, self.era(event.reader, event), event.message_id].append(event)
+        return {key: Delivery(key[0], key[2], events) for key, events in found.items()}
+
+    def unseen_claims(self, reader: str) -> int:
+        """Claims that may have granted something nobody heard of."""
+        return sum(e.reader == reader and e.told is Told.UNKNOWN for e in self.of(Op.CLAIM))
+
+    def wants(self, reader: str, produced: Event) -> bool:
+        tags = self.join(reader).tags
+        return tags is None or produced.tag in tags
+
+    def owes(self, reader: str, produced: Event) -> bool:
+        """Is the message owed to the reader beyond doubt?"""
+        if not self.wants(reader, produced):
+            return False
+        seeks = self.seeks(reader)
+        start = next((s for s in reversed(seeks) if s.told is Told.OK), None)
+        start = start or next((s for s in self.starts[reader] if s.told is Told.OK), None)
+        if start is None:
+            return False
+        skipped = any(
+            s.begin == "latest" and s.began > start.began and s.ended > produced.began for s in seeks
+        )
+        return not skipped and (start.begin == "earliest" or start.ended < produced.began)
+
+    def may_get(self, reader: str, produced: Event) -> bool:
+        """Is there any reading of events by which the reader gets the message?"""
+        ended = NEVER if produced.told is Told.UNKNOWN else produced.ended
+        began = any(s.begin == "earliest" or s.began < ended for s in self.starts[reader])
+        return produced.maybe and began and self.wants(reader, produced)
+
+
+def place_of(message_id: str) -> tuple[int, int]:
+    """Shard and offset of a message."""
+    place = parse_message_id(message_id)
+    assert place, message_id
+    return place[1], place[2]
+
+
+def epoch_of(claim: Event) -> int:
+    """The epoch a lease was granted under."""
+    return from_base32(claim.token.partition(".")[0])

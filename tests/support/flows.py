@@ -1,0 +1,349 @@
+"""Clients that note what they saw, in worlds that can be ended and begun afresh over the same store."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor, Position
+from chalicelib.domain.errors import HeadraceError, Unavailable
+from chalicelib.domain.message import Draft
+from chalicelib.domain.signing import Receipt, seal_receipt
+from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
+from chalicelib.ports import Chance, Clock
+from chalicelib.services.consume import Delivery
+from chalicelib.services.produce import Placed
+from chalicelib.services.settle import Nack
+from chalicelib.settings import Settings
+from chalicelib.store.clients import Clients
+from chalicelib.store.layout import Tables
+from chalicelib.wiring import Adapters, Deps, dynamo_adapters
+from tests.support.clock import ManualClock, SeededChance
+from tests.support.events import NEVER, Event, Final, Op, Told
+from tests.support.faults import FaultPlan
+
+LEASE_SECONDS = 30
+
+
+class History:
+    """Events of all clients of one case, in the order of one counter."""
+
+    def __init__(self, clock: Clock, stamp: Callable[[], int] | None = None) -> None:
+        self.events: list[Event] = []
+        self.clock = clock
+        self._count = itertools.count()
+        self.stamp = stamp or (lambda: next(self._count))
+        self._lock = threading.Lock()
+
+    def add(self, events: Iterable[Event]) -> None:
+        with self._lock:
+            self.events.extend(events)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One set of tables that cases share; each has topics of its own."""
+
+    prefix: str
+    data: Path
+
+    def deps(self, clock: Clock, chance: Chance, plan: FaultPlan | None = None) -> Deps:
+        """A process that has just started: nothing cached. Under a plan it has a client of its own."""
+        adapters = self._adapters(clock, chance, plan) if plan else self._healthy
+        return Deps(replace(adapters, clock=clock, chance=chance))
+
+    @cached_property
+    def _healthy(self) -> Adapters:
+        return self._adapters(ManualClock(), SeededChance())
+
+    def _adapters(self, clock: Clock, chance: Chance, plan: FaultPlan | None = None) -> Adapters:
+        settings = Settings(self.prefix, "us-east-1", None, self.data)
+        return dynamo_adapters(settings, clock, chance, plan.attach if plan else None)
+
+    def remove(self) -> None:
+        """Delete the tables."""
+        client = Clients("us-east-1").get("dynamodb")
+        tables = Tables(self.prefix)
+        for name in (tables.log, tables.cursors, tables.records, tables.dedup, tables.control):
+            client.delete_table(TableName=name)
+
+
+def label_of(body: bytes) -> str:
+    """The producer's name of a message: the body up to its padding."""
+    return body.decode().strip('"').partition("|")[0]
+
+
+def draft(label: str, *, padding: int = 0, **settings: Any) -> Draft:
+    """A message named by its body."""
+    body = f"{label}|{'x' * padding}" if padding else label
+    return Draft(f'"{body}"'.encode(), **settings)
+
+
+def told(answer: object) -> Told:
+    """How one answer counts."""
+    if isinstance(answer, Unavailable):
+        return Told.UNKNOWN
+    return Told.REFUSED if isinstance(answer, HeadraceError) else Told.OK
+
+
+class Client:
+    """Does what the HTTP handlers do, and notes what it asked and what it was told."""
+
+    def __init__(self, deps: Deps, history: History, topic: str) -> None:
+        self.deps = deps
+        self.history = history
+        self.name = topic
+
+    @property
+    def topic(self) -> Topic:
+        return self.deps.catalog.topic(self.name)
+
+    def group(self, name: str) -> Group:
+        return self.deps.catalog.group(self.topic, name)
+
+    @contextmanager
+    def _asking(self, *asked: Event) -> Iterator[_Asking]:
+        """Time the request; where it ends in an exception, all that was asked is refused or unknown."""
+        asking = _Asking(self.history, list(asked))
+        try:
+            yield asking
+        except HeadraceError as error:
+            asking.note_all(told(error))
+            raise
+        except BaseException:
+            asking.note_all(Told.UNKNOWN)
+            raise
+
+    def put_group(self, name: str, **settings: Any) -> Group:
+        """Create or change a group."""
+        serial = settings.get("mode", "") == "serial"
+        asked = self._event(
+            Op.JOIN,
+            reader=name,
+            serial=serial,
+            begin=settings.get("begin", "latest"),
+            tags=settings.get("tags"),
+            max_attempts=settings["retry"].max_attempts if "retry" in settings else 16,
+        )
+        broadcast = settings.get("mode") == "broadcast"
+        with self._asking(*([] if broadcast else [asked])) as asking:
+            group, _ = self.deps.admin.put_group(self.topic, name, settings)
+            asking.note_all(Told.OK)
+        return group
+
+    def delete_group(self, name: str, readers: Sequence[str] = ()) -> None:
+        with self._asking(*(self._event(Op.LEAVE, reader=r) for r in (name, *readers))) as asking:
+            topic = self.topic
+            self.deps.admin.delete_group(topic, self.deps.catalog.group(topic, name))
+            asking.note_all(Told.OK)
+
+    def register(self, group: str, consumer: str) -> None:
+        with self._asking(self._event(Op.JOIN, reader=f"{group}/{consumer}", begin="latest")) as asking:
+            topic = self.topic
+            self.deps.admin.register(topic, self.deps.catalog.group(topic, group), consumer)
+            asking.note_all(Told.OK)
+
+    def unregister(self, group: str, consumer: str) -> None:
+        with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as asking:
+            topic = self.topic
+            found = self.deps.catalog.group(topic, group)
+            self.deps.admin.unregister(topic, found, self.deps.catalog.consumer(topic, found, consumer))
+            asking.note_all(Told.OK)
+
+    def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:
+        asked = [
+            self._event(
+                Op.PRODUCE,
+                label=label_of(d.body),
+                unit=d.ordering_key or "-",
+                tag=d.tag or "",
+                dedup_id=d.dedup_id or "",
+                expires=d.expires_ms is not None,
+            )
+            for d in drafts
+        ]
+        with self._asking(*asked) as asking:
+            outcomes = self.deps.producer.produce(self.topic, drafts)
+            asking.note(
+                replace(e, told=told(o), message_id=o.id if isinstance(o, Placed) else "")
+                for e, o in zip(asked, outcomes, strict=True)
+            )
+        return outcomes
+
+    def receive(
+        self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
+    ) -> list[Delivery]:
+        blank = self._event(Op.CLAIM, reader=_reader(group, consumer), lease_ms=lease_seconds * 1000)
+        with self._asking(blank) as asking:
+            topic, found, who = self._find(group, consumer)
+            got = self.deps.receiver.receive(topic, found, who, most, 0, lease_seconds)
+            asking.note(
+                replace(
+                    blank,
+                    told=Told.OK,
+                    label=self._label(d),
+                    message_id=d.message.id,
+                    token=d.token,
+                    attempt=d.attempt,
+                )
+                for d in got
+            )
+        return got
+
+    def _find(self, group: str, consumer: str | None) -> tuple[Topic, Group, Consumer | None]:
+        topic = self.topic
+        found = self.deps.catalog.group(topic, group)
+        return topic, found, self.deps.catalog.consumer(topic, found, consumer) if consumer else None
+
+    def _label(self, delivery: Delivery) -> str:
+        blob = delivery.message.draft.blob
+        body = self.deps.adapters.blobs.get(blob) if blob else delivery.message.draft.body
+        assert body is not None, f"the body of {delivery.message.id} is gone"
+        return label_of(body)
+
+    def ack(self, group: str, got: Sequence[Delivery], consumer: str | None = None) -> list[Any]:
+        return self._settle(group, got, consumer, "SUCCESS", None)
+
+    def nack(self, group: str, got: Sequence[Delivery], how: Nack, consumer: str | None = None) -> list[Any]:
+        return self._settle(group, got, consumer, "DEAD" if how.dead_letter else "RETRY", how)
+
+    def _settle(
+        self, group: str, got: Sequence[Delivery], consumer: str | None, fate: str, how: Nack | None
+    ) -> list[Any]:
+        blank = self._event(Op.SETTLE, fate=fate, delay_ms=how.delay_ms if how else 0)
+        asked = [self._about(blank, group, consumer, d) for d in got]
+        with self._asking(*asked) as asking:
+            topic, found, _ = self._find(group, None)
+            receipts = self.receipts(found, got)
+            settler = self.deps.settler
+            answers = (
+                settler.nack(topic, found, receipts, how) if how else settler.ack(topic, found, receipts)
+            )
+            asking.note(replace(e, told=told(a)) for e, a in zip(asked, answers, strict=True))
+        return answers
+
+    def extend(
+        self, group: str, got: Sequence[Delivery], lease_seconds: int, consumer: str | None = None
+    ) -> list[Any]:
+        blank = self._event(Op.EXTEND, lease_ms=lease_seconds * 1000)
+        asked = [self._about(blank, group, consumer, d) for d in got]
+        with self._asking(*asked) as asking:
+            topic, found, _ = self._find(group, None)
+            answers = self.deps.settler.extend(topic, found, self.receipts(found, got), lease_seconds)
+            asking.note(replace(e, told=told(a)) for e, a in zip(asked, answers, strict=True))
+        return answers
+
+    def seek(self, group: str, where: str) -> None:
+        """Send a group to `earliest` or `latest` on every shard."""
+        with self._asking(self._event(Op.SEEK, reader=group, begin=where)) as asking:
+            topic = self.topic
+            found = self.deps.catalog.group(topic, group)
+            for shard in range(topic.shards):
+                self.deps.positions.seek(cursor_key(topic, found, shard), where)
+            asking.note_all(Told.OK)
+
+    def receipts(self, group: Group, got: Sequence[Delivery]) -> list[str]:
+        """What the consumer was handed with its messages."""
+        return [
+            seal_receipt(
+                self.deps.signing_key,
+                Receipt(
+                    group.uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts
+                ),
+            )
+            for d in got
+        ]
+
+    def _about(self, blank: Event, group: str, consumer: str | None, d: Delivery) -> Event:
+        return replace(
+            blank, reader=_reader(group, consumer), message_id=d.message.id, token=d.token, attempt=d.attempt
+        )
+
+    def _event(self, op: Op, **settings: Any) -> Event:
+        return Event(op=op, told=Told.UNKNOWN, began=0, ended=NEVER, **settings)
+
+
+class _Asking:
+    """A request on its way."""
+
+    def __init__(self, history: History, asked: Sequence[Event]) -> None:
+        self._history = history
+        self._asked = asked
+        self._began, self._began_ms = history.stamp(), history.clock.now_ms()
+
+    def note_all(self, answer: Told) -> None:
+        self.note(replace(e, told=answer) for e in self._asked)
+
+    def note(self, answered: Iterable[Event]) -> None:
+        ended, ended_ms = self._history.stamp(), self._history.clock.now_ms()
+        self._history.add(
+            replace(e, began=self._began, ended=ended, began_ms=self._began_ms, ended_ms=ended_ms)
+            for e in answered
+        )
+
+
+def _reader(group: str, consumer: str | None) -> str:
+    return f"{group}/{consumer}" if consumer else group
+
+
+def readers_of(deps: Deps, topic: Topic) -> list[tuple[Group, str | None, str]]:
+    """Every group, or in a broadcast every consumer of it, with the consumer's uid."""
+    control = deps.adapters.control
+    found: list[tuple[Group, str | None, str]] = []
+    for group in control.groups(topic):
+        if group.mode == "broadcast":
+            found += [(group, c.name, c.uid) for c in control.consumers(topic, group)]
+        else:
+            found.append((group, None, ""))
+    return found
+
+
+def drain(client: Client) -> int:
+    """Healthy consumers take and acknowledge whatever can be had now; how much it was."""
+    taken = 0
+    for group, consumer, _ in readers_of(client.deps, client.topic):
+        while got := client.receive(group.name, 100, consumer):
+            client.ack(group.name, got, consumer)
+            taken += len(got)
+    return taken
+
+
+def final(client: Client) -> Final:
+    """What the store holds, read row by row."""
+    deps, topic = client.deps, client.topic
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    statuses: dict[tuple[str, str], str | None] = {}
+    for shard in range(topic.shards):
+        rows = deps.adapters.log.read(topic.shard_key(shard), 0, 1000, consistent=True)
+        messages = [m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o))]
+        for message in messages:
+            blob = message.draft.blob
+            body = deps.adapters.blobs.get(blob) if blob else message.draft.body
+            places[label_of(body or b"?")].append(message.id)
+        for group, consumer, uid in readers_of(deps, topic):
+            key = cursor_key(topic, group, shard, uid)
+            cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
+            for message in messages:
+                place = algebra.position(cursor, message.offset)[0]
+                record = deps.adapters.records.get(key, message.offset) if place is Position.SETTLED else None
+                status = "DEAD" if record and record.status == "DEAD" else "SUCCESS"
+                reader = _reader(group.name, consumer)
+                statuses[reader, message.id] = status if place is Position.SETTLED else _open(place)
+    return Final({label: tuple(ids) for label, ids in places.items()}, statuses)
+
+
+def _open(place: Position) -> str | None:
+    return None if place is Position.NOT_OWED else place.value
+
+
+def chance(*seed: object) -> SeededChance:
+    """Randomness that no other world of the run has: ids in shared tables must differ."""
+    return SeededChance(":".join(map(str, seed)))

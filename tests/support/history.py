@@ -1,0 +1,195 @@
+"""The judge of histories: compares what clients saw with what the store holds at rest.
+
+It accuses only where no order of events explains what was seen: an UNKNOWN may have happened or not, at any moment
+from its beginning on. So duplicates and gaps are allowed exactly where a fault or a lost answer explains them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from tests.support.events import (
+    NEVER,
+    Case,
+    Delivery,
+    Event,
+    Final,
+    Kind,
+    Op,
+    Told,
+    Violation,
+    epoch_of,
+    place_of,
+)
+
+
+def check(events: Iterable[Event], final: Final) -> list[Violation]:
+    """Everything in this history that Headrace promises not to do."""
+    case = Case(events, final)
+    per_message = (
+        rule(case, d) for d in case.deliveries.values() for rule in (_attempts, _leases, _after, _early)
+    )
+    rules = (_stored, _ended, _claimed, _settled, _refused, _in_order)
+    return list(dict.fromkeys(v for found in (*(rule(case) for rule in rules), *per_message) for v in found))
+
+
+def _stored(case: Case) -> Iterator[Violation]:
+    """I1, I2, I3, I20: what was accepted is there once, what was refused is not."""
+    for label, events in case.produced.items():
+        places = case.final.places.get(label, ())
+        accepted = {e.message_id for e in events if e.told is Told.OK}
+        if missing := accepted - set(places):
+            yield Violation(Kind.LOST, f"{label}: accepted as {missing}, not in the log")
+        unknown = sum(e.told is Told.UNKNOWN for e in events)
+        most = min(len(accepted) + unknown, 1 if any(e.dedup_id for e in events) else NEVER)
+        if len(places) > most:
+            kind = Kind.DUPLICATED if most else Kind.UNEXPECTED
+            yield Violation(kind, f"{label} stands in {len(places)} places, {most} can be explained")
+    for label in set(case.final.places) - set(case.produced):
+        yield Violation(Kind.UNEXPECTED, f"{label} is in the log and was never produced")
+
+
+def _ended(case: Case) -> Iterator[Violation]:
+    """I1, I15: whoever is owed a message has ended with it, and for a reason."""
+    for (reader, message_id), status in case.final.statuses.items():
+        produced = [e for e in case.produced[case.label_of.get(message_id, "")] if e.maybe]
+        if any(case.owes(reader, event) for event in produced):
+            if status not in ("SUCCESS", "DEAD"):
+                yield Violation(Kind.LOST, f"{message_id} is {status} for {reader}")
+            elif not _explained(case, reader, message_id, status):
+                yield Violation(Kind.LOST, f"{message_id} is {status} for {reader}: nobody settled it so")
+
+
+def _explained(case: Case, reader: str, message_id: str, status: str) -> bool:
+    seen = [d for key, d in case.deliveries.items() if (key[0], key[2]) == (reader, message_id)]
+    if any(s.fate == status and s.maybe for d in seen for s in d.settles):
+        return True
+    if status == "DEAD" and any(e.expires for e in case.produced[case.label_of[message_id]]):
+        return True
+    attempts = max((c.attempt for d in seen for c in d.claims), default=0)
+    return status == "DEAD" and attempts + case.unseen_claims(reader) >= case.join(reader).max_attempts
+
+
+def _claimed(case: Case) -> Iterator[Violation]:
+    """I2, I4, I8: only what was produced is delivered, to those who are there, under rising epochs."""
+    epochs: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    for claim in case.of(Op.CLAIM):
+        if not claim.message_id:
+            continue
+        if claim.message_id not in case.final.places.get(claim.label, ()):
+            yield Violation(Kind.UNEXPECTED, f"{claim.message_id} was delivered and is not in the log")
+        if not any(case.may_get(claim.reader, e) for e in case.produced[claim.label]):
+            yield Violation(Kind.UNEXPECTED, f"{claim.label} was delivered to {claim.reader}")
+        if any(gone.told is Told.OK and gone.ended < claim.began for gone in case.leaves[claim.reader]):
+            yield Violation(Kind.UNEXPECTED, f"{claim.reader} got {claim.label} after it had left")
+        epochs[claim.reader, place_of(claim.message_id)[0]].append(claim)
+    for (reader, _), claims in epochs.items():
+        for one, other in pairwise(claims):
+            if one.ended < other.began and epoch_of(one) >= epoch_of(other):
+                yield Violation(Kind.OVERLAPPING, f"{other.token} came after {one.token} for {reader}")
+
+
+def _settled(case: Case) -> Iterator[Violation]:
+    """I5, I20: one terminal answer, and it is what the store says in the end."""
+    last = {reader: len(case.seeks(reader)) for reader in case.starts}
+    for (reader, era, message_id), delivery in case.deliveries.items():
+        ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(case, s)]
+        if len(ends) > 1:
+            yield Violation(Kind.SETTLED_TWICE, delivery.about)
+        status = case.final.statuses.get((reader, message_id))
+        if ends and status and era == last[reader] and status != _terminal(case, ends[0]):
+            yield Violation(Kind.DISHONEST, f"{delivery.about} was settled {ends[0].fate} and is {status}")
+
+
+def _terminal(case: Case, settle: Event) -> str:
+    """SUCCESS or DEAD, if the settlement ends the delivery."""
+    if settle.fate == "RETRY":
+        return "DEAD" if settle.attempt >= case.join(settle.reader).max_attempts else ""
+    return settle.fate
+
+
+def _refused(case: Case) -> Iterator[Violation]:
+    """I20: who holds a valid lease and has not used it is not told that it is stale."""
+    for (reader, _, _), delivery in case.deliveries.items():
+        changes = [*case.seeks(reader), *case.leaves[reader]]
+        for no in (e for e in (*delivery.settles, *delivery.extends) if e.told is Told.REFUSED):
+            for claim in (c for c in delivery.claims if c.token == no.token and c.ended < no.began):
+                void = any(claim.began < e.ended and e.began < no.ended for e in changes)
+                used = delivery.settled(claim, no.ended)
+                if not void and not used and no.ended_ms < delivery.deadline_ms(claim):
+                    yield Violation(Kind.DISHONEST, f"{delivery.about}: {no.token} was valid and refused")
+
+
+def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
+    """I14: 1..n without repetition, without a gap that no unheard claim explains."""
+    numbers = [claim.attempt for claim in delivery.claims]
+    if sorted(set(numbers)) != numbers:
+        yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
+    reader = delivery.claims[0].reader if delivery.claims else ""
+    missing = set(range(1, max(numbers, default=0))) - set(numbers)
+    unclear = any(s.told is Told.UNKNOWN for s in case.seeks(reader))
+    if len(missing) > case.unseen_claims(reader) and not unclear:
+        yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
+
+
+def _leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
+    """I4: while one lease is valid, nobody else gets the message. I16: nor settles with an older one."""
+    for old in delivery.claims:
+        for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
+            void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
+            if not void and not delivery.free(old, new):
+                yield Violation(Kind.OVERLAPPING, f"{delivery.about}: {old.token} and {new.token}")
+            for late in (*delivery.settles, *delivery.extends):
+                if late.told is Told.OK and late.token == old.token and late.began > new.ended:
+                    yield Violation(Kind.FENCE, f"{delivery.about}: {old.token} after {new.token}")
+
+
+def _after(case: Case, delivery: Delivery) -> Iterator[Violation]:
+    """I6: no attempt begins after a terminal answer was given."""
+    for end in (s for s in delivery.settles if s.told is Told.OK and _terminal(case, s)):
+        if any(claim.began > end.ended for claim in delivery.claims):
+            yield Violation(Kind.AFTER_ACK, delivery.about)
+
+
+def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
+    """I9: no attempt begins before its time."""
+    for back in (s for s in delivery.settles if s.told is Told.OK and s.delay_ms and not _terminal(case, s)):
+        for claim in delivery.claims:
+            if claim.began > back.ended and claim.ended_ms < back.began_ms + back.delay_ms:
+                yield Violation(Kind.EARLY, f"{delivery.about}: attempt {claim.attempt}")
+
+
+def _in_order(case: Case) -> Iterator[Violation]:
+    """I7: in a serial group a message starts when those before it in its unit have ended."""
+    for claim in case.of(Op.CLAIM):
+        if not claim.message_id or not case.join(claim.reader).serial:
+            continue
+        for label, ids in case.final.places.items():
+            for earlier in ids:
+                if _precedes(case, earlier, label, claim) and not _over(case, earlier, claim):
+                    yield Violation(Kind.OUT_OF_ORDER, f"{claim.label} before {label} for {claim.reader}")
+
+
+def _precedes(case: Case, earlier: str, label: str, claim: Event) -> bool:
+    """Must the earlier message have ended before this claim?"""
+    (shard, offset), (own_shard, own_offset) = place_of(earlier), place_of(claim.message_id)
+    if shard != own_shard or offset >= own_offset:
+        return False
+    own = {e.unit for e in case.produced[claim.label]}
+    return any(
+        case.owes(claim.reader, e) and e.unit in own for e in case.produced[label] if e.told is Told.OK
+    )
+
+
+def _over(case: Case, earlier: str, claim: Event) -> bool:
+    """May the earlier message have ended before this claim was granted?"""
+    delivery = case.deliveries.get((claim.reader, case.era(claim.reader, claim), earlier))
+    if delivery and any(s.maybe and _terminal(case, s) and s.began < claim.ended for s in delivery.settles):
+        return True
+    if case.final.statuses.get((claim.reader, earlier)) != "DEAD":
+        return False
+    if delivery is None:
+        return True
+    return all(delivery.free(c, claim) for c in delivery.claims if c.began < claim.began)
