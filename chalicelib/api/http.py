@@ -27,7 +27,7 @@ from . import problems, strict
 
 T = TypeVar("T")
 ANY = ("produce", "consume", "admin")
-_WHERE = re.compile(r"(.*) - at `\$?\.?(.*)`\Z", re.DOTALL)
+_WHERE = re.compile(r"(.*) - at `(?:key` in `)?\$?\.?(.*)`\Z", re.DOTALL)
 _QUOTED = re.compile(r"(Invalid enum value|Invalid value) '.*'", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
 

@@ -27,7 +27,7 @@ def parse(raw: bytes) -> Any:
         text = raw.decode()
     except UnicodeDecodeError:
         _refuse("The body is not UTF-8.")
-    if _depth(raw) > MAX_JSON_DEPTH:
+    if _is_too_deep(raw):
         _refuse(f"The JSON is nested deeper than {MAX_JSON_DEPTH} levels.")
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
@@ -45,18 +45,19 @@ def dump(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _depth(raw: bytes) -> int:
+def _is_too_deep(raw: bytes) -> bool:
     if raw.count(b"[") + raw.count(b"{") <= MAX_JSON_DEPTH:
-        return 0
-    depth = deepest = 0
+        return False
+    depth = 0
     for match in _STRUCTURE.finditer(raw):
         token = match[0]
         if token in b"[{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > MAX_JSON_DEPTH:
+                return True
         elif token in b"]}":
             depth -= 1
-    return deepest
+    return False
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

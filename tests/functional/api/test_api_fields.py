@@ -1,0 +1,191 @@
+"""Every field of every request: wrong types, unknown names, values out of range. Nothing of it is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.http import Client, Group, Topic
+
+TYPES: dict[str, list[Any]] = {
+    "text": ["s3cr3t-value"],
+    "int": [7],
+    "float": [1.5],
+    "bool": [True],
+    "list": [[], [1]],
+    "dict": [{}, {"a": 1}],
+    "null": [None],
+}
+
+# Per call: its path, a body that is fine, and the types each field takes.
+SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
+    "topic": (
+        "PUT", "", {},
+        {"mode": "-", "shards": "int", "retry": "dict", "lease_seconds": "int", "retention_days": "int",
+         "alarm_backlog": "int null", "rate_limit": "int null", "on_rate_limit": "-", "max_body_bytes": "int",
+         "dedup_window_seconds": "int"},
+    ),
+    "message": (
+        "POST", "/messages", {"body": 1},
+        {"body_base64": "text", "content_type": "null", "keys": "list", "tag": "text null",
+         "ordering_key": "text null", "shard": "int null", "headers": "dict", "delay_seconds": "int null",
+         "deliver_at": "null", "expires_in_seconds": "int null", "dedup_id": "text null", "retry": "dict null"},
+    ),
+    "batch": ("POST", "/messages/batch", {}, {"messages": "list"}),
+    "group": (
+        "PUT", "/groups/g", {},
+        {"mode": "-", "from": "-", "filter": "text null", "retry": "dict null", "lease_seconds": "int null",
+         "batch_size": "int", "max_in_flight": "int", "offline": "-", "assignment": "-", "payload": "-"},
+    ),
+    "consumer": (
+        "PUT", "/groups/g/consumers/c", {}, {"url": "text null", "secret": "text null", "function": "text null"}
+    ),
+    "receive": (
+        "POST", "/groups/g/receive", {},
+        {"max": "int", "wait_seconds": "int float", "consumer": "text null", "lease_seconds": "int null"},
+    ),
+    "ack": ("POST", "/groups/g/ack", {}, {"receipts": "-"}),
+    "nack": (
+        "POST", "/groups/g/nack", {"receipts": ["x"]},
+        {"receipts": "-", "delay_seconds": "int", "dead_letter": "bool", "reason": "text null"},
+    ),
+    "extend": ("POST", "/groups/g/extend", {"receipts": ["x"], "lease_seconds": 5}, {"lease_seconds": "int"}),
+    "seek": ("POST", "/groups/g/seek", {"to": "earliest"}, {"to": "int", "shard": "int null"}),
+}  # fmt: skip
+WRONG = [
+    (call, field, value)
+    for call, (_, _, _, fields) in SHAPES.items()
+    for field, good in fields.items()
+    for kind, values in TYPES.items()
+    if kind not in good
+    for value in values
+]
+NESTED = [
+    ("topic", {"retry": {"max_attempts": "5"}}, "retry.max_attempts"),
+    ("topic", {"retry": {"ladder": "nobody"}}, "retry.ladder"),
+    ("topic", {"retry": {"ladder": [1, "2"]}}, "retry.ladder[1]"),
+    ("topic", {"retry": {"ladder": [0]}}, "retry.ladder[0]"),
+    ("topic", {"retry": {"laddr": 1}}, "retry.laddr"),
+    ("group", {"retry": {"jitter": 2}}, "retry.jitter"),
+    ("message", {"retry": {"max_attempts": 0}}, "retry.max_attempts"),
+    ("message", {"keys": ["ok", 1]}, "keys[1]"),
+    ("message", {"headers": {"a": 1}}, "headers[...]"),
+    ("message", {"headers": {"a b": "x"}}, "headers"),
+    ("message", {"headers": {"a": "x\r\ny"}}, "headers[...]"),
+    ("ack", {"receipts": ["x", 5]}, "receipts[1]"),
+]
+
+
+@pytest.fixture(scope="module")
+def group(api: Client) -> Iterator[Group]:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("here before")
+    before = api.get(group.path).expect(200), api.get(topic.path).expect(200)
+    yield group
+    after = api.get(group.path).expect(200), api.get(topic.path).expect(200)
+    for shown in (*before, *after):
+        for counts in (shown, shown.get("stats", {}).get("groups", {}).get("g", {})):
+            counts.pop("oldest_age_seconds", None)
+    assert after == before
+    api.get(f"{group.path}/consumers/c").refused(404)
+
+
+def attempt(topic: Topic, call: str, change: dict[str, Any]) -> Any:
+    method, path, good, _ = SHAPES[call]
+    reply = topic.api.call(method, topic.path + path, {**good, **change})
+    assert "s3cr3t-value" not in reply.raw.decode()
+    return reply.refused(400, "VALIDATION")
+
+
+@pytest.mark.parametrize(("call", "field", "value"), WRONG)
+def test_a_field_of_the_wrong_type_is_refused_and_named(
+    group: Group, call: str, field: str, value: Any
+) -> None:
+    problem = attempt(group.topic, call, {field: value})
+    assert problem["errors"][0]["path"].split("[")[0] == field
+
+
+@pytest.mark.parametrize("call", sorted(SHAPES))
+def test_an_unknown_field_is_refused_and_named(group: Group, call: str) -> None:
+    required = {"batch": {"messages": [1]}, "ack": {"receipts": ["x"]}}.get(call, {})
+    fine = {**SHAPES[call][2], **required}
+    problem = attempt(group.topic, call, {**fine, "delay_secnds": "s3cr3t-value"})
+    assert {"path": "delay_secnds", "issue": "unknown field"} in problem["errors"]
+
+
+@pytest.mark.parametrize(("call", "change", "path"), NESTED)
+def test_what_is_wrong_inside_a_field_is_named_too(
+    group: Group, call: str, change: dict[str, Any], path: str
+) -> None:
+    assert attempt(group.topic, call, change)["errors"][0]["path"] == path
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "consumers/c/heartbeat"])
+def test_a_call_without_fields_refuses_any(group: Group, call: str) -> None:
+    group.api.post(f"{group.path}/{call}", {"x": 1}).refused(400, "VALIDATION")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 5}, {"name": ""}, {"name": "x" * 129}, {"name": None}, {"scopes": []}, {"scopes": ["root"]},
+        {"scopes": "admin"}, {"scopes": ["admin"] * 4}, {"expires_in_days": 0}, {"expires_in_days": 3651},
+        {"expires_in_days": "1"}, {"topics": None}, {"id": "x"}, {"secret": "x"}, {"token": "hr_a_b"},
+    ],
+)  # fmt: skip
+def test_a_token_that_cannot_be_is_not_made(api: Client, change: dict[str, Any]) -> None:
+    before = len([t for page in api.pages("/v1/tokens", 200) for t in page])
+    api.post("/v1/tokens", {"name": "t", "scopes": ["produce"], **change}).refused(400, "VALIDATION")
+    assert len([t for page in api.pages("/v1/tokens", 200) for t in page]) == before
+
+
+def test_either_a_body_or_a_body_in_base64(group: Group) -> None:
+    for change in ({"body_base64": "AA=="}, {"content_type": "text/plain"}):
+        attempt(group.topic, "message", change)
+
+
+@pytest.mark.parametrize(
+    "text", ["A", "AA=", "AAA", "A===", "AA==AA==", "A A=", "AA==\n", "-_-_", "äöü=", "AAA=\x00"]
+)
+def test_what_is_no_base64_is_refused(api: Client, text: str) -> None:
+    topic = api.topic()
+    problem = api.post(f"{topic.path}/messages", {"body_base64": text}).refused(400, "VALIDATION")
+    assert problem["errors"][0]["path"] == "body_base64"
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63, 2**64, 10**30, -1, -(2**63), -(10**30)])
+def test_a_number_far_out_of_range_is_refused_everywhere(group: Group, number: int) -> None:
+    for call, (_, _, _, fields) in SHAPES.items():
+        for field, good in fields.items():
+            free = field in {"alarm_backlog", "rate_limit", "to", "shard"} and number > 0
+            if "int" in good and not free:
+                attempt(group.topic, call, {field: number})
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63 - 1, 2**63, 2**64, 10**30])
+def test_a_number_without_a_limit_may_be_any_or_is_refused(api: Client, number: int) -> None:
+    topic = api.topic()
+    for field in ("alarm_backlog", "rate_limit"):
+        reply = api.put(topic.path, {field: number})
+        assert reply.status in (200, 400)
+        if reply.status == 200:
+            assert api.get(topic.path).expect(200)[field] == number
+
+
+def test_a_refusal_of_a_batch_item_does_not_repeat_the_value(api: Client) -> None:
+    topic = api.topic()
+    items = [
+        {"body": 1, "tag": "s3cr3t value"},
+        {"body": 1, "s3cr3t": 1},
+        "s3cr3t",
+        {"body": 1, "shard": "s3cr3t"},
+    ]
+    results = topic.batch(items)
+    assert all(r["error"]["code"] == "VALIDATION" for r in results)
+    assert "s3cr3t" not in json.dumps([results[0], *results[2:]])
+    assert topic.accepted == 0

@@ -1,0 +1,181 @@
+"""Strict JSON at the door: what is refused is refused with its reason, and stores nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.http import Client, Reply, Topic
+
+SECRET = "s3cr3t-value"
+
+
+def send(topic: Topic, raw: bytes, media: str | None = "application/json") -> Reply:
+    headers = {"Content-Type": media} if media is not None else {}
+    return topic.api.call("POST", f"{topic.path}/messages", raw=raw, headers=headers)
+
+
+def refuses(topic: Topic, raw: bytes, code: str = "INVALID_JSON") -> Any:
+    reply = send(topic, raw)
+    problem = reply.refused(400, code)
+    assert SECRET not in reply.raw.decode()
+    assert topic.accepted == 0
+    return problem
+
+
+def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
+    """A request whose JSON is nested `depth` levels deep, the request's own object included."""
+    inner = opening * (depth - 1) + "1" + closing * (depth - 1)
+    return f'{{"body":{inner}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b'\xef\xbb\xbf{"body":1}', "byte order mark"),
+        ('{"body":1}'.encode("utf-16"), "UTF-8"),
+        ('{"body":1}'.encode("utf-16-le"), "JSON"),
+        (b'{"body":"\xff"}', "UTF-8"),
+        (b'{"body":"\xc0\xaf"}', "UTF-8"),
+        (b'{"body":"\xed\xa0\x80"}', "UTF-8"),
+        (b'{"body":"\xf4\x90\x80\x80"}', "UTF-8"),
+        (b'{"body":1,"body":1}', "twice"),
+        (b'{"body":{"a":{"b":1,"b":2}}}', "twice"),
+        (b'{"body":{"a":1,"\\u0061":2}}', "twice"),
+        (b'{"body":[{"":1,"":2}]}', "twice"),
+        (b'{"body":NaN}', "NaN"),
+        (b'{"body":[1,-Infinity]}', "NaN"),
+        (b'{"body":Infinity}', "NaN"),
+        (b'{"body":1e400}', "too large"),
+        (b'{"body":-1E+9999}', "too large"),
+        (b'{"body":' + b"9" * 5000 + b"}", "too long"),
+        (b'{"body":"\\ud800"}', "surrogate"),
+        (b'{"body":"\\udc00\\ud800"}', "surrogate"),
+        (b'{"body":{"\\uDFFF":1}}', "surrogate"),
+        (b'{"body":1}x', "JSON"),
+        (b'{"body":1}{"body":2}', "JSON"),
+        (b'{"body":1}\x00', "JSON"),
+        (b"\x00", "JSON"),
+        (b"{", "JSON"),
+        (b"{'body':1}", "JSON"),
+        (b'{"body":1,}', "JSON"),
+        (b'{"body":01}', "JSON"),
+        (b'{"body":+1}', "JSON"),
+        (b'{"body":.5}', "JSON"),
+        (b'{"body":5.}', "JSON"),
+        (b'{"body":0x10}', "JSON"),
+        (b'{"body":"\n"}', "JSON"),
+        (b'{"body":"\\x41"}', "JSON"),
+        (b'{"body":tru}', "JSON"),
+        (b'{"body":1}//', "JSON"),
+        (b'{"body":"' + SECRET.encode(), "JSON"),
+        (b'{body:1}', "JSON"),
+        (b"   ", "JSON"),
+        ('{\u00a0"body":1}'.encode(), "JSON"),
+    ],
+)  # fmt: skip
+def test_what_is_no_strict_json_is_refused_with_its_reason(api: Client, raw: bytes, told: str) -> None:
+    assert told in refuses(api.topic(), raw)["detail"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"body":"\\ud83d\\ude00"}', b' {"body" : 1 } \r\n\t', b'{"body":"\\u0000"}', b'{"body":1e308}', b'{"body":-0}',
+     b'{"body":"[[[[{{{{\\"[[["}', b'{"body":"\\\\"}', '{"body":"\ufeff\u2028"}'.encode()],
+)  # fmt: skip
+def test_what_only_looks_strange_is_taken(api: Client, raw: bytes) -> None:
+    topic = api.topic()
+    group = topic.group()
+    send(topic, raw).expect(201)
+    assert group.bodies() == [json.loads(raw)["body"]]
+
+
+@pytest.mark.parametrize("pair", [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize(("depth", "status"), [(31, 201), (32, 201), (33, 400)])
+def test_json_is_nested_at_most_32_levels(
+    api: Client, pair: tuple[str, str], depth: int, status: int
+) -> None:
+    topic = api.topic()
+    assert send(topic, nested(depth, *pair)).status == status
+    assert topic.accepted == (status == 201)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        nested(5_000_000),
+        b"[" * 9_000_000,
+        b'{"a":' * 1_500_000,
+        b"{" * 40 + b'"' + b'\\"' * 4_000_000,
+        b"[" * 40 + b'"' * 4_000_001,
+        b'{"body":"' + b"\\" * 5_000_001,
+        b'{"body":[' + b"1," * 3_000_000,
+    ],
+    ids=range(7),
+)
+def test_a_monstrous_body_is_refused_and_quickly(api: Client, raw: bytes) -> None:
+    topic = api.topic()
+    begun = time.process_time()
+    reply = send(topic, raw)
+    assert time.process_time() - begun < 3
+    assert reply.status in (400, 413)
+    reply.refused(reply.status)
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"1", b'"x"', b"null", b"true", b'[{"body":1}]'])
+def test_a_request_is_an_object(api: Client, raw: bytes) -> None:
+    refuses(api.topic(), raw, "VALIDATION")
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}"])
+def test_a_message_needs_a_body(api: Client, raw: bytes) -> None:
+    assert refuses(api.topic(), raw, "VALIDATION")["errors"][0]["path"] == "body"
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        "application/json",
+        "APPLICATION/JSON",
+        "application/json;charset=utf-8",
+        "Application/Json ; Charset=UTF-8",
+    ],
+)
+def test_case_and_charset_of_the_media_type_do_not_matter(api: Client, media: str) -> None:
+    topic = api.topic()
+    send(topic, b'{"body":1}', media).expect(201)
+
+
+def test_a_missing_media_type_is_taken_for_json(api: Client) -> None:
+    send(api.topic(), b'{"body":1}', None).expect(201)
+
+
+@pytest.mark.parametrize(
+    "media",
+    ["", "text/plain", "text/json", "application/jsonx", "application/json-patch+json", "*/*", "application", ";",
+     "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json, text/plain", "x" * 999],
+)  # fmt: skip
+def test_another_media_type_is_a_415(api: Client, media: str) -> None:
+    topic = api.topic()
+    send(topic, b'{"body":1}', media).refused(415, "UNSUPPORTED_MEDIA_TYPE")
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/topics", "/v1/health", "/v1/topics/{topic}", "/v1/topics/{topic}/messages"]
+)
+@pytest.mark.parametrize("raw", [b"{}", b"\xff\x00", b"[" * 100_000])
+def test_a_body_on_a_get_is_ignored(api: Client, path: str, raw: bytes) -> None:
+    topic = api.topic()
+    headers = {"Content-Type": "text/plain"}
+    api.call("GET", path.format(topic=topic.name), raw=raw, headers=headers).expect(200)
+
+
+def test_a_request_over_10_megabytes_is_a_413(api: Client) -> None:
+    topic = api.topic(max_body_bytes=4194304)
+    send(topic, b'{"body":"' + b"x" * 10_485_760 + b'"}').refused(413)
+    assert topic.accepted == 0
