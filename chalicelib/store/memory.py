@@ -177,8 +177,8 @@ class MemoryControl:
         return self._put(self._topics, topic.name, topic, old)
 
     def delete_topic(self, topic: Topic) -> None:
-        for group in self.groups(topic):
-            self.delete_group(topic, group)
+        self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
+        self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
         self._topics.pop(topic.name, None)
 
     def group(self, topic: Topic, name: str) -> Group | None:
