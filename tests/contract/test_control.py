@@ -1,0 +1,162 @@
+"""ports.Control: optimistic versions, lists by page, and neighbours that never mix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.topic import Group, Topic
+from chalicelib.ports import Control
+from tests.support import factories as make
+from tests.support.stages import Stage
+
+
+@pytest.fixture
+def control(stage: Stage) -> Control:
+    return stage.adapters.control
+
+
+@pytest.fixture
+def topic(control: Control) -> Topic:
+    made = make.topic(make.uid("orders-"))
+    assert control.put_topic(made, None)
+    return replace(made, version=1)
+
+
+@pytest.fixture
+def group(control: Control, topic: Topic) -> Group:
+    made = make.group(topic)
+    assert control.put_group(topic, made, None)
+    return replace(made, version=1)
+
+
+def test_a_topic_is_read_as_it_was_written_with_its_version(control: Control) -> None:
+    made = make.topic(
+        make.uid("t."), mode="serial", shards=1, retry=Retry(3, (1, 2, 3), 0.5), rate_limit=7, alarm_backlog=9
+    )
+    assert control.topic(made.name) is None
+    assert control.put_topic(made, None) is True
+    assert control.topic(made.name) == replace(made, version=1)
+
+
+def test_a_group_and_a_consumer_are_read_as_they_were_written(control: Control, topic: Topic) -> None:
+    made = make.group(topic, tags=("a", "b"), retry=Retry(2, "notify"), begin="@5", paused=True)
+    worker = make.consumer(made, kind="pull")
+    assert control.put_group(topic, made, None) is True
+    assert control.put_consumer(topic, made, worker, None) is True
+    assert control.group(topic, made.name) == replace(made, version=1)
+    assert control.consumers(topic, made) == [replace(worker, version=1)]
+
+
+def test_what_is_there_is_not_created_again(control: Control, topic: Topic, group: Group) -> None:
+    assert control.put_topic(replace(topic, uid="other"), None) is False
+    assert control.put_group(topic, replace(group, uid="other"), None) is False
+    assert control.topic(topic.name) == topic
+    assert control.group(topic, group.name) == group
+
+
+def test_a_change_of_an_old_version_is_refused(control: Control, topic: Topic) -> None:
+    assert control.put_topic(replace(topic, shards=5), topic) is True
+    assert control.put_topic(replace(topic, shards=9), topic) is False
+    assert control.topic(topic.name) == replace(topic, shards=5, version=2)
+
+
+def test_a_change_of_what_is_gone_is_refused(control: Control, topic: Topic) -> None:
+    control.delete_topic(topic)
+    assert control.put_topic(replace(topic, shards=9), topic) is False
+    assert control.topic(topic.name) is None
+    control.delete_topic(topic)
+
+
+def test_topics_are_listed_by_name_page_after_page(empty_stage: Stage) -> None:
+    control = empty_stage.adapters.control
+    names = ["B", "a", "a.b", "a-b", "ab", "b1", "b10", "b2"]
+    for name in names:
+        control.put_topic(make.topic(name), None)
+    assert [t.name for t in control.topics(None, 100)] == sorted(names)
+    seen: list[str] = []
+    while page := control.topics(seen[-1] if seen else None, 3):
+        assert len(page) <= 3
+        seen += [t.name for t in page]
+    assert seen == sorted(names)
+    assert control.topics("zzz", 3) == []
+
+
+def test_a_topics_groups_are_its_own_and_by_name(control: Control, topic: Topic) -> None:
+    other = make.topic(make.uid("other-"))
+    for name in ("b", "a", "a.1"):
+        control.put_group(topic, make.group(topic, name), None)
+    control.put_group(other, make.group(other, "c"), None)
+    assert [g.name for g in control.groups(topic)] == ["a", "a.1", "b"]
+    assert [g.name for g in control.groups(other)] == ["c"]
+    assert control.group(other, "a") is None
+
+
+def test_groups_that_are_prefixes_of_one_another_do_not_share_consumers(
+    control: Control, topic: Topic
+) -> None:
+    base = make.uid("g")
+    groups = [make.group(topic, "mail", uid=base), make.group(topic, "mail2", uid=base + "2")]
+    for each in groups:
+        control.put_group(topic, each, None)
+        for name in ("w2", "w1"):
+            control.put_consumer(topic, each, make.consumer(each, f"{each.name}-{name}"), None)
+    for each in groups:
+        assert [c.name for c in control.consumers(topic, each)] == [f"{each.name}-w1", f"{each.name}-w2"]
+    control.delete_group(topic, groups[0])
+    assert control.group(topic, "mail") is None
+    assert control.consumers(topic, groups[0]) == []
+    assert len(control.consumers(topic, groups[1])) == 2
+
+
+def test_a_consumer_is_written_conditionally_and_removed_alone(
+    control: Control, topic: Topic, group: Group
+) -> None:
+    first, second = make.consumer(group, "w1"), make.consumer(group, "w2")
+    for each in (first, second):
+        assert control.put_consumer(topic, group, each, None) is True
+    current = replace(first, version=1)
+    assert control.put_consumer(topic, group, first, None) is False
+    assert control.put_consumer(topic, group, replace(current, seen_ms=9), current) is True
+    assert control.put_consumer(topic, group, replace(current, seen_ms=10), current) is False
+    control.delete_consumer(topic, group, second)
+    control.delete_consumer(topic, group, second)
+    assert control.consumers(topic, group) == [replace(current, seen_ms=9, version=2)]
+
+
+def test_a_deleted_topic_takes_its_groups_and_consumers_along(
+    control: Control, topic: Topic, group: Group
+) -> None:
+    control.put_consumer(topic, group, make.consumer(group), None)
+    neighbour = make.topic(make.uid("n"))
+    control.put_group(neighbour, make.group(neighbour), None)
+    control.delete_topic(topic)
+    assert control.topic(topic.name) is None
+    assert control.groups(topic) == []
+    assert control.consumers(topic, group) == []
+    assert len(control.groups(neighbour)) == 1
+
+
+def test_tokens_are_kept_listed_and_deleted_once(empty_stage: Stage) -> None:
+    control = empty_stage.adapters.control
+    tokens = [
+        make.token(f"t{n}", scopes=("produce", "admin"), topics=("a*",), expires_ms=n) for n in (3, 1, 2)
+    ]
+    for each in tokens:
+        control.put_token(each)
+    control.put_token(replace(tokens[0], name="renamed"))
+    assert control.token("t3") == replace(tokens[0], name="renamed")
+    assert control.token("t") is None
+    assert [t.id for t in control.tokens(None, 2)] == ["t1", "t2"]
+    assert [t.id for t in control.tokens("t2", 2)] == ["t3"]
+    assert [control.delete_token("t1"), control.delete_token("t1")] == [True, False]
+    assert control.token("t1") is None
+
+
+def test_the_first_proposal_becomes_the_signing_key(make_stage: Callable[[], Stage]) -> None:
+    control = make_stage().adapters.control
+    assert control.signing_key(b"first") == b"first"
+    assert control.signing_key(b"second") == b"first"

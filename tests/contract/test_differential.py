@@ -1,0 +1,246 @@
+"""The memory store stands for DynamoDB in simulations: random sequences of calls must be answered alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, Span
+from chalicelib.domain.segment import Segment, Tail, Way
+from chalicelib.domain.topic import CursorKey, Topic
+from chalicelib.ports import Refused
+from tests.support import factories as make
+from tests.support.stages import Stage, dynamo_stage, memory_stage
+
+pytestmark = pytest.mark.engine
+
+
+@dataclass
+class Pair:
+    """The same call on both stores."""
+
+    memory: Stage
+    dynamo: Stage
+
+    def ask(self, call: Callable[[Stage], Any]) -> Any:
+        told, expected = call(self.memory), call(self.dynamo)
+        assert told == expected, "memory differs from DynamoDB"
+        return expected
+
+
+@pytest.fixture(scope="module")
+def pair(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    yield Pair(memory_stage(), dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data")))
+
+
+places = st.integers(0, 8)
+log_calls = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3), st.sampled_from(Way), st.booleans()),
+        st.tuples(st.just("put"), places, st.integers(1, 3), st.sampled_from(Way)),
+        st.tuples(st.just("again"), places),
+        st.tuples(st.just("dedup"), places, st.sampled_from("xyz"), st.integers(0, 120)),
+        st.tuples(st.just("reserve"), st.integers(1, 3)),
+        st.tuples(st.just("begin"), places),
+        st.tuples(st.just("tombstone"), places),
+        st.tuples(st.just("checkpoint"), places),
+        st.tuples(st.just("read"), st.integers(-2, 9), st.integers(1, 4)),
+        st.tuples(st.just("back"), st.integers(-2, 9), st.integers(1, 4)),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+class LogCalls:
+    """Plays calls on a shard of its own; remembers what it put, to put it again."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.topic_uid = make.uid("t")
+        self.shard = make.shard(0, make.topic(uid=self.topic_uid))
+        self.put_before: list[Segment] = []
+
+    def play(self, call: tuple[Any, ...]) -> None:
+        getattr(self, call[0])(*call[1:])
+        self.pair.ask(lambda s: s.adapters.log.tail(self.shard))
+
+    def put(self, first: int, count: int, way: Way, dedup_id: str | None = None, later_s: int = 0) -> None:
+        accepted_ms = self.pair.memory.clock.at_ms + later_s * 1000
+        self._put(make.segment(first, count, way=way, accepted_ms=accepted_ms), dedup_id)
+
+    def _put(self, segment: Segment, dedup_id: str | None = None) -> None:
+        entries = [make.dedup(segment, 0, dedup_id, topic_uid=self.topic_uid)] if dedup_id else []
+        self.pair.ask(lambda s: s.adapters.log.put(self.shard, segment, make.packed(segment), entries))
+        self.put_before.append(segment)
+
+    def append(self, count: int, way: Way, deduped: bool) -> None:
+        tail = self.pair.ask(lambda s: s.adapters.log.tail(self.shard))
+        self.put(tail.offset + 1, count, way, "x" if deduped else None)
+
+    def again(self, which: int) -> None:
+        if self.put_before:
+            self._put(self.put_before[which % len(self.put_before)])
+
+    def dedup(self, first: int, dedup_id: str, later_s: int) -> None:
+        self.put(first, 1, Way.OPTIMISTIC, dedup_id, later_s)
+
+    def reserve(self, count: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.reserve(self.shard, count))
+
+    def begin(self, following: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.begin_reserving(self.shard, following))
+
+    def tombstone(self, offset: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.put_tombstone(self.shard, offset, 1, 4_000_000_000))
+
+    def checkpoint(self, offset: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.checkpoint(self.shard, Tail(offset)))
+
+    def read(self, first: int, rows: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.read(self.shard, first, rows))
+
+    def back(self, last: int, rows: int) -> None:
+        self.pair.ask(lambda s: s.adapters.log.read_back(self.shard, last, rows))
+
+
+@settings(max_examples=60)
+@given(calls=log_calls)
+def test_the_log_answers_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
+    player = LogCalls(pair)
+    for call in calls:
+        player.play(call)
+
+
+cursor_calls = st.lists(
+    st.tuples(
+        st.sampled_from(("look", "claim", "settle", "extend", "seek", "create", "delete", "expire")),
+        st.integers(0, 1),
+        st.integers(0, 5),
+        st.sampled_from(Fate),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+class CursorCalls:
+    """Two actors, each with a copy of its own, write one cursor on both stores."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.key: CursorKey = make.cursor_key()
+        self.known: list[Cursor | None] = [None, None]
+        self.now_ms = 1_000
+        self.written = 0
+
+    def play(self, call: tuple[str, int, int, Fate, bool]) -> None:
+        what, actor, n, fate, recorded = call
+        known = self.known[actor]
+        if what == "look":
+            self.known[actor] = self.pair.ask(lambda s: s.adapters.cursors.get(self.key, consistent=True))
+        elif what == "create":
+            self.known[actor] = self.pair.ask(
+                lambda s: s.adapters.cursors.create(self.key, algebra.start_at(n))
+            )
+        elif what == "delete":
+            self.pair.ask(lambda s: s.adapters.cursors.delete([self.key]))
+        elif what == "expire":
+            self.now_ms += 10_000
+        else:
+            self._write(actor, getattr(self, f"_{what}")(known or Cursor(), n, fate), n if recorded else None)
+        self.pair.ask(lambda s: s.adapters.records.count_dead(self.key.shard.topic_uid, self.key.group_uid))
+
+    def _claim(self, known: Cursor, n: int, _: Fate) -> Cursor:
+        self.written += 1
+        current = algebra.expire(known, self.now_ms)
+        granted = (*algebra.returned(current, self.now_ms)[:n], Span(current.next, 3))
+        selection = Selection(
+            granted, (Span(current.next + 3, 1, 1, "ab"),), (), current.next + 4, current.next
+        )
+        return algebra.claim(current, selection, f"t{self.written}", "me", self.now_ms + 5_000)
+
+    def _settle(self, known: Cursor, n: int, fate: Fate) -> Cursor:
+        for token, lease in list(known.leases.items())[:1]:
+            offsets = list(lease.attempts())
+            wanted = {offsets[n % len(offsets)], offsets[0]}
+            return algebra.settle(known, token, [Result(o, fate, self.now_ms + n) for o in wanted])[0]
+        return known
+
+    def _extend(self, known: Cursor, n: int, _: Fate) -> Cursor:
+        for token in known.leases:
+            return algebra.extend(known, token, self.now_ms + 7_000 + n) or known
+        return known
+
+    def _seek(self, known: Cursor, n: int, _: Fate) -> Cursor:
+        return algebra.seek(known, n)
+
+    def _write(self, actor: int, after: Cursor, recorded: int | None) -> None:
+        known = self.known[actor]
+        if after == (known or Cursor()):
+            return
+        whole = known is None or not after.leases
+        change = (algebra.replacement if whole else algebra.change)(known or Cursor(), after)
+        status = "DEAD" if (recorded or 0) % 2 else "SUCCESS"
+        records = [make.record(recorded, status)] if recorded is not None else []
+        answer = self.pair.ask(
+            lambda s: s.adapters.cursors.write(self.key, change, records, exists=known is not None)
+        )
+        self.known[actor] = answer.current if isinstance(answer, Refused) else answer
+        if recorded is not None:
+            self.pair.ask(lambda s: s.adapters.records.get(self.key, recorded))
+
+
+@settings(max_examples=60)
+@given(calls=cursor_calls)
+def test_cursors_and_records_answer_alike(pair: Pair, calls: list[tuple[str, int, int, Fate, bool]]) -> None:
+    player = CursorCalls(pair)
+    for call in calls:
+        player.play(call)
+    pair.ask(lambda s: s.adapters.cursors.get(player.key, consistent=True))
+
+
+control_calls = st.lists(
+    st.tuples(
+        st.sampled_from(("put", "create", "delete", "group", "ungroup", "join")), st.sampled_from("abc")
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def _control(topics: dict[str, Topic], prefix: str, what: str, name: str, stage: Stage) -> Any:
+    control, topic = stage.adapters.control, topics[name]
+    group = make.group(topic, "g", uid=f"{prefix}{name}")
+    if what in ("put", "create"):
+        old = control.topic(topic.name) if what == "put" else None
+        return control.put_topic(replace(topic, shards=9), old)
+    if what == "delete":
+        return control.delete_topic(topic)
+    if what == "group":
+        return control.put_group(topic, group, control.group(topic, "g"))
+    if what == "join":
+        return control.put_consumer(topic, group, make.consumer(group, uid="c"), None)
+    return control.delete_group(topic, group)
+
+
+@settings(max_examples=30)
+@given(calls=control_calls)
+def test_control_data_answers_alike(pair: Pair, calls: list[tuple[str, str]]) -> None:
+    prefix = make.uid("p")
+    topics = {name: make.topic(f"{prefix}{name}") for name in "abc"}
+    for what, name in calls:
+        pair.ask(lambda s, what=what, name=name: _control(topics, prefix, what, name, s))
+        pair.ask(lambda s: s.adapters.control.topics(None, 200))
+        for each in topics.values():
+            pair.ask(lambda s, each=each: s.adapters.control.groups(each))
+            group = make.group(each, "g", uid=f"{prefix}{each.name[-1]}")
+            pair.ask(lambda s, each=each, group=group: s.adapters.control.consumers(each, group))
