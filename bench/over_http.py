@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import socket
 import string
@@ -47,6 +48,7 @@ class _Load:
     """What each client does: `messages` in all, `batch` at a time, on a topic of its own."""
 
     port: int
+    server: int
     topic: str
     batch: int
     messages: int
@@ -54,13 +56,13 @@ class _Load:
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Produce, then receive and ack, one by one and in batches; beside bare conditional puts in the same run."""
-    with stage(endpoint) as made, _server(made) as port:
+    with stage(endpoint) as made, _server(made) as (port, server):
         bare = {n: _rate(together(n, partial(_put, made, _ONE_BY_ONE // n))) for n in _CLIENTS}
         for n in _CLIENTS:
             yield told(f"bare conditional puts, {_clients(n)}: a second", f"{bare[n]:,.0f}")
         for batch, messages in ((1, _ONE_BY_ONE), (_BATCH, _IN_BATCHES)):
             for n in _CLIENTS:
-                load = _Load(port, f"b{batch}-{n}", batch, messages // n)
+                load = _Load(port, server, f"b{batch}-{n}", batch, messages // n)
                 yield from _measured(load, n, bare[n])
 
 
@@ -71,13 +73,24 @@ def _measured(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
     setup.ask("PUT", "", {})
     setup.ask("PUT", "/groups/g", {"from": "earliest"})
     for verb, work in (("produce", _produce), ("receive + ack", _consume)):
+        before = _cpu_seconds(load.server)
         rate = _rate(together(clients, partial(work, load)))
-        ratio = f"{rate / bare:.2f} x bare puts"
+        spent = (_cpu_seconds(load.server) - before) / (load.messages * clients)
+        ratio = f"{rate / bare:.2f} x bare puts; {spent * 1e6:,.0f} µs of the server's CPU a message"
         name = f"{how}: {verb}"
         if load.batch == 1:
             yield told(name, f"{rate:,.0f} msg/s", ratio)
         else:
             yield at_least(name, rate, _TARGET, "msg/s", ratio)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used so far; 0 where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _clients(count: int) -> str:
@@ -89,15 +102,15 @@ def _rate(spans: list[_Span]) -> float:
 
 
 @contextmanager
-def _server(made: Stage) -> Iterator[int]:
-    """`python -m local` on our stage; its port."""
+def _server(made: Stage) -> Iterator[tuple[int, int]]:
+    """`python -m local` on our stage; its port and process id."""
     port = _free_port()
     environment = {**made.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
     command = [sys.executable, "-m", "local"]
     process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         _await(process, port)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait(15)
@@ -115,7 +128,7 @@ def _await(process: subprocess.Popen[bytes], port: int) -> None:
         if process.poll() is not None:
             raise RuntimeError(f"the local server ended with {process.returncode}")
         try:
-            _Client(_Load(port, "", 0, 0)).connection.connect()
+            _Client(_Load(port, 0, "", 0, 0)).connection.connect()
             return
         except ConnectionRefusedError:
             time.sleep(0.05)
