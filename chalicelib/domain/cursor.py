@@ -157,6 +157,11 @@ def fold(cursor: Cursor) -> Cursor:
     return replace(cursor, floor=floor, settled=settled)
 
 
+def joined(cursor: Cursor) -> Cursor:
+    """The cursor with its neighbouring entries joined, as the next claim will store it."""
+    return fold(replace(cursor, waiting=coalesce(cursor.waiting)))
+
+
 def expire(cursor: Cursor, now_ms: int) -> Cursor:
     """Return the unsettled offsets of overdue leases to `waiting`; their attempt rises by one."""
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]

@@ -20,6 +20,7 @@ from .catalog import Catalog, broadcast_needs_consumer
 from .cursor_state import CursorStates, State
 from .reader import Reader, Slot
 
+_UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _LOOKAHEAD = 1_000
@@ -151,24 +152,24 @@ class Receiver:
         `most_bytes` bounds what they take in the answer; an answer's first message may be larger.
         """
         key = cursor_key(claimant.topic, claimant.group, shard, claimant.consumer_uid)
-        state = self._states.last(key)
-        now_ms = self._clock.now_ms()
-        plan = self._plan(claimant, key, state.cursor, most, most_bytes, now_ms)
-        if not plan.selection.granted and not plan.selection.settled:
-            return []
-        token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
-        deadline_ms = now_ms + claimant.lease_seconds * 1000
-        after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
-        written = self._states.write(key, state, _change(state, after), plan.dead)
-        if written is None:
-            return None
-        if not plan.selection.granted:  # only settled what nobody wants: there may be more behind
-            return self.claim(claimant, shard, most, most_bytes)
-        return [
-            _delivery(claimant, key, token, span.attempt, plan.slots[offset])
-            for span in plan.selection.granted
-            for offset in range(span.start, span.end)
-        ]
+        for _ in range(_UNWANTED_WRITES):
+            state = self._states.last(key)
+            now_ms = self._clock.now_ms()
+            plan = self._plan(claimant, key, state.cursor, most, most_bytes, now_ms)
+            if not plan.selection.granted and not plan.selection.settled:
+                return []
+            token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
+            deadline_ms = now_ms + claimant.lease_seconds * 1000
+            after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
+            if self._states.write(key, state, _change(state, after), plan.dead) is None:
+                return None
+            if plan.selection.granted:
+                return [
+                    _delivery(claimant, key, token, span.attempt, plan.slots[offset])
+                    for span in plan.selection.granted
+                    for offset in range(span.start, span.end)
+                ]
+        return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
 
     def _plan(
         self, claimant: Claimant, key: CursorKey, known: Cursor, most: int, most_bytes: int, now_ms: int
@@ -180,7 +181,7 @@ class Receiver:
         due = due if claimant.policy.reads_units else due[:most]
         slots = self._reader.fetch(key.shard, (offset for offset, _ in due))
         back = [self._candidate(claimant, slots[offset], span, now_ms) for offset, span in due]
-        room = known.entries < MAX_CURSOR_ENTRIES
+        room = algebra.joined(current).entries < MAX_CURSOR_ENTRIES
         want = min(most, MAX_RECEIVE) if room else 0
         if not claimant.policy.reads_units:
             want = max(0, want - len(due))
