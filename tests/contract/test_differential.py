@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -36,8 +37,8 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    yield Pair(memory_stage(), dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data")))
+def pair(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return Pair(memory_stage(), dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data")))
 
 
 places = st.integers(0, 8)
@@ -238,9 +239,12 @@ def test_control_data_answers_alike(pair: Pair, calls: list[tuple[str, str]]) ->
     prefix = make.uid("p")
     topics = {name: make.topic(f"{prefix}{name}") for name in "abc"}
     for what, name in calls:
-        pair.ask(lambda s, what=what, name=name: _control(topics, prefix, what, name, s))
-        pair.ask(lambda s: s.adapters.control.topics(None, 200))
-        for each in topics.values():
-            pair.ask(lambda s, each=each: s.adapters.control.groups(each))
-            group = make.group(each, "g", uid=f"{prefix}{each.name[-1]}")
-            pair.ask(lambda s, each=each, group=group: s.adapters.control.consumers(each, group))
+        pair.ask(partial(_control, topics, prefix, what, name))
+        pair.ask(partial(_everything, list(topics.values()), prefix))
+
+
+def _everything(topics: list[Topic], prefix: str, stage: Stage) -> Any:
+    control = stage.adapters.control
+    groups = [make.group(topic, "g", uid=f"{prefix}{topic.name[-1]}") for topic in topics]
+    members = [control.consumers(topic, group) for topic, group in zip(topics, groups, strict=True)]
+    return control.topics(None, 200), [control.groups(topic) for topic in topics], members

@@ -1,0 +1,277 @@
+"""Producer on both stores: I1, I2, I3 and the ways offsets are taken, whoever else writes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from chalicelib.domain.errors import Conflict, Refused, TooLarge
+from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
+from chalicelib.domain.segment import ShardKey, Way
+from chalicelib.ports import Stored
+from chalicelib.services.bodies import with_body
+from tests.support import factories as make
+from tests.support.clock import DAY_MS
+from tests.support.desk import Desk, overtaken, placed
+from tests.support.stages import Stage
+
+HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
+
+
+def never_mixed(desk: Desk) -> bool:
+    """Once a row was reserved, all rows behind it are."""
+    ways = [row.way for row in desk.rows()]
+    turned = ways.index(Way.RESERVED) if Way.RESERVED in ways else len(ways)
+    return set(ways[turned:]) <= {Way.RESERVED}
+
+
+def dense(desk: Desk) -> bool:
+    at = 0
+    for row in desk.rows():
+        if row.first != at:
+            return False
+        at = row.end
+    return True
+
+
+def turn(desk: Desk) -> None:
+    """Let the desk's one shard turn RESERVED by overtaking a writer often enough."""
+    rival = desk.deps.producer
+    log = overtaken(
+        desk.stage.another().log,
+        lambda _: rival.produce(desk.topic, make.drafts(1)),
+        LOSSES_BEFORE_RESERVING,
+    )
+    placed(desk.producer(log).produce(desk.topic, make.drafts(1)))
+
+
+def test_i1_eight_racing_processes_on_one_shard_stay_dense_and_lose_nothing(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    producers = [desk.producer() for _ in range(8)]
+    start = threading.Barrier(8)
+
+    def work(n: int) -> list[tuple[int, str]]:
+        start.wait()
+        sent = [make.draft(f"{n}.{i}") for i in range(25)]
+        places = [placed(producers[n].produce(desk.topic, [draft]))[0] for draft in sent]
+        assert [p.offset for p in places] == sorted(p.offset for p in places), (
+            "acknowledged before sent: lower"
+        )
+        return [(place.offset, draft.body.decode()) for place, draft in zip(places, sent, strict=True)]
+
+    with ThreadPoolExecutor(8) as pool:
+        acknowledged = dict(entry for part in pool.map(work, range(8)) for entry in part)
+    stored = {row.first + i: d.body.decode() for row in desk.rows() for i, d in enumerate(row.drafts)}
+    assert stored == acknowledged
+    assert sorted(stored) == list(range(200))
+    assert never_mixed(desk)
+
+
+def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    turn(desk)
+    shard = desk.topic.shard_key(0)
+    assert desk.stage.adapters.log.tail(shard).way is Way.RESERVED
+    stale_optimist, newcomer = desk.deps.producer, desk.producer()
+    for producer in (stale_optimist, newcomer):
+        placed(producer.produce(desk.topic, make.drafts(3)))
+    assert dense(desk)
+    assert never_mixed(desk)
+    assert sum(row.count for row in desk.rows()) == LOSSES_BEFORE_RESERVING + 1 + 6
+
+
+def test_a_writer_that_may_choose_hops_to_another_shard_instead(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    lost: list[ShardKey] = []
+
+    def rival(shard: ShardKey) -> None:
+        lost.append(shard)
+        placed(desk.deps.producer.produce(desk.topic, [make.draft(shard=shard.shard)]))
+
+    [place] = placed(desk.producer(overtaken(stage.another().log, rival)).produce(desk.topic, make.drafts(1)))
+    assert place.shard != lost[0].shard
+
+
+def test_a_writer_that_died_turning_the_shard_leaves_it_usable(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    turned = make.segment(0, 2, way=Way.RESERVED)
+    assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
+    assert [p.offset for p in desk.produce(*make.drafts(2))] == [2, 3]
+    assert [p.offset for p in placed(desk.producer().produce(desk.topic, make.drafts(1)))] == [4]
+    assert never_mixed(desk)
+
+
+def test_a_young_hole_is_waited_for_and_its_writer_may_still_come(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    turn(desk)
+    group, shard, log = desk.group(), desk.topic.shard_key(0), stage.adapters.log
+    end = len(desk.drain(group))
+    hole = log.reserve(shard, 2)
+    assert hole == end
+    desk.produce(make.draft("behind"))
+    stage.clock.advance(HOLE_MS - 1)
+    assert desk.receive(group) == []
+    slow = make.segment(hole, 2, way=Way.RESERVED, accepted_ms=stage.clock.now_ms())
+    assert log.put(shard, slow, make.packed(slow)) == Stored()
+    assert desk.drain(group) == [hole, hole + 1, hole + 2]
+
+
+def test_a_dead_writers_hole_is_closed_when_it_is_old(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    turn(desk)
+    group = desk.group()
+    end = len(desk.drain(group))
+    stage.adapters.log.reserve(desk.topic.shard_key(0), 3)
+    [behind] = desk.produce(make.draft("behind"))
+    stage.clock.advance(HOLE_MS)
+    assert desk.drain(group) == [behind.offset] == [end + 3]
+    assert dense(desk), "tombstones stand in the hole"
+
+
+def test_i1_a_late_writer_finds_its_hole_closed_and_appends_anew(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    turn(desk)
+    group = desk.group()
+    end = len(desk.drain(group))
+
+    def hole_is_closed(_: ShardKey) -> None:
+        desk.produce(make.draft("behind"))
+        stage.clock.advance(HOLE_MS)
+        assert desk.drain(group) == [end + 2]
+
+    late = desk.producer(overtaken(stage.another().log, hole_is_closed))
+    first, second = placed(late.produce(desk.topic, make.drafts(2)))
+    assert (first.offset, second.offset) == (end + 3, end + 4)
+    assert desk.drain(group) == [first.offset, second.offset]
+
+
+def test_i1_a_hole_is_closed_from_its_start_for_a_group_sent_into_its_middle(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    turn(desk)
+    begun, sent = desk.group("begun"), desk.group("sent")
+    end = len(desk.drain(begun))
+    shard, log = desk.topic.shard_key(0), stage.adapters.log
+    log.reserve(shard, 3)
+    [behind] = desk.produce(make.draft("behind"))
+    desk.seek(sent, end + 1)
+    stage.clock.advance(HOLE_MS)
+    assert desk.drain(sent) == [behind.offset]
+    late = make.segment(end, 3, way=Way.RESERVED)
+    assert log.put(shard, late, make.packed(late)) != Stored(), "else the sent group would never see it"
+    assert desk.drain(begun) == [behind.offset]
+
+
+def test_i1_a_young_hole_behind_expired_rows_is_not_taken_for_expired(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    turn(desk)
+    group, shard, log = desk.group(), desk.topic.shard_key(0), stage.adapters.log
+    end = desk.rows()[-1].end
+    stage.clock.advance(2 * DAY_MS)
+    stage.drop_expired()
+    hole = log.reserve(shard, 1)
+    [behind] = placed(desk.producer().produce(desk.topic, make.drafts(1)))
+    assert (hole, behind.offset) == (end, end + 1)
+    assert desk.receive(group) == []
+    slow = make.segment(end, 1, way=Way.RESERVED, accepted_ms=stage.clock.now_ms())
+    assert log.put(shard, slow, make.packed(slow)) == Stored()
+    stage.clock.advance(HOLE_MS)
+    assert desk.drain(group) == [end, end + 1]
+
+
+def test_expired_rows_are_skipped(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(30))
+    stage.clock.advance(DAY_MS)
+    desk.produce(*make.drafts(2))
+    stage.drop_expired()
+    assert desk.drain(group) == [30, 31]
+    assert desk.cursor(group).next == 32
+
+
+def test_a_checkpointed_empty_log_goes_on_after_its_tail(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    desk.drain(group)
+    stage.clock.advance(DAY_MS // 2 + 1)
+    assert desk.deps.checkpointer.run_once().checkpoints >= 1
+    stage.clock.advance(DAY_MS)
+    stage.drop_expired()
+    assert desk.rows() == []
+    [place] = placed(desk.producer().produce(desk.topic, make.drafts(1)))
+    assert place.offset == 3
+    assert desk.drain(group) == [3]
+
+
+def test_i3_twenty_racing_twins_become_one_message_with_one_id(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    producers = [desk.producer() for _ in range(4)]
+    start = threading.Barrier(20)
+    twin = make.draft({"pay": 1}, dedup_id="order-1")
+
+    def send(n: int) -> tuple[str, bool]:
+        start.wait()
+        [place] = placed(producers[n % 4].produce(desk.topic, [twin]))
+        return place.id, place.duplicate
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(send, range(20)))
+    assert len({message_id for message_id, _ in answers}) == 1
+    assert [duplicate for _, duplicate in answers].count(False) == 1
+    assert sum(row.count for shard in range(4) for row in desk.rows(shard)) == 1
+
+
+def test_i3_the_window_outlives_the_acknowledgement_and_then_ends(stage: Stage) -> None:
+    desk = Desk.at(stage, dedup_window_seconds=60)
+    group, draft = desk.group(), make.draft(1, dedup_id="d")
+    [first] = desk.produce(draft)
+    assert desk.drain(group) == [0]
+    stage.clock.advance(59_999)
+    [again] = desk.produce(draft)
+    assert (again.id, again.duplicate) == (first.id, True)
+    stage.clock.advance(1)
+    [anew] = desk.produce(draft)
+    assert (anew.offset, anew.duplicate) == (1, False)
+
+
+def test_i3_a_dedup_id_with_other_content_is_refused_alone(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    desk.produce(make.draft("a", dedup_id="d1"))
+    batch = [make.draft(n, dedup_id=d) for n, d in (("b", "d1"), ("c", "d2"), ("c", "d2"), ("x", "d2"))]
+    mismatch, stored, twin, other = desk.deps.producer.produce(desk.topic, [*batch])
+    assert isinstance(mismatch, Conflict)
+    assert isinstance(other, Conflict)
+    assert placed([stored])[0].offset == 1
+    assert (placed([twin])[0].id, placed([twin])[0].duplicate) == (placed([stored])[0].id, True)
+    assert sum(row.count for row in desk.rows()) == 2
+
+
+def test_i2_what_is_refused_is_not_stored_and_the_rest_of_the_batch_is(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2, max_body_bytes=10)
+    too_large, no_shard, good = desk.deps.producer.produce(
+        desk.topic, [make.draft("x" * 9), make.draft(1, shard=2), make.draft("x" * 8, shard=1)]
+    )
+    assert isinstance(too_large, TooLarge)
+    assert isinstance(no_shard, Refused)
+    assert placed([good])[0].shard == 1
+    assert [len(desk.rows(0)), len(desk.rows(1))] == [0, 1]
+
+
+def test_a_large_body_travels_through_the_blob_store(stage: Stage) -> None:
+    desk = Desk.at(stage, max_body_bytes=4 << 20)
+    group, body = desk.group(), "é" * 200_000
+    desk.produce(make.draft(body), make.draft("small"))
+    [large, small] = desk.receive(group)
+    assert large.message.draft.blob
+    assert small.message.draft.blob is None
+    assert with_body(stage.adapters.blobs, large.message).draft.body == make.draft(body).body
+
+
+def test_one_batch_of_large_messages_spans_segments_and_keeps_its_order(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    places = desk.produce(*(make.draft(f"{n}" + "x" * 100_000) for n in range(9)))
+    assert [p.offset for p in places] == list(range(9))
+    assert len(desk.rows()) > 1
+    assert [d.message.draft.body[1:2] for d in desk.receive(group)] == [b"%d" % n for n in range(9)]

@@ -1,0 +1,148 @@
+"""A producer's and a consumer's view of the services, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.signing import Receipt, seal_receipt
+from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
+from chalicelib.ports import Log, PutResult
+from chalicelib.services.consume import Delivery
+from chalicelib.services.produce import Placed, Producer
+from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
+
+from . import factories as make
+from .stages import Stage
+
+GIVE_BACK = Nack()
+
+
+@dataclass
+class Desk:
+    """One process's services on one topic."""
+
+    stage: Stage
+    deps: Deps
+    topic: Topic
+
+    @classmethod
+    def at(cls, stage: Stage, **settings: Any) -> Desk:
+        deps = stage.process()
+        topic, _ = deps.admin.put_topic(make.uid("orders-"), {"shards": 1, **settings})
+        return cls(stage, deps, deps.catalog.topic(topic.name))
+
+    def group(self, name: str = "billing", begin: str = "earliest", **settings: Any) -> Group:
+        self.deps.admin.put_group(self.topic, name, {"begin": begin, **settings})
+        return self.deps.catalog.group(self.topic, name)
+
+    def consumer(self, group: Group, name: str) -> Consumer:
+        return self.deps.admin.register(self.topic, group, name)[0].consumer
+
+    def produce(self, *drafts: Draft) -> list[Placed]:
+        return placed(self.deps.producer.produce(self.topic, drafts))
+
+    def receive(
+        self, group: Group, most: int = 10, consumer: Consumer | None = None, lease: int = 30
+    ) -> list[Delivery]:
+        return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
+
+    def ack(self, group: Group, deliveries: Iterable[Delivery]) -> list[str | None]:
+        """The code of the refusal for each delivery, None for the good."""
+        return codes(self.deps.settler.ack(self.topic, group, self.receipts(deliveries)))
+
+    def nack(self, group: Group, deliveries: Iterable[Delivery], how: Nack = GIVE_BACK) -> list[str | None]:
+        return codes(self.deps.settler.nack(self.topic, group, self.receipts(deliveries), how))
+
+    def extend(self, group: Group, deliveries: Iterable[Delivery], seconds: int) -> list[str | None]:
+        return codes(self.deps.settler.extend(self.topic, group, self.receipts(deliveries), seconds))
+
+    def receipts(self, deliveries: Iterable[Delivery]) -> list[str]:
+        return [
+            seal_receipt(
+                self.deps.signing_key,
+                Receipt(
+                    d.key.group_uid,
+                    d.key.consumer_uid,
+                    d.message.shard,
+                    d.message.offset,
+                    d.token,
+                    d.max_attempts,
+                ),
+            )
+            for d in deliveries
+        ]
+
+    def drain(self, group: Group, most: int = 100, consumer: Consumer | None = None) -> list[int]:
+        """Receive and acknowledge until there is nothing; the offsets in their order."""
+        seen: list[int] = []
+        while got := self.receive(group, most, consumer):
+            seen += offsets(got)
+            assert set(self.ack(group, got)) == {None}
+        return seen
+
+    def seek(self, group: Group, where: int | str, shard: int = 0) -> Cursor:
+        return self.deps.positions.seek(cursor_key(self.topic, group, shard), where)
+
+    def cursor(self, group: Group, shard: int = 0, consumer_uid: str = "") -> Cursor:
+        key = cursor_key(self.topic, group, shard, consumer_uid)
+        return self.stage.adapters.cursors.get(key, consistent=True) or Cursor()
+
+    def rows(self, shard: int = 0) -> list[Segment]:
+        """Every row of a shard."""
+        found: list[Segment] = []
+        key, log = self.topic.shard_key(shard), self.stage.adapters.log
+        while page := log.read(key, found[-1].end if found else 0, 50, consistent=True):
+            found += page
+        return found
+
+    def producer(self, log: Log | None = None) -> Producer:
+        """A producer of a further process, perhaps with a log of the test's own."""
+        a = self.stage.another()
+        return Producer(log or a.log, a.blobs, a.clock, a.chance)
+
+
+class Overtaken:
+    """A log in which something happens before each of the first puts: what a slow writer sees."""
+
+    def __init__(self, log: Log, happens: Callable[[ShardKey], object], times: int = 1) -> None:
+        self._log = log
+        self._happens = happens
+        self._left = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def put(self, shard: ShardKey, *rest: Any) -> PutResult:
+        if self._left:
+            self._left -= 1
+            self._happens(shard)
+        return self._log.put(shard, *rest)
+
+
+def overtaken(log: Log, happens: Callable[[ShardKey], object], times: int = 1) -> Log:
+    return cast(Log, Overtaken(log, happens, times))
+
+
+def placed(outcomes: Sequence[Placed | HeadraceError]) -> list[Placed]:
+    """The places of drafts that must all have been stored."""
+    assert all(isinstance(o, Placed) for o in outcomes), outcomes
+    return [o for o in outcomes if isinstance(o, Placed)]
+
+
+def codes(answers: Iterable[HeadraceError | None]) -> list[str | None]:
+    return [answer.code if answer else None for answer in answers]
+
+
+def offsets(deliveries: Iterable[Delivery]) -> list[int]:
+    return [d.message.offset for d in deliveries]
+
+
+def attempts(deliveries: Iterable[Delivery]) -> dict[int, int]:
+    return {d.message.offset: d.attempt for d in deliveries}
