@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -154,3 +155,10 @@ def test_what_was_sent_arrives(gateway: Gateway) -> None:
 def test_bytes_come_back_as_they_were(gateway: Gateway) -> None:
     status, headers, body = gateway.handle("GET", "/bytes", OPEN, None)
     assert (status, headers["Content-Type"], body) == (200, "application/octet-stream", bytes(range(256)))
+
+
+def test_each_of_two_requests_at_once_sees_itself(gateway: Gateway) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        answers = threads.map(lambda name: gateway.handle("GET", f"/meet/{name}", OPEN, None), ["a", "b"])
+        seen = [ok(answer) for answer in answers]
+    assert seen == [{"name": name, "seen": name, "context": True} for name in ("a", "b")]

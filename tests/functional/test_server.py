@@ -96,6 +96,11 @@ def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int
     assert statuses(talk(server.port, request, request)) == [200] * more
 
 
+def test_the_last_answer_arrives_though_more_was_sent_than_is_read(server: Server) -> None:
+    last = b"GET /bytes HTTP/1.1\r\nConnection: close\r\n" + _ACCEPT + b"\r\n"
+    assert talk(server.port, last, bytes(8 << 20)).endswith(bytes(range(256)))
+
+
 def test_answers_do_not_mix(server: Server) -> None:
     def caller(number: int) -> list[str]:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=30)

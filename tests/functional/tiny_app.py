@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 from chalice import AuthResponse, Chalice, CORSConfig, Response
@@ -36,7 +37,7 @@ def _authorize(request: AuthRequest) -> AuthResponse | None:
 
 
 def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
-    """The app. `/slow/{seconds}` advances the clock."""
+    """The app. `/slow/{seconds}` advances the clock; `/meet/{name}` waits for a second such request."""
     app = Chalice("tiny")
     if binary:
         app.api.binary_types = ["*/*"]
@@ -57,6 +58,20 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
             headers=dict(request.headers),
             context=app.lambda_context.aws_request_id == request.context["requestId"],
         )
+
+    both = threading.Barrier(2)
+
+    @app.route("/meet/{name}")
+    def meet(name: str) -> Response:
+        both.wait(10)  # both requests are under way: what is read now must still be one's own
+        request = app.current_request
+        answer = reply(
+            name=name,
+            seen=request.uri_params["name"],
+            context=app.lambda_context.aws_request_id == request.context["requestId"],
+        )
+        both.wait(10)
+        return answer
 
     @app.route("/private", authorizer=authorizer)
     def private() -> Response:
