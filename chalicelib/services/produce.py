@@ -225,6 +225,8 @@ def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
 def _shard_of(topic: Topic, draft: Draft) -> int | None:
     if draft.shard is not None:
         return draft.shard
+    if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
+        return 0
     return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards)
 
 
