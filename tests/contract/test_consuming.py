@@ -1,0 +1,288 @@
+"""Receiver and Settler on both stores: leases, attempts, dead letters, seeks and the three modes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import MAX_CURSOR_ENTRIES, MAX_PASSED_OVER
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.ports import Record
+from chalicelib.services.settle import Nack
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk, attempts, offsets
+from tests.support.stages import Stage
+
+STALE = "RECEIPT_STALE"
+
+
+def records(desk: Desk, group: Group) -> dict[int, Record]:
+    key = cursor_key(desk.topic, group, 0)
+    found = (desk.stage.adapters.records.get(key, o) for o in range(20))
+    return {record.offset: record for record in found if record}
+
+
+def test_i6_what_was_acknowledged_is_not_delivered_again(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(5))
+    got = desk.receive(group)
+    assert offsets(got) == [0, 1, 2, 3, 4]
+    assert desk.ack(group, got[1:4]) == [None] * 3
+    stage.clock.advance(3600 * SECOND_MS)
+    assert attempts(desk.receive(group)) == {0: 2, 4: 2}
+
+
+def test_i14_a_lapsed_lease_is_delivered_again_with_the_next_attempt_number(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    for attempt in (1, 2, 3):
+        assert attempts(desk.receive(group, lease=10)) == {0: attempt}
+        stage.clock.advance(10 * SECOND_MS - 1)
+        assert desk.receive(group) == []
+        stage.clock.advance(1)
+
+
+def test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    first = desk.receive(group, lease=10)
+    stage.clock.advance(10 * SECOND_MS)
+    second = desk.receive(group)
+    before = desk.cursor(group)
+    assert desk.ack(group, first) == [STALE, STALE]
+    assert desk.nack(group, first) == [STALE, STALE]
+    assert desk.extend(group, first, 60) == [STALE, STALE]
+    assert desk.cursor(group) == before
+    assert desk.ack(group, second) == [None, None]
+    assert desk.ack(group, second) == [STALE, STALE], "settled once is settled"
+
+
+def test_i5_racing_acks_of_one_delivery_are_accepted_once(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(8))
+    got = desk.receive(group)
+    others = [Desk(stage, stage.process(), desk.topic) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda d: d.ack(group, got), others))
+    for of_one_offset in zip(*answers, strict=True):
+        assert sorted(of_one_offset, key=str) == [None, STALE, STALE, STALE]
+
+
+def test_i4_racing_consumers_never_hold_one_message_twice(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(120))
+    others = [Desk(stage, stage.process(), desk.topic) for _ in range(4)]
+
+    def work(desk: Desk) -> list[int]:
+        return [o for _ in range(10) for o in offsets(desk.receive(group, 5))]
+
+    with ThreadPoolExecutor(4) as pool:
+        granted = [offset for part in pool.map(work, others) for offset in part]
+    assert len(granted) == len(set(granted))
+    assert sorted([*granted, *desk.drain(group)]) == list(range(120))
+
+
+def test_an_extended_lease_lasts_longer(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    got = desk.receive(group, lease=10)
+    stage.clock.advance(9 * SECOND_MS)
+    assert desk.extend(group, got, 10) == [None, None]
+    stage.clock.advance(9 * SECOND_MS)
+    assert desk.receive(group) == []
+    assert desk.ack(group, got) == [None, None]
+
+
+def test_i9_a_message_given_back_with_a_delay_is_not_delivered_before(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    got = desk.receive(group)
+    assert desk.nack(group, got[:1], Nack(delay_ms=60_000, reason="busy")) == [None]
+    assert desk.nack(group, got[1:]) == [None]
+    assert attempts(desk.receive(group)) == {1: 2}
+    stage.clock.advance(59_999)
+    assert 0 not in attempts(desk.receive(group))
+    stage.clock.advance(1)
+    assert attempts(desk.receive(group))[0] == 2
+    assert (records(desk, group)[0].status, records(desk, group)[0].last_error) == ("RETRYING", "busy")
+
+
+@pytest.mark.parametrize("by", ["lapse", "nack"])
+def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -> None:
+    desk = Desk.at(stage, retry=Retry(2, "fixed-30"))
+    group = desk.group()
+    desk.produce(make.draft(), make.draft(max_attempts=1), make.draft(max_attempts=3))
+    for attempt in (1, 2, 3, 4):
+        got = desk.receive(group, lease=10)
+        assert attempts(got) == {o: attempt for o, most in ((1, 1), (0, 2), (2, 3)) if attempt <= most}
+        if by == "nack":
+            desk.nack(group, got)
+        stage.clock.advance(10 * SECOND_MS)
+    found = records(desk, group)
+    assert {o: (r.status, r.attempts, r.reason) for o, r in found.items()} == {
+        o: ("DEAD", n, "ATTEMPTS_EXHAUSTED") for o, n in ((0, 2), (1, 1), (2, 3))
+    }
+    assert desk.deps.lookup.group_status(desk.topic, group).dead == 3
+    assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
+
+
+def test_a_message_rejected_for_good_is_buried_at_once(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    desk.nack(group, desk.receive(group)[:1], Nack(dead_letter=True, reason="no such account"))
+    record = records(desk, group)[0]
+    assert (record.status, record.reason, record.last_error) == ("DEAD", "REJECTED", "no such account")
+    stage.clock.advance(3600 * SECOND_MS)
+    assert offsets(desk.receive(group)) == [1]
+
+
+def test_i1_expired_messages_are_buried_with_a_record_however_many(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    now_ms = stage.clock.now_ms()
+    desk.produce(*make.drafts(200, expires_ms=now_ms + 5_000), make.draft("good"))
+    stage.clock.advance(4_999)
+    assert offsets(desk.receive(group, 1)) == [0]
+    stage.clock.advance(1)
+    assert offsets(desk.receive(group, 1)) == [200]
+    assert desk.deps.lookup.group_status(desk.topic, group).dead == 199
+    assert {r.reason for r in records(desk, group).values()} == {"EXPIRED"}
+
+
+def test_i5_a_late_success_is_recorded_with_its_attempt(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    desk.nack(group, desk.receive(group, 1))
+    assert desk.drain(group) == [0, 1]
+    assert {o: (r.status, r.attempts) for o, r in records(desk, group).items()} == {0: ("SUCCESS", 2)}
+
+
+def test_a_seek_goes_to_either_end_an_offset_or_a_time(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    times = []
+    for _ in range(5):
+        times.append(stage.clock.now_ms())
+        desk.produce(*make.drafts(3))
+        stage.clock.advance(1_000)
+    assert len(desk.drain(group)) == 15
+    for where, expected in (
+        ("earliest", 0), ("latest", 15), (7, 7), (99, 15), (f"@{times[2]}", 6), (f"@{times[2] + 1}", 9), ("@0", 0),
+        (f"@{times[4] + 1}", 15),
+    ):  # fmt: skip
+        desk.seek(group, where)
+        assert desk.drain(group) == list(range(expected, 15)), where
+
+
+def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    desk.nack(group, desk.receive(group))
+    held = desk.receive(group)
+    assert attempts(held) == {0: 2, 1: 2}
+    desk.seek(group, 1)
+    assert desk.ack(group, held) == [STALE, STALE]
+    assert attempts(desk.receive(group)) == {1: 1}
+
+
+def test_i8_a_broadcast_reaches_each_consumer_from_its_registration_on(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    group = desk.group(mode="broadcast")
+    desk.produce(*make.drafts(2, shard=0))
+    ann = desk.consumer(group, "ann")
+    desk.produce(*make.drafts(2, shard=0), make.draft(shard=1))
+    bob = desk.consumer(group, "bob")
+    desk.produce(make.draft(shard=0))
+    assert sorted(desk.drain(group, consumer=ann)) == [0, 2, 3, 4]
+    assert sorted(desk.drain(group, consumer=bob)) == [4]
+
+
+def test_a_failed_broadcast_is_tried_again_for_that_consumer_alone(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group, consumer=ann))
+    assert desk.drain(group, consumer=bob) == [0]
+    assert attempts(desk.receive(group, consumer=ann)) == {0: 2}
+    assert desk.receive(group, consumer=bob) == []
+
+
+@pytest.mark.parametrize(("offline", "expected"), [("keep", [0, 1]), ("skip", [1])])
+def test_a_consumer_that_returns_catches_up_or_skips(stage: Stage, offline: str, expected: list[int]) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast", offline=offline)
+    ann = desk.consumer(group, "ann")
+    desk.produce(make.draft("while away"))
+    stage.clock.advance(31 * SECOND_MS)
+    ann = desk.deps.admin.heartbeat(desk.topic, group, ann).consumer
+    desk.produce(make.draft("back again"))
+    assert desk.drain(group, consumer=ann) == expected
+
+
+def test_a_filter_settles_what_it_holds_back(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group, everything = desk.group(tags=("paid", "refunded")), desk.group("all")
+    desk.produce(*(make.draft(tag=tag) for tag in ("paid", "new", None, "refunded", "new")))
+    assert desk.drain(group) == [0, 3]
+    assert desk.drain(everything) == [0, 1, 2, 3, 4]
+    assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
+
+
+def test_i7_a_failing_key_holds_back_its_own_messages_alone(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*(make.draft(ordering_key=key) for key in ("a", "a", "b", None, "b", None)))
+    got = desk.receive(group)
+    assert offsets(got) == [0, 2, 3]
+    assert desk.receive(group) == []
+    desk.nack(group, got[:1], Nack(delay_ms=60_000))
+    desk.ack(group, got[1:])
+    assert desk.drain(group) == [4, 5]
+    stage.clock.advance(60_000)
+    again = desk.receive(group)
+    assert attempts(again) == {0: 2}
+    desk.nack(group, again, Nack(dead_letter=True))
+    assert desk.drain(group) == [1], "DEAD unblocks"
+
+
+def test_i7_a_busy_key_is_passed_over_within_a_bound(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*make.drafts(MAX_PASSED_OVER + 1, ordering_key="busy"), make.draft(ordering_key="other"))
+    desk.produce(make.draft(ordering_key="busy"), make.draft(ordering_key="third"))
+    got = desk.receive(group)
+    assert offsets(got) == [0, MAX_PASSED_OVER + 1]
+    assert desk.receive(group) == [], "the bound is reached: the shard waits"
+    desk.ack(group, got)
+    assert offsets([*desk.receive(group), *desk.receive(group)]) == [1, MAX_PASSED_OVER + 3]
+
+
+def test_a_full_window_is_backpressure_and_ends_when_it_is_settled(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    for _ in range(3):
+        desk.produce(*make.drafts(1000))
+    halves = []
+    for _ in range(2):
+        got = desk.receive(group, 1000, lease=3600)
+        assert desk.ack(group, got[::2]) == [None] * 500
+        halves.append(got[1::2])
+    assert desk.cursor(group).entries >= MAX_CURSOR_ENTRIES
+    assert desk.receive(group, 1000) == []
+    for half in halves:
+        assert desk.ack(group, half) == [None] * 500
+    assert desk.drain(group, 1000) == list(range(2000, 3000))
