@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import threading
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,7 @@ class Receiver:
         self._clock = clock
         self._chance = chance
         self._giving: dict[str, int] = {}
+        self._turns: defaultdict[CursorKey, threading.Lock] = defaultdict(threading.Lock)
 
     def receive(
         self,
@@ -116,19 +118,27 @@ class Receiver:
         return shards_of(names.index(consumer.name), len(names), topic.shards)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
-        """Go round the shards; a lost race sends the shard to the end of the round."""
+        """Go round the shards; one that another thread is claiming from, or a lost race, comes again at the end
+        of the round. A process's threads need not race each other: they take turns on a cursor."""
         if not shards:
             return []
         start = self._start(claimant, shards)
-        queue = deque((shard, 0) for shard in (*shards[start:], *shards[:start]))
+        queue = deque((shard, 0, False) for shard in (*shards[start:], *shards[:start]))
         got: list[Delivery] = []
         size = 0
         while queue and len(got) < most and size < MAX_ANSWER_BYTES:
-            shard, lost = queue.popleft()
-            granted = self.claim(claimant, shard, most - len(got), MAX_ANSWER_BYTES - size)
+            shard, lost, passed_by = queue.popleft()
+            turn = self._turns[cursor_key(claimant.topic, claimant.group, shard, claimant.consumer_uid)]
+            if not turn.acquire(blocking=passed_by):
+                queue.append((shard, lost, True))
+                continue
+            try:
+                granted = self.claim(claimant, shard, most - len(got), MAX_ANSWER_BYTES - size)
+            finally:
+                turn.release()
             if granted is None:
                 if lost < _LOST_RACES:
-                    queue.append((shard, lost + 1))
+                    queue.append((shard, lost + 1, passed_by))
                 continue
             if granted:
                 self._giving[claimant.group.uid + claimant.owner] = shard
