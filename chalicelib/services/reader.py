@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ..domain.limits import HOLE_AGE, LATE_WRITER, MAX_HOLE
+from ..domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from ..domain.message import Message
 from ..domain.segment import Segment, ShardKey, Way
 from ..ports import Clock, Log
@@ -40,18 +40,22 @@ class Reader:
         self._kept: dict[ShardKey, dict[int, Segment]] = {}
 
     def fresh(self, shard: ShardKey, first: int, segment_at: int, most: int) -> list[Slot]:
-        """Up to `most` slots from `first` on, without a gap; short where the log ends or a hole is young.
+        """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young,
+        or where the bodies are more than an answer can hold.
 
         `segment_at` is where the segment that holds `first` begins, as far as the caller knows.
         """
         slots: list[Slot] = []
         at = first
-        while len(slots) < most:
+        size = 0
+        while len(slots) < most and size <= MAX_ANSWER_BYTES:
             hint = segment_at if at == first and segment_at <= first else at
             segment = self._kept_at(shard, at) or self._load(shard, at, hint, most - len(slots))
             if segment is None:
                 break
-            slots.extend(_slots(shard, segment, at, most - len(slots)))
+            found = list(_slots(shard, segment, at, most - len(slots)))
+            slots += found
+            size += sum(slot.message.draft.size for slot in found if slot.message)
             at = slots[-1].end
         return slots
 

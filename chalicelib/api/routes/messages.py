@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from ...domain.errors import Refused
 from ...services.bodies import with_body
 from ...services.lookup import Filters
@@ -30,7 +32,7 @@ def list_messages(context: Context, topic: str) -> Answer:
     filters = _filters(context, topic)
     if filters.shard is not None and filters.shard >= found.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
-    purpose = "messages:" + "|".join([topic, *(f"{f}={query[f]}" for f in _FILTERS[:-2] if f in query)])
+    purpose = "messages:" + json.dumps([topic, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     told = parse.page_start(context, purpose)
     starts = {int(shard): start for shard, start in told.items()} if told is not None else None
     page, following = context.deps.lookup.newest_first(found, filters, parse.limit(query), starts)

@@ -1,0 +1,151 @@
+"""Receipts and page tokens that were changed, made up, or belong elsewhere."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.http import Client, Group, Topic
+
+FORGERIES: dict[str, Callable[[str], str]] = {
+    "empty": lambda good: "",
+    "cut": lambda good: good[:-1],
+    "longer": lambda good: good + "A",
+    "padded": lambda good: good + "=",
+    "doubled": lambda good: good + good,
+    "reversed": lambda good: good[::-1],
+    "upper case": lambda good: good.upper(),
+    "spaced": lambda good: good + " ",
+    "broken line": lambda good: good + "\n",
+    "other alphabet": lambda good: "+/" + good[2:],
+    "made up": lambda good: base64.urlsafe_b64encode(b"\0" * 12 + b"a||0|0|1.aaaa|16").decode().rstrip("="),
+    "unicode": lambda good: "ü😀" + good[2:],
+    "null": lambda good: "\x00" + good[1:],
+    "long": lambda good: "A" * 20_000,
+    "traversal": lambda good: "../../etc/passwd",
+}
+
+
+def flipped(good: str, at: int) -> str:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return good[:at] + alphabet[alphabet.index(good[at]) ^ 1] + good[at + 1 :]
+
+
+@pytest.fixture
+def held(api: Client) -> tuple[Group, Any]:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [message] = group.receive()
+    return group, message
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "extend"])
+def test_a_forged_receipt_is_invalid_and_changes_nothing(held: tuple[Group, Any], how: str) -> None:
+    group, message = held
+    fields = {"lease_seconds": 60} if how == "extend" else {}
+    forged = [forge(message["receipt"]) for forge in FORGERIES.values()]
+    assert group.settle(how, forged, **fields) == ["RECEIPT_INVALID"] * len(forged)
+    assert group.ack(message) == ["ok"]
+
+
+def test_every_flipped_bit_of_a_receipt_shows(held: tuple[Group, Any]) -> None:
+    group, message = held
+    good = message["receipt"]
+    forged = [flipped(good, at) for at in range(len(good))]
+    assert set(group.ack(*forged)) == {"RECEIPT_INVALID"}
+    assert group.ack(message) == ["ok"]
+
+
+def test_a_page_token_is_no_receipt_and_a_receipt_no_page_token(held: tuple[Group, Any]) -> None:
+    group, message = held
+    topic = group.topic
+    topic.batch([{"body": n} for n in range(3)])
+    token = topic.api.get(f"{topic.path}/messages?limit=1").expect(200)["next_page_token"]
+    assert group.ack(token) == ["RECEIPT_INVALID"]
+    topic.api.get(f"{topic.path}/messages?page_token={message['receipt']}").refused(400, "PAGE_TOKEN_INVALID")
+
+
+@pytest.fixture(scope="module")
+def paged(api: Client) -> Topic:
+    topic = api.topic(shards=1)
+    topic.batch([{"body": n, "tag": "t", "keys": ["k"]} for n in range(5)])
+    for name in ("a", "b", "c"):
+        group = topic.group(name)
+        for consumer in ("a", "b", "c"):
+            group.register(consumer)
+    return topic
+
+
+def lists(topic: Topic) -> list[str]:
+    """Lists that have a second page after one item, each with what it is narrowed to."""
+    messages = f"{topic.path}/messages?limit=1"
+    filters = [
+        "",
+        "&tag=t",
+        "&key=k",
+        "&shard=0",
+        "&group=a",
+        "&group=a&status=NEW",
+        "&from=2001-01-01T00:00:00Z",
+    ]
+    groups = f"{topic.path}/groups"
+    return [
+        *(messages + narrowed for narrowed in filters),
+        f"{groups}?limit=1",
+        f"{groups}/a/consumers?limit=1",
+        f"{groups}/b/consumers?limit=1",
+        "/v1/topics?limit=1",
+        "/v1/stats?limit=1",
+        "/v1/tokens?limit=1",
+    ]
+
+
+def test_a_page_token_is_good_for_its_own_list_only(paged: Topic) -> None:
+    api = paged.api
+    other = api.topic()
+    other.produce("y")
+    paths = [*lists(paged), f"{other.path}/messages?limit=1"]
+    for path in lists(paged):
+        token = api.get(path).expect(200)["next_page_token"]
+        for elsewhere in paths:
+            reply = api.get(f"{elsewhere}&page_token={token}")
+            if elsewhere == path:
+                reply.expect(200)
+            else:
+                reply.refused(400, "PAGE_TOKEN_INVALID")
+
+
+def test_filters_that_read_alike_do_not_share_page_tokens(api: Client) -> None:
+    topic = api.topic()
+    topic.batch([{"body": n, "keys": ["a|tag=b"]} for n in range(2)])
+    token = api.get(f"{topic.path}/messages?limit=1&key=a%7Ctag%3Db").expect(200)["next_page_token"]
+    api.get(f"{topic.path}/messages?limit=1&key=a&tag=b&page_token={token}").refused(
+        400, "PAGE_TOKEN_INVALID"
+    )
+
+
+def test_a_page_token_goes_with_any_limit(paged: Topic) -> None:
+    token = paged.api.get(f"{paged.path}/messages?limit=1").expect(200)["next_page_token"]
+    page = paged.api.get(f"{paged.path}/messages?limit=3&page_token={token}").expect(200)
+    assert [m["body"] for m in page["items"]] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_forged_page_token_is_refused(paged: Topic, forge: Callable[[str], str]) -> None:
+    from urllib.parse import quote
+
+    for path in lists(paged):
+        good = paged.api.get(path).expect(200)["next_page_token"]
+        reply = paged.api.get(f"{path}&page_token={quote(forge(good)[:7000])}")
+        reply.refused(400, "PAGE_TOKEN_INVALID")
+
+
+def test_every_flipped_bit_of_a_page_token_shows(paged: Topic) -> None:
+    path = f"{paged.path}/messages?limit=1"
+    good = paged.api.get(path).expect(200)["next_page_token"]
+    for at in range(len(good)):
+        paged.api.get(f"{path}&page_token={flipped(good, at)}").refused(400, "PAGE_TOKEN_INVALID")

@@ -1,0 +1,213 @@
+"""Every limit of a request: one below and the limit itself are taken, one above is refused and stores nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chalicelib.domain import limits
+from tests.support.http import Client, Reply, Topic
+
+
+def text(length: int) -> str:
+    return "ü" * length
+
+
+def message(**fields: Callable[[int], Any]) -> Callable[[Topic, int], Reply]:
+    """A produce whose one field depends on the number."""
+
+    def send(topic: Topic, n: int) -> Reply:
+        made = {name: of(n) for name, of in fields.items()}
+        return topic.api.post(
+            f"{topic.path}/messages", {**({} if "body_base64" in made else {"body": 1}), **made}
+        )
+
+    return send
+
+
+def setting(name: str, of: Callable[[int], Any] = lambda n: n) -> Callable[[Topic, int], Reply]:
+    return lambda topic, n: topic.api.put(topic.path, {name: of(n)})
+
+
+def group_setting(name: str, of: Callable[[int], Any] = lambda n: n) -> Callable[[Topic, int], Reply]:
+    return lambda topic, n: topic.api.put(f"{topic.path}/groups/g", {name: of(n)})
+
+
+def post(path: str, of: Callable[[int], Any]) -> Callable[[Topic, int], Reply]:
+    return lambda topic, n: topic.api.post(topic.path + path, of(n))
+
+
+def new_token(of: Callable[[int], Any]) -> Callable[[Topic, int], Reply]:
+    return lambda topic, n: topic.api.post("/v1/tokens", {"name": "t", "scopes": ["produce"], **of(n)})
+
+
+def batch_bytes(topic: Topic, n: int) -> Reply:
+    frame = len(b'{"messages":[{"body":""},{"body":1}]}')
+    raw = b'{"messages":[{"body":"' + b"x" * (n - frame) + b'"},{"body":1}]}'
+    topic.api.put(topic.path, {"max_body_bytes": limits.MAX_BODY_BYTES})
+    headers = {"Content-Type": "application/json"}
+    return topic.api.call("POST", f"{topic.path}/messages/batch", raw=raw, headers=headers)
+
+
+def named(path: str) -> Callable[[Topic, int], Reply]:
+    return lambda topic, n: topic.api.put(path.format(topic=topic.path, name="n" * n))
+
+
+def headers_bytes(n: int) -> dict[str, str]:
+    """Eight headers that have n characters together."""
+    made = {f"h{i}": "v" * 1000 for i in range(8)}
+    made["h0"] += "v" * (n - 8 * 1002)
+    return made if len(made["h0"]) <= 1024 else {**made, "h0": "v" * 1000, "more": "v" * (n - 8 * 1002 - 4)}
+
+
+LEASE, DAYS, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_RETENTION_DAYS, limits.MAX_STEP_SECONDS
+MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
+    "body": (262144, message(body=lambda n: "x" * (n - 2))),
+    "body in base64": (262144, message(body_base64=lambda n: base64.b64encode(b"\xff" * n).decode())),
+    "published body": (262144, lambda topic, n: topic.publish(b"x" * n)),
+    "keys": (limits.MAX_KEYS, message(keys=lambda n: ["k"] * n)),
+    "key": (limits.MAX_KEY_CHARS, message(keys=lambda n: [text(n)])),
+    "tag": (limits.MAX_TAG_CHARS, message(tag=text)),
+    "ordering key": (limits.MAX_KEY_CHARS, message(ordering_key=text)),
+    "dedup id": (limits.MAX_DEDUP_ID_CHARS, message(dedup_id=text)),
+    "headers": (limits.MAX_HEADERS, message(headers=lambda n: {f"h{i}": "" for i in range(n)})),
+    "header name": (limits.MAX_HEADER_NAME_CHARS, message(headers=lambda n: {"h" * n: ""})),
+    "header value": (limits.MAX_HEADER_VALUE_CHARS, message(headers=lambda n: {"h": text(n)})),
+    "headers together": (limits.MAX_HEADERS_BYTES, message(headers=headers_bytes)),
+    "content type": (
+        limits.MAX_CONTENT_TYPE_CHARS, message(body_base64=lambda n: "", content_type=lambda n: "t" * n)
+    ),
+    "expiry": (limits.MAX_DELAY_SECONDS, message(expires_in_seconds=lambda n: n)),
+    "a message's attempts": (limits.MAX_ATTEMPTS, message(retry=lambda n: {"max_attempts": n})),
+    "batch": (limits.MAX_BATCH, post("/messages/batch", lambda n: {"messages": [{"body": 1}] * n})),
+    "batch bytes": (limits.MAX_BATCH_BYTES, batch_bytes),
+    "shards": (limits.MAX_SHARDS, setting("shards")),
+    "topic lease": (LEASE, setting("lease_seconds")),
+    "retention": (DAYS, setting("retention_days")),
+    "body limit": (limits.MAX_BODY_BYTES, setting("max_body_bytes")),
+    "dedup window": (limits.MAX_DEDUP_WINDOW_SECONDS, setting("dedup_window_seconds")),
+    "attempts": (limits.MAX_ATTEMPTS, setting("retry", lambda n: {"max_attempts": n})),
+    "ladder": (limits.MAX_LADDER_STEPS, setting("retry", lambda n: {"ladder": [1] * n})),
+    "ladder step": (STEP, setting("retry", lambda n: {"ladder": [n]})),
+    "base": (STEP, setting("retry", lambda n: {"ladder": "exponential", "base_seconds": n})),
+    "cap": (STEP, setting("retry", lambda n: {"ladder": "exponential", "cap_seconds": n})),
+    "group lease": (LEASE, group_setting("lease_seconds")),
+    "batch size": (limits.MAX_BATCH, group_setting("batch_size")),
+    "in flight": (limits.MAX_IN_FLIGHT, group_setting("max_in_flight")),
+    "filter": (limits.MAX_FILTER_TAGS, group_setting("filter", lambda n: " || ".join(f"t{i}" for i in range(n)))),
+    "topic name": (128, named("/v1/topics/{name}")),
+    "group name": (128, named("{topic}/groups/{name}")),
+    "consumer name": (128, named("{topic}/groups/g/consumers/{name}")),
+    "receive": (limits.MAX_RECEIVE, post("/groups/g/receive", lambda n: {"max": n})),
+    "wait": (limits.MAX_WAIT_SECONDS, post("/groups/g/receive", lambda n: {"wait_seconds": n})),
+    "receive's lease": (LEASE, post("/groups/g/receive", lambda n: {"lease_seconds": n})),
+    "receipts to ack": (limits.MAX_RECEIPTS, post("/groups/g/ack", lambda n: {"receipts": ["x"] * n})),
+    "receipts to nack": (limits.MAX_RECEIPTS, post("/groups/g/nack", lambda n: {"receipts": ["x"] * n})),
+    "receipts to extend": (
+        limits.MAX_RECEIPTS, post("/groups/g/extend", lambda n: {"receipts": ["x"] * n, "lease_seconds": 1})
+    ),
+    "extension": (LEASE, post("/groups/g/extend", lambda n: {"receipts": ["x"], "lease_seconds": n})),
+    "nack's delay": (LEASE, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
+    "reason": (limits.MAX_REASON_CHARS, post("/groups/g/nack", lambda n: {"receipts": ["x"], "reason": text(n)})),
+    "page": (limits.MAX_PAGE, lambda topic, n: topic.api.get(f"{topic.path}/messages?limit={n}")),
+    "token topics": (limits.MAX_TOPIC_PATTERNS, new_token(lambda n: {"topics": ["t"] * n})),
+    "token days": (limits.MAX_TOKEN_DAYS, new_token(lambda n: {"expires_in_days": n})),
+    "token name": (128, new_token(lambda n: {"name": text(n)})),
+}  # fmt: skip
+LEAST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
+    "batch": (1, post("/messages/batch", lambda n: {"messages": [{"body": 1}] * n})),
+    "shards": (4, setting("shards")),
+    "lease": (1, setting("lease_seconds")),
+    "retention": (1, setting("retention_days")),
+    "body limit": (1, setting("max_body_bytes")),
+    "dedup window": (1, setting("dedup_window_seconds")),
+    "backlog alarm": (1, setting("alarm_backlog")),
+    "rate": (1, setting("rate_limit")),
+    "attempts": (1, setting("retry", lambda n: {"max_attempts": n})),
+    "ladder": (1, setting("retry", lambda n: {"ladder": [1] * n})),
+    "ladder step": (1, setting("retry", lambda n: {"ladder": [n]})),
+    "factor": (1, setting("retry", lambda n: {"factor": n})),
+    "jitter": (0, setting("retry", lambda n: {"jitter": n})),
+    "expiry": (1, message(expires_in_seconds=lambda n: n)),
+    "shard": (0, message(shard=lambda n: n)),
+    "dedup id": (1, message(dedup_id=text)),
+    "tag": (1, message(tag=text)),
+    "key": (1, message(keys=lambda n: [text(n)])),
+    "receive": (1, post("/groups/g/receive", lambda n: {"max": n})),
+    "wait": (0, post("/groups/g/receive", lambda n: {"wait_seconds": n})),
+    "receive's lease": (1, post("/groups/g/receive", lambda n: {"lease_seconds": n})),
+    "receipts": (1, post("/groups/g/ack", lambda n: {"receipts": ["x"] * n})),
+    "nack's delay": (0, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
+    "extension": (1, post("/groups/g/extend", lambda n: {"receipts": ["x"], "lease_seconds": n})),
+    "page": (1, lambda topic, n: topic.api.get(f"{topic.path}/messages?limit={n}")),
+    "token days": (1, new_token(lambda n: {"expires_in_days": n})),
+    "token scopes": (1, new_token(lambda n: {"scopes": ["admin"] * n})),
+}  # fmt: skip
+
+
+def prepared(api: Client) -> Topic:
+    topic = api.topic()
+    topic.group()
+    return topic
+
+
+@pytest.mark.parametrize("what", MOST)
+def test_the_most_is_taken_and_one_more_is_refused(api: Client, what: str) -> None:
+    most, attempt = MOST[what]
+    topic = prepared(api)
+    for n in (most - 1, most):
+        reply = attempt(topic, n)
+        assert reply.status in (200, 201), (n, reply.raw[:300])
+    before = topic.accepted, api.get(topic.path).expect(200)
+    reply = attempt(topic, most + 1)
+    assert reply.status in (400, 413), (most + 1, reply.raw[:300])
+    reply.refused(reply.status)
+    assert (topic.accepted, api.get(topic.path).expect(200)) == before
+    assert len(reply.raw) < 2000
+
+
+@pytest.mark.parametrize("what", LEAST)
+def test_the_least_is_taken_and_one_less_is_refused(api: Client, what: str) -> None:
+    least, attempt = LEAST[what]
+    topic = prepared(api)
+    for n in (least, least + 1):
+        reply = attempt(topic, n)
+        assert reply.status in (200, 201), (n, reply.raw[:300])
+    before = topic.accepted, api.get(topic.path).expect(200)
+    reply = attempt(topic, least - 1)
+    reply.refused(409 if what == "shards" else 400)
+    assert (topic.accepted, api.get(topic.path).expect(200)) == before
+
+
+def test_a_limit_on_characters_counts_characters_and_not_bytes(api: Client) -> None:
+    topic = prepared(api)
+    topic.produce(1, tag="😀" * limits.MAX_TAG_CHARS, dedup_id="😀" * limits.MAX_DEDUP_ID_CHARS)
+
+
+def test_a_bodys_size_is_that_of_its_compact_json_in_utf_8(api: Client) -> None:
+    topic = api.topic(max_body_bytes=10)
+    for raw, status in (
+        (b'{"body":  [1 ,\n 2,  "a"]  }', 201),
+        ('{"body":"üüüü"}'.encode(), 201),
+        ('{"body":"üüüüü"}'.encode(), 413),
+        (b'{"body":"\\u00fc\\u00fc\\u00fc\\u00fc"}', 201),
+        (b'{"body":12345678901}', 413),
+    ):
+        headers = {"Content-Type": "application/json"}
+        reply = api.call("POST", f"{topic.path}/messages", raw=raw, headers=headers)
+        assert reply.status == status, raw
+
+
+@pytest.mark.parametrize("body", [1, "ü" * 50, {"a": [1, 2]}])
+def test_a_topics_own_body_limit_holds_to_the_byte(api: Client, body: Any) -> None:
+    size = len(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+    fits, tight = api.topic(max_body_bytes=size), api.topic(max_body_bytes=max(1, size - 1))
+    fits.produce(body)
+    assert fits.accepted == 1
+    if size > 1:
+        api.post(f"{tight.path}/messages", {"body": body}).refused(413, "BODY_TOO_LARGE")
+        assert tight.accepted == 0
