@@ -138,10 +138,7 @@ class Producer:
         """The segment at the offset to try for: behind the tail, or reserved from the shard's counter."""
         tail = self._tails.get(key) or self._tails.put(key, self._log.tail(key))
         count = len(pack.drafts)
-        if tail.way is Way.RESERVED:
-            first = self._reserve(key, count)
-        else:
-            first = tail.offset + 1
+        first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
         expires_s = now_ms // 1000 + topic.retention_days * 86_400
         way = Way.RESERVED if turn else tail.way

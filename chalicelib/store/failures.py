@@ -53,7 +53,7 @@ def code_of(error: ClientError) -> str:
 
 def was_resent(error: ClientError) -> bool:
     """Did the SDK send the request more than once?"""
-    return error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+    return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
 
 
 def translate(
