@@ -10,7 +10,9 @@ D   patch: claims (each one folds) are serialised by an epoch; a settle is condi
 Needs AWS_ENDPOINT_URL_DYNAMODB, else starts the local engine. Each run proves that every offset was
 settled exactly once and that the floor reaches the tail. Figures are per message, lost claims included.
 """
+
 import argparse
+import itertools
 import multiprocessing as mp
 import os
 import random
@@ -26,7 +28,7 @@ import boto3
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
 
-Item = dict[str, Any]    # fl floor, nx next, ep epoch, fe folds, l leases, s starts of leases,
+Item = dict[str, Any]  # fl floor, nx next, ep epoch, fe folds, l leases, s starts of leases,
 Range = tuple[int, int]  # dd settled ranges, d those settled since the last fold; a range: first, last offset
 BATCH, SEGMENT, BODY, FOLD, PUTS, TABLE = 10, 25, 240, 8, 400, f"bench_claims_{os.getpid()}"
 typed, plain = TypeSerializer().serialize, TypeDeserializer().deserialize
@@ -34,6 +36,7 @@ typed, plain = TypeSerializer().serialize, TypeDeserializer().deserialize
 
 class Cell(NamedTuple):
     """One run; `leases` batches are in flight beforehand. Form "" is the baseline: bare conditional puts."""
+
     leases: int
     shards: int
     consumers: int
@@ -67,6 +70,7 @@ def fold(item: Item, *more: Range) -> Item:
 
 class Form:
     """What the forms share: calls that are counted, the cached cursors, reading the log."""
+
     starts = False  # the start of a lease is kept apart from it
 
     def __init__(self, client: Any, cell: Cell, name: str) -> None:
@@ -78,9 +82,13 @@ class Form:
         self.tally["trips"] += 1
         try:
             answer = getattr(self.client, verb)(
-                TableName=TABLE, ConditionExpression=condition, ReturnConsumedCapacity="TOTAL",
+                TableName=TABLE,
+                ConditionExpression=condition,
+                ReturnConsumedCapacity="TOTAL",
                 ExpressionAttributeValues={f":{k}": typed(v) for k, v in values.items()},
-                ReturnValuesOnConditionCheckFailure="ALL_OLD", **args)
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **args,
+            )
         except self.client.exceptions.ConditionalCheckFailedException as e:
             self.cache[shard] = plain({"M": e.response["Item"]})
             units = -(-size(self.cache[shard], True) // 1024)  # the exception does not say: 1 per started KiB
@@ -92,14 +100,26 @@ class Form:
         return item
 
     def update(self, shard: int, expr: str, condition: str, token: str, **values: Any) -> Item:
-        return self.write(shard, "update_item", condition, values, Key=typed({"p": f"g/{shard}", "o": 0})["M"],
-                          UpdateExpression=expr, ReturnValues="ALL_NEW", ExpressionAttributeNames={"#t": token})
+        return self.write(
+            shard,
+            "update_item",
+            condition,
+            values,
+            Key=typed({"p": f"g/{shard}", "o": 0})["M"],
+            UpdateExpression=expr,
+            ReturnValues="ALL_NEW",
+            ExpressionAttributeNames={"#t": token},
+        )
 
     def query(self, shard: int, condition: str, *values: int, **args: Any) -> list[Item]:
         answer = self.client.query(
-            TableName=TABLE, KeyConditionExpression=f"p = :p AND {condition}", ReturnConsumedCapacity="TOTAL",
-            ExpressionAttributeValues={":p": typed(f"t/{shard}")} | {f":{i}": typed(n) for i, n in enumerate(values)},
-            **args)
+            TableName=TABLE,
+            KeyConditionExpression=f"p = :p AND {condition}",
+            ReturnConsumedCapacity="TOTAL",
+            ExpressionAttributeValues={":p": typed(f"t/{shard}")}
+            | {f":{i}": typed(n) for i, n in enumerate(values)},
+            **args,
+        )
         self.tally.update(trips=1, reads=answer["ConsumedCapacity"]["CapacityUnits"])
         return list(answer["Items"])
 
@@ -113,7 +133,9 @@ class Form:
 
 class Replace(Form):
     def put(self, shard: int, item: Item) -> None:
-        self.write(shard, "put_item", "ep = :e", {"e": item["ep"]}, Item=typed(item | {"ep": item["ep"] + 1})["M"])
+        self.write(
+            shard, "put_item", "ep = :e", {"e": item["ep"]}, Item=typed(item | {"ep": item["ep"] + 1})["M"]
+        )
 
     def claim(self, shard: int, token: str, r: Range) -> Range:
         item = self.cache[shard]
@@ -143,7 +165,9 @@ class Ticket(Form):
         return first, first + k - 1
 
     def settle(self, shard: int, token: str, r: Range) -> None:
-        self.update(shard, "REMOVE l.#t, s.#t ADD d :d", "attribute_exists(l.#t)", token, d={f"{r[0]}-{r[1]}"})
+        self.update(
+            shard, "REMOVE l.#t, s.#t ADD d :d", "attribute_exists(l.#t)", token, d={f"{r[0]}-{r[1]}"}
+        )
 
 
 class Patch(Form):
@@ -151,8 +175,18 @@ class Patch(Form):
         item = self.cache[shard]
         gone = {"a": item["d"]} if "d" in item else {}
         take = "SET ep = :e1, nx = :n, dd = :dd, fl = :fl, l.#t = :l" + (" DELETE d :a" if gone else "")
-        self.update(shard, take, "ep = :e", token, e=item["ep"], e1=item["ep"] + 1, n=r[1] + 1,
-                    l=lease(r, self.name), **fold(item), **gone)
+        self.update(
+            shard,
+            take,
+            "ep = :e",
+            token,
+            e=item["ep"],
+            e1=item["ep"] + 1,
+            n=r[1] + 1,
+            l=lease(r, self.name),
+            **fold(item),
+            **gone,
+        )
         return r
 
     def settle(self, shard: int, token: str, r: Range) -> None:
@@ -170,16 +204,26 @@ def lease(r: Range, owner: str, start: bool = True) -> str:
 def opening(cell: Cell, shard: int, starts: bool) -> Item:
     """A new cursor, with `cell.leases` claims of a batch each still out."""
     out = {f"p{i:x}": (i * BATCH, i * BATCH + BATCH - 1) for i in range(cell.leases)}
-    return {"p": f"g/{shard}", "o": 0, "fl": 0, "nx": len(out) * BATCH, "ep": 0, "fe": 0, "dd": "",
-            "l": {t: lease(r, "c1", not starts) for t, r in out.items()},
-            "s": {t: r[0] for t, r in out.items() if starts}}
+    return {
+        "p": f"g/{shard}",
+        "o": 0,
+        "fl": 0,
+        "nx": len(out) * BATCH,
+        "ep": 0,
+        "fe": 0,
+        "dd": "",
+        "l": {t: lease(r, "c1", not starts) for t, r in out.items()},
+        "s": {t: r[0] for t, r in out.items() if starts},
+    }
 
 
 def consume(form: Any, shards: list[int], rng: random.Random) -> list[tuple[int, Range]]:
     """Claim, read, settle until all is drained; hop when a claim is lost and there is elsewhere to go."""
     settled, tries, shard = [], 0, rng.choice(shards)
     while shards:
-        if (first := int(form.cache[shard]["nx"])) > form.cell.tail:  # `next` never falls: this shard is drained
+        if (
+            first := int(form.cache[shard]["nx"])
+        ) > form.cell.tail:  # `next` never falls: this shard is drained
             shards.remove(shard)
             shard = rng.choice(shards or [0])
             continue
@@ -197,8 +241,14 @@ def consume(form: Any, shards: list[int], rng: random.Random) -> list[tuple[int,
 
 
 def connect(endpoint: str) -> Any:
-    return boto3.client("dynamodb", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="local",
-                        aws_secret_access_key="local", config=Config(retries={"total_max_attempts": 1}))
+    return boto3.client(
+        "dynamodb",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
 
 
 def worker(number: int, endpoint: str, pipe: Any) -> None:
@@ -208,7 +258,9 @@ def worker(number: int, endpoint: str, pipe: Any) -> None:
         cell, seed, at = job
         form = FORMS.get(cell.form, Form)(client, cell, f"{number}.")
         time.sleep(max(0.0, at - time.time()))
-        settled = consume(form, list(range(cell.shards)), random.Random(seed * 100 + number)) if cell.form else []
+        settled = (
+            consume(form, list(range(cell.shards)), random.Random(seed * 100 + number)) if cell.form else []
+        )
         for i in range(0 if cell.form else PUTS // cell.consumers):
             item = {"p": f"x/{seed}/{number}", "o": i, "v": "x" * BODY}
             form.write(0, "put_item", "p <> :p", {"p": "-"}, Item=typed(item)["M"])
@@ -217,9 +269,12 @@ def worker(number: int, endpoint: str, pipe: Any) -> None:
 
 def prepare(client: Any, per_shard: dict[int, int]) -> None:
     """The table and the log's segments."""
-    client.create_table(TableName=TABLE, BillingMode="PAY_PER_REQUEST",
-                        AttributeDefinitions=[{"AttributeName": a, "AttributeType": t} for a, t in ("pS", "oN")],
-                        KeySchema=[{"AttributeName": a, "KeyType": k} for a, k in (("p", "HASH"), ("o", "RANGE"))])
+    client.create_table(
+        TableName=TABLE,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": a, "AttributeType": t} for a, t in ("pS", "oN")],
+        KeySchema=[{"AttributeName": a, "KeyType": k} for a, k in (("p", "HASH"), ("o", "RANGE"))],
+    )
     for shard, count in per_shard.items():
         for start in range(0, count, SEGMENT):
             texts = [f"{o} ".ljust(BODY, "x") for o in range(start, min(start + SEGMENT, count))]
@@ -234,12 +289,16 @@ def prove(client: Any, cell: Cell, settled: list[tuple[int, Range]]) -> None:
         flat = sorted(o for s, (lo, hi) in settled if s == shard for o in range(lo, hi + 1))
         assert flat == list(range(cell.leases * BATCH, cell.tail + 1)), f"{cell}: not exactly once"
         key = typed({"p": f"g/{shard}", "o": 0})["M"]
-        form.cache[shard] = plain({"M": client.get_item(TableName=TABLE, Key=key, ConsistentRead=True)["Item"]})
+        form.cache[shard] = plain(
+            {"M": client.get_item(TableName=TABLE, Key=key, ConsistentRead=True)["Item"]}
+        )
         for token in list(form.cache[shard]["l"]):
             form.settle(shard, token, ((lo := int(token[1:], 16) * BATCH), lo + BATCH - 1))
         item = form.cache[shard]
-        assert fold(item) == {"fl": cell.tail + 1, "dd": ""} and item["nx"] == cell.tail + 1, f"{cell}: {item}"
-        assert not item["l"] and not item["s"], f"{cell}: leases remain"
+        assert fold(item) == {"fl": cell.tail + 1, "dd": ""}, f"{cell}: {item}"
+        assert item["nx"] == cell.tail + 1, f"{cell}: {item}"
+        assert not item["l"], f"{cell}: leases remain"
+        assert not item["s"], f"{cell}: starts remain"
 
 
 def run(client: Any, pipes: list[Any], cell: Cell, seed: int) -> list[float]:
@@ -247,12 +306,12 @@ def run(client: Any, pipes: list[Any], cell: Cell, seed: int) -> list[float]:
     for shard in range(cell.shards if cell.form else 0):
         client.put_item(TableName=TABLE, Item=typed(opening(cell, shard, FORMS[cell.form].starts))["M"])
     at = time.time() + 0.05
-    for pipe in pipes[:cell.consumers]:
+    for pipe in pipes[: cell.consumers]:
         pipe.send((cell, seed, at))
-    tallies, settled, seconds = zip(*(pipe.recv() for pipe in pipes[:cell.consumers]), strict=True)
+    tallies, settled, seconds = zip(*(pipe.recv() for pipe in pipes[: cell.consumers]), strict=True)
     if not cell.form:
         return [PUTS / max(seconds)]
-    prove(client, cell, sum(settled, []))
+    prove(client, cell, list(itertools.chain.from_iterable(settled)))
     sums = [sum(t[a] for t in tallies) / cell.messages for a in ("writes", "reads", "trips", "failed")]
     return [*sums, cell.messages / max(seconds), max(t["largest"] for t in tallies)]
 
@@ -260,13 +319,13 @@ def run(client: Any, pipes: list[Any], cell: Cell, seed: int) -> list[float]:
 def measure(endpoint: str, args: argparse.Namespace) -> dict[Cell, list[list[float]]]:
     """Every cell, args.repeat times; each block of cells has its own baseline."""
     client, n, ends = connect(endpoint), args.messages, [mp.Pipe() for _ in range(max(args.consumers))]
-    prepare(client, {s: n // 16 for s in range(16)} | {0: n + 1000})
+    prepare(client, dict.fromkeys(range(16), n // 16) | {0: n + 1000})
     for i, end in enumerate(ends):
         mp.Process(target=worker, args=(i, endpoint, end[1]), daemon=True).start()
     pipes, results = [end[0] for end in ends], dict[Cell, list[list[float]]]()
     blocks = [(leases, shards, c) for leases, shards in ((0, 1), (0, 16), (100, 1)) for c in args.consumers]
     for seed, (leases, shards, c) in enumerate(blocks * args.repeat):
-        base, = run(client, pipes, Cell(leases, shards, c, "", n), seed)
+        (base,) = run(client, pipes, Cell(leases, shards, c, "", n), seed)
         for cell in (Cell(leases, shards, c, name, n) for name in args.forms):
             figures = run(client, pipes, cell, seed)
             results.setdefault(cell, []).append([*figures, figures[4] / base])
@@ -276,24 +335,36 @@ def measure(endpoint: str, args: argparse.Namespace) -> dict[Cell, list[list[flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=4000, help="per run, a multiple of 400 (default 4000)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--messages", type=int, default=4000, help="per run, a multiple of 400 (default 4000)"
+    )
     parser.add_argument("--repeat", type=int, default=2, help="runs of each cell (default 2)")
-    parser.add_argument("--consumers", type=int, nargs="+", default=[1, 4, 8], help="processes (default 1 4 8)")
+    parser.add_argument(
+        "--consumers", type=int, nargs="+", default=[1, 4, 8], help="processes (default 1 4 8)"
+    )
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
     args = parser.parse_args()
     with ExitStack() as stack:
         if not (endpoint := os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")):
             sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
             from local.engine import Engine
+
             endpoint = stack.enter_context(Engine(None)).endpoint
         results = measure(endpoint, args)
-    print("| in flight | shards | consumers | form | write units | read units | round trips | failed | messages/s "
-          "| × baseline | largest item |\n" + "|--:" * 11 + "|")
+    print(
+        "| in flight | shards | consumers | form | write units | read units | round trips | failed | messages/s "
+        "| x baseline | largest item |\n" + "|--:" * 11 + "|"
+    )
     for cell, runs in sorted(results.items()):
         *cost, rate, big, ratio = (statistics.mean(column) for column in zip(*runs, strict=True))
-        print(f"| {cell.leases * BATCH} | {cell.shards} | {cell.consumers} | {cell.form} | "
-              + " | ".join(f"{x:.3f}" for x in cost) + f" | {rate:,.0f} | {ratio:.2f} | {big:,.0f} |")
+        print(
+            f"| {cell.leases * BATCH} | {cell.shards} | {cell.consumers} | {cell.form} | "
+            + " | ".join(f"{x:.3f}" for x in cost)
+            + f" | {rate:,.0f} | {ratio:.2f} | {big:,.0f} |"
+        )
 
 
 if __name__ == "__main__":
