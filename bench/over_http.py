@@ -57,13 +57,13 @@ class _Load:
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Produce, then receive and ack, one by one and in batches; beside bare conditional puts in the same run."""
     with stage(endpoint) as made, _server(made) as (port, server):
-        bare = {n: _rate(together(n, partial(_put, made, _ONE_BY_ONE // n))) for n in _CLIENTS}
-        for n in _CLIENTS:
-            yield told(f"bare conditional puts, {_clients(n)}: a second", f"{bare[n]:,.0f}")
         for batch, messages in ((1, _ONE_BY_ONE), (_BATCH, _IN_BATCHES)):
             for n in _CLIENTS:
-                load = _Load(port, server, f"b{batch}-{n}", batch, messages // n)
-                yield from _measured(load, n, bare[n])
+                name = f"b{batch}-{n}"
+                # Just before, each time: what else the machine does changes within a run.
+                bare = _rate(together(n, partial(_put, made, name, _ONE_BY_ONE // n)))
+                yield told(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
+                yield from _measured(_Load(port, server, name, batch, messages // n), n, bare)
 
 
 def _measured(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
@@ -186,9 +186,9 @@ def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
     return _Span(began, ended, got)
 
 
-def _put(made: Stage, count: int, number: int, ready: Callable[[], None]) -> _Span:
+def _put(made: Stage, name: str, count: int, number: int, ready: Callable[[], None]) -> _Span:
     client, table = made.client(), made.tables.log
-    key = {"s": {"S": f"bare/{count}/{number}"}}
+    key = {"s": {"S": f"bare/{name}/{number}"}}
     client.get_item(TableName=table, Key={**key, "o": {"N": "0"}})
     ready()
     began = time.monotonic()
