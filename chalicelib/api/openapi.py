@@ -34,10 +34,19 @@ def document() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {**schemas, "Problem": _problem_schema()},
+            "schemas": {**_portable(schemas), "Problem": _problem_schema()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _portable(schema: Any) -> Any:
+    """The schema with patterns that any language reads as Python does."""
+    if isinstance(schema, dict):
+        return {name: _portable(value) for name, value in schema.items()}
+    if isinstance(schema, list):
+        return [_portable(value) for value in schema]
+    return schema.replace(r"\Z", "$") if isinstance(schema, str) else schema
 
 
 def _operation(entry: Call) -> dict[str, Any]:

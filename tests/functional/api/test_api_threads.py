@@ -1,0 +1,171 @@
+"""Many clients at once on one gateway: nothing is lost, nothing comes twice, order holds."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.support.http import Client, Group
+
+T = TypeVar("T")
+HOUR = 3600
+
+
+def at_once(count: int, act: Callable[[int], T]) -> list[T]:
+    """Run in threads that begin together; an error in any of them is raised."""
+    start = threading.Barrier(count)
+
+    def run(n: int) -> T:
+        start.wait()
+        return act(n)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def consume(group: Group, expected: int, seen: list[Any], stop: threading.Event, **fields: Any) -> None:
+    """Receive and acknowledge until all consumers together have seen what is expected."""
+    while not stop.is_set():
+        messages = group.receive(20, lease_seconds=HOUR, **fields)
+        assert group.ack(*messages) == ["ok"] * len(messages) if messages else True
+        seen.extend(m["body"] for m in messages)
+        if len(seen) >= expected:
+            stop.set()
+
+
+def drained(consumers: Sequence[Callable[[], None]], producers: Sequence[Callable[[], None]]) -> None:
+    acts = [*consumers, *producers]
+    at_once(len(acts), lambda n: acts[n]())
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Client, mode: str) -> None:
+    topic = api.topic(shards=4)
+    group = topic.group(mode=mode)
+    seen: list[Any] = []
+    stop = threading.Event()
+    expected = 32 * 8
+
+    def producer(n: int) -> Callable[[], None]:
+        def produce() -> None:
+            for i in range(4):
+                topic.produce([n, i], ordering_key=f"k{n}")
+            for result in topic.batch([{"body": [n, i], "ordering_key": f"k{n}"} for i in range(4, 8)]):
+                assert "error" not in result
+
+        return produce
+
+    drained([lambda: consume(group, expected, seen, stop)] * 8, [producer(n) for n in range(32)])
+    assert Counter(map(tuple, seen)) == Counter((n, i) for n in range(32) for i in range(8))
+    assert group.receive(1000) == []
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()
+    assert topic.accepted == expected
+
+
+def test_one_key_stays_in_order_with_8_consumers(api: Client) -> None:
+    topic = api.topic(shards=2, mode="serial")
+    group = topic.group()
+    topic.batch([{"body": [n % 5, n], "ordering_key": f"k{n % 5}"} for n in range(100)])
+    order: list[Any] = []
+    lock = threading.Lock()
+
+    def work(_: int) -> None:
+        while True:
+            messages = group.receive(5, lease_seconds=HOUR)
+            with lock:
+                order.extend(m["body"] for m in messages)
+                done = len(order) >= 100
+            if messages:
+                assert set(group.ack(*messages)) == {"ok"}
+            if done:
+                return
+
+    at_once(8, work)
+    assert len(order) == 100
+    for key in range(5):
+        ours = [n for k, n in order if k == key]
+        assert ours == sorted(ours)
+
+
+def test_one_dedup_id_from_16_callers_is_one_message(api: Client) -> None:
+    topic = api.topic()
+    given = {"body": {"a": 1}, "dedup_id": "d"}
+    replies = at_once(16, lambda _: api.post(f"{topic.path}/messages", given))
+    assert sorted(r.status for r in replies) == [200] * 15 + [201]
+    assert len({r.json["id"] for r in replies}) == 1
+    assert topic.accepted == 1
+
+
+def test_one_dedup_id_with_two_contents_has_one_winner(api: Client) -> None:
+    topic = api.topic()
+    replies = at_once(12, lambda n: api.post(f"{topic.path}/messages", {"body": n % 2, "dedup_id": "d"}))
+    assert Counter(r.status for r in replies) == {201: 1, 200: 5, 409: 6}
+    assert topic.accepted == 1
+
+
+def test_overlapping_batches_with_dedup_ids_store_each_message_once(api: Client) -> None:
+    topic = api.topic()
+    batches = at_once(
+        6, lambda n: topic.batch([{"body": i, "dedup_id": f"d{i}"} for i in range(n * 20, n * 20 + 120)])
+    )
+    ids: dict[int, set[str]] = {}
+    for n, results in enumerate(batches):
+        for result in results:
+            ids.setdefault(n * 20 + result["index"], set()).add(result["id"])
+    assert all(len(found) == 1 for found in ids.values())
+    assert topic.accepted == len(ids) == 220
+
+
+def test_two_consumers_never_hold_the_same_message(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(200)])
+    held = at_once(8, lambda _: group.bodies(25, lease_seconds=HOUR))
+    bodies = [body for part in held for body in part]
+    assert sorted(bodies) == sorted(set(bodies))
+
+
+def test_one_receipt_acknowledged_by_8_at_once_succeeds_once(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("x")
+    [message] = group.receive(lease_seconds=HOUR)
+    answers = at_once(8, lambda _: group.ack(message)[0])
+    assert Counter(answers) == {"ok": 1, "RECEIPT_STALE": 7}
+
+
+def test_a_topic_a_group_and_a_consumer_made_by_8_at_once_are_made_once(api: Client) -> None:
+    for path in ("/v1/topics/race", "/v1/topics/race/groups/g", "/v1/topics/race/groups/g/consumers/c"):
+        replies = at_once(8, lambda _, path=path: api.put(path))
+        assert sorted(r.status for r in replies) == [200] * 7 + [201]
+
+
+def test_settings_changed_by_8_at_once_are_all_kept_or_all_refused(api: Client) -> None:
+    topic = api.topic()
+    fields = ["lease_seconds", "retention_days", "alarm_backlog", "rate_limit", "dedup_window_seconds"]
+    replies = at_once(5, lambda n: api.put(topic.path, {fields[n]: 100 + n}))
+    shown = api.get(topic.path).expect(200)
+    for n, reply in enumerate(replies):
+        assert reply.status in (200, 503)
+        if reply.status == 200:
+            assert shown[fields[n]] == 100 + n
+
+
+def test_a_topic_deleted_under_load_answers_honestly(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+
+    def act(n: int) -> list[int]:
+        if n == 0:
+            return [api.delete(f"{topic.path}?confirm={topic.name}").status]
+        replies = [api.post(f"{topic.path}/messages", {"body": i}) for i in range(10)]
+        replies += [api.post(f"{group.path}/receive") for _ in range(5)]
+        return [r.status for r in replies]
+
+    statuses = [status for part in at_once(9, act) for status in part]
+    assert set(statuses) <= {200, 201, 204, 404}

@@ -1,0 +1,109 @@
+"""The OpenAPI document is valid, and the service behaves as it says, whatever is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import strategies
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from schemathesis.checks import CHECKS
+
+from chalicelib.api import openapi, routes
+from chalicelib.api.http import CALLS
+from tests.support.http import Client
+
+assert routes, "importing the routes enters their calls"
+EXAMPLES = 12
+EXISTING = {"topic": "contract", "group": "g", "consumer": "c", "name": "jmq"}
+StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+
+
+def wsgi(api: Client) -> Callable[[dict[str, Any], StartResponse], Iterable[bytes]]:
+    """The in-process gateway as a WSGI application."""
+
+    def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        headers = {
+            name.removeprefix("HTTP_").replace("_", "-").title(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_") or name == "CONTENT_TYPE"
+        }
+        headers.setdefault("Authorization", f"Bearer {api.token}")
+        raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        method, path = environ["REQUEST_METHOD"], environ["REQUEST_URI"]
+        status, answered, body = api.gateway.handle(method, path, headers, raw or None)
+        start_response(f"{status} -", list(answered.items()))
+        return [body]
+
+    return application
+
+
+@pytest.fixture(scope="module")
+def schema(api: Client) -> Any:
+    return schemathesis.openapi.from_wsgi("/v1/openapi.json", wsgi(api))
+
+
+def test_the_document_is_valid_openapi(api: Client) -> None:
+    document = api.with_token(None).get("/v1/openapi.json").expect(200)
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_the_document_has_every_call_and_no_other() -> None:
+    described = {
+        (method.upper(), path) for path, methods in openapi.document()["paths"].items() for method in methods
+    }
+    assert described == {(entry.method, entry.path) for entry in CALLS}
+
+
+def test_every_call_says_what_it_does() -> None:
+    for path, methods in openapi.document()["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"].endswith("."), (method, path)
+            assert "401" in operation["responses"]
+
+
+def test_patterns_are_regular_expressions_in_every_language() -> None:
+    assert "\\\\Z" not in json.dumps(openapi.document())
+
+
+def set_up(api: Client) -> str:
+    """Make what EXISTING names; the id of a message in it."""
+    api.put("/v1/topics/contract")
+    api.put("/v1/topics/contract/groups/g")
+    api.put("/v1/topics/contract/groups/g/consumers/c")
+    return str(api.post("/v1/topics/contract/messages", {"body": 1}).expect(201)["id"])
+
+
+@pytest.mark.parametrize("entry", CALLS, ids=lambda entry: f"{entry.method} {entry.path}")
+def test_no_request_gets_a_5xx_or_an_undocumented_answer(api: Client, schema: Any, entry: Any) -> None:
+    operation = schema[entry.path][entry.method]
+    checks = CHECKS.get_by_names(
+        [
+            "not_a_server_error",
+            "status_code_conformance",
+            "content_type_conformance",
+            "response_schema_conformance",
+        ]
+    )
+
+    @hypothesis.given(case=operation.as_strategy(), exists=strategies.booleans())
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    def conforms(case: Any, exists: bool) -> None:
+        if exists and case.path_parameters:
+            case.path_parameters.update({n: v for n, v in EXISTING.items() if n in case.path_parameters})
+            message = set_up(api)
+            if "id" in case.path_parameters and "topic" in case.path_parameters:
+                case.path_parameters["id"] = message
+        case.call_and_validate(checks=checks)
+
+    conforms()

@@ -1,0 +1,107 @@
+"""What users meet is documented: error codes, settings, limits."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from chalicelib import settings
+from chalicelib.domain import errors, limits
+
+ROOT = Path(__file__).parents[3]
+ERRORS = {
+    name
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, errors.HeadraceError)
+}
+# Limits of the storage layout, which no caller meets.
+INTERNAL = {
+    "BLOB_THRESHOLD_BYTES", "MAX_SEGMENT_BYTES", "COMPRESS_ABOVE_BYTES", "HOLE_AGE", "MAX_HOLE", "TAIL_TRUST",
+    "LOSSES_BEFORE_RESERVING", "LATE_WRITER",
+}  # fmt: skip
+
+
+def codes_in_the_code() -> dict[str, str]:
+    """Every error code that chalicelib raises, and where."""
+    found = {}
+    for path in sorted((ROOT / "chalicelib").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args and _name(node.func) in ERRORS:
+                code = node.args[0]
+                if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                    found[code.value] = f"{path.relative_to(ROOT)}:{node.lineno}"
+    return found
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def documented_codes() -> set[str]:
+    rows = [line for line in (ROOT / "docs/errors.md").read_text().splitlines() if line.startswith("| ")]
+    return {code for row in rows for code in re.findall(r"`([A-Z][A-Z_]+)`", row.split("|")[2])}
+
+
+def environment_in_the_code() -> set[str]:
+    """Every variable that settings.py or the local runtime reads."""
+    sources = [inspect.getsource(settings), *(p.read_text() for p in sorted((ROOT / "local").glob("*.py")))]
+    return set(re.findall(r"\"((?:HEADRACE|AWS|DYNAMODB)_[A-Z_]+)\"", "\n".join(sources))) - {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+    }
+
+
+def numbers_of(name: str) -> set[str]:
+    """The ways in which a limit may be written."""
+    value = getattr(limits, name)
+    seconds = int(value.total_seconds()) if hasattr(value, "total_seconds") else value
+    written = {f"{seconds:,}", str(seconds)}
+    for size, unit in (
+        (1024 * 1024, "MB"),
+        (1024, "KB"),
+        (86_400, "day"),
+        (3600, "hour"),
+        (365 * 86_400, "year"),
+    ):
+        if seconds % size == 0 and seconds >= size:
+            written.add(f"{seconds // size:,} {unit}")
+    return written
+
+
+def test_the_search_for_codes_finds_some() -> None:
+    assert {"TOPIC_NOT_FOUND", "VALIDATION", "DEDUP_MISMATCH", "UNAVAILABLE"} <= codes_in_the_code().keys()
+
+
+def test_every_error_code_is_documented() -> None:
+    found = codes_in_the_code()
+    assert {code: found[code] for code in found.keys() - documented_codes()} == {}
+
+
+def test_every_gateway_error_code_is_documented() -> None:
+    source = (ROOT / "local/problems.py").read_text()
+    assert set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source)) - documented_codes() == set()
+
+
+def test_every_code_is_upper_snake_case() -> None:
+    assert [code for code in codes_in_the_code() if not re.fullmatch(r"[A-Z]+(_[A-Z]+)*", code)] == []
+
+
+def test_every_environment_variable_is_documented() -> None:
+    text = (ROOT / "docs/operations.md").read_text()
+    assert "HEADRACE_PREFIX" in environment_in_the_code()
+    assert {name for name in environment_in_the_code() if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize("name", sorted({n for n in vars(limits) if n.isupper()} - INTERNAL))
+def test_every_limit_is_documented(name: str) -> None:
+    text = (ROOT / "docs/limits.md").read_text()
+    assert any(
+        re.search(rf"(?<![\d,]){re.escape(number)}(?![\d,]*\d)", text) for number in numbers_of(name)
+    ), (
+        name,
+        sorted(numbers_of(name)),
+    )
