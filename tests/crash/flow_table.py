@@ -18,6 +18,7 @@ from tests.crash.scenes import (
     passing,
     produce,
     reserve_shard,
+    slowly,
     steps,
     turn_halfway,
 )
@@ -98,6 +99,36 @@ def _two_shards(scene: Scene, client: Client) -> None:
     claim()(scene, client)
 
 
+def _race_to_claim(scene: Scene, client: Client) -> None:
+    """The second claim is decided on a view that the rival has made old."""
+    client.receive(GROUP, 1)
+    scene.client().receive(GROUP, 1)
+    client.receive(GROUP, 1)
+
+
+def _ack_too_late(scene: Scene, client: Client) -> None:
+    """The ack is decided on a view in which the lease is still there."""
+    got = client.receive(GROUP, 10, lease_seconds=1)
+    scene.seconds_pass(1)
+    scene.client().receive(GROUP, 10)
+    client.ack(GROUP, got)
+
+
+def _append_slowly(seconds: float) -> Callable[[Scene, Client], object]:
+    def act(scene: Scene, client: Client) -> None:
+        slowly(client, lambda: _meanwhile(scene, seconds))
+        client.produce(draft("slow"), draft("slower"))
+
+    return act
+
+
+def _meanwhile(scene: Scene, seconds: float) -> None:
+    rival = scene.client()
+    rival.produce(draft("behind"))
+    scene.seconds_pass(seconds)
+    rival.ack(GROUP, rival.receive(GROUP))
+
+
 _expired = steps(_three, claim(), _LAPSE)
 _retried = steps(_three, claim(), _LAPSE, claim())
 _once_more = produce("m", dedup_id="only-once")
@@ -113,11 +144,17 @@ FLOWS: Mapping[str, Flow] = {
     "append to a reserved shard": Flow(produce("m", "n"), arrange=reserve_shard, after=produce("later")),
     "append after half a turn": Flow(produce("m"), arrange=turn_halfway, after=produce("later")),
     "turn a shard to reserved": Flow(_turning, after=produce("later")),
+    "append slowly to a reserved shard": Flow(_append_slowly(1), arrange=reserve_shard),
+    "append too slowly to a reserved shard": Flow(_append_slowly(_HOLE_SECONDS), arrange=reserve_shard),
     "append a large body": Flow(produce("m", padding=_LARGE), topic=_BIG),
     # Claims
     "claim": Flow(claim(), arrange=_three, after=ack_held()),
     "claim one of three": Flow(claim(1), arrange=produce("a", "b", "c"), after=ack_held()),
     "claim after the lease": Flow(claim(), arrange=_expired, after=ack_held()),
+    "claim just before the lease is over": Flow(
+        claim(), arrange=steps(_three, claim(), passing(LEASE_SECONDS - 0.001))
+    ),
+    "claim in a race": Flow(_race_to_claim, arrange=_three),
     "claim after a nack": Flow(claim(), arrange=steps(_three, claim(), _nack()), after=ack_held()),
     "claim before a delay is over": Flow(claim(), arrange=steps(_three, claim(), _nack(delay_ms=60_000))),
     "claim what has no attempts left": Flow(
@@ -147,12 +184,16 @@ FLOWS: Mapping[str, Flow] = {
     ),
     "ack a second attempt": Flow(ack_held(), arrange=_retried),
     "ack leases of two shards": Flow(ack_held(), arrange=_two_shards, topic={"shards": 2}),
+    "ack when the lease has passed on": Flow(_ack_too_late, arrange=_three, raced=True),
     "ack in order": Flow(ack_held(), arrange=steps(_keyed, claim()), group=_SERIAL),
     "nack": Flow(_nack(), arrange=steps(_three, claim())),
     "nack with a reason": Flow(_nack(reason="no"), arrange=steps(_three, claim())),
     "nack with a delay": Flow(_nack(delay_ms=60_000), arrange=steps(_three, claim())),
     "nack for the last time": Flow(_nack(reason="no"), arrange=steps(_three, claim()), group=_ONCE),
     "nack as a dead letter": Flow(_nack(dead_letter=True), arrange=steps(_three, claim())),
+    "nack more dead letters than one write holds": Flow(
+        _nack(dead_letter=True), arrange=steps(produce(*(f"m{n}" for n in range(46))), claim(100))
+    ),
     "nack in order as a dead letter": Flow(
         _nack(dead_letter=True), arrange=steps(_keyed, claim()), group=_SERIAL
     ),
@@ -202,10 +243,14 @@ CALLS: Mapping[str, int] = {
     "append to a reserved shard": 4,
     "append after half a turn": 7,
     "turn a shard to reserved": 13,
+    "append slowly to a reserved shard": 4,
+    "append too slowly to a reserved shard": 6,
     "append a large body": 3,
     "claim": 6,
     "claim one of three": 5,
     "claim after the lease": 8,
+    "claim just before the lease is over": 4,
+    "claim in a race": 8,
     "claim after a nack": 8,
     "claim before a delay is over": 4,
     "claim what has no attempts left": 10,
@@ -222,12 +267,14 @@ CALLS: Mapping[str, int] = {
     "ack a lease in two parts": 6,
     "ack a second attempt": 6,
     "ack leases of two shards": 7,
+    "ack when the lease has passed on": 9,
     "ack in order": 5,
     "nack": 5,
     "nack with a reason": 6,
     "nack with a delay": 5,
     "nack for the last time": 6,
     "nack as a dead letter": 6,
+    "nack more dead letters than one write holds": 8,
     "nack in order as a dead letter": 6,
     "extend": 5,
     "seek to the beginning": 6,

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib.domain import cursor as algebra
+from chalicelib.domain import ranges
 from chalicelib.domain.cursor import Cursor, Position
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
 from chalicelib.domain.signing import Receipt, seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.ports import Chance, Clock
+from chalicelib.ports import Chance, Clock, Record
 from chalicelib.services.consume import Delivery
 from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
@@ -31,6 +32,7 @@ from tests.support.events import NEVER, Event, Final, Op, Told
 from tests.support.faults import FaultPlan
 
 LEASE_SECONDS = 30
+_MOST_ROUNDS = 50
 
 
 class History:
@@ -310,9 +312,14 @@ def drain(client: Client) -> int:
     """Healthy consumers take and acknowledge whatever can be had now; how much it was."""
     taken = 0
     for group, consumer, _ in readers_of(client.deps, client.topic):
-        while got := client.receive(group.name, 100, consumer):
+        for _ in range(_MOST_ROUNDS):
+            got = client.receive(group.name, 100, consumer)
+            if not got:
+                break
             client.ack(group.name, got, consumer)
             taken += len(got)
+        else:
+            raise AssertionError(f"there is no end to what {group.name} receives")
     return taken
 
 
@@ -334,14 +341,18 @@ def final(client: Client) -> Final:
             for message in messages:
                 place = algebra.position(cursor, message.offset)[0]
                 record = deps.adapters.records.get(key, message.offset) if place is Position.SETTLED else None
-                status = "DEAD" if record and record.status == "DEAD" else "SUCCESS"
                 reader = _reader(group.name, consumer)
-                statuses[reader, message.id] = status if place is Position.SETTLED else _open(place)
+                statuses[reader, message.id] = _status(cursor, message.offset, place, record)
     return Final({label: tuple(ids) for label, ids in places.items()}, statuses)
 
 
-def _open(place: Position) -> str | None:
-    return None if place is Position.NOT_OWED else place.value
+def _status(cursor: Cursor, offset: int, place: Position, record: Record | None) -> str | None:
+    """The status by cursor and record; VANISHED where the cursor has lost sight of the offset."""
+    if place is not Position.SETTLED:
+        return None if place is Position.NOT_OWED else place.value
+    if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):
+        return "VANISHED"
+    return "DEAD" if record and record.status == "DEAD" else "SUCCESS"
 
 
 def chance(*seed: object) -> SeededChance:

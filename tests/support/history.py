@@ -127,8 +127,14 @@ def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     numbers = [claim.attempt for claim in delivery.claims]
     if sorted(set(numbers)) != numbers:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
-    reader = delivery.claims[0].reader if delivery.claims else ""
-    missing = set(range(1, max(numbers, default=0))) - set(numbers)
+    if not delivery.claims:
+        return
+    reader = delivery.claims[0].reader
+    if max(numbers) > case.join(reader).max_attempts:
+        yield Violation(
+            Kind.ATTEMPT, f"{delivery.about}: attempts {numbers} of {case.join(reader).max_attempts}"
+        )
+    missing = set(range(1, max(numbers))) - set(numbers)
     unclear = any(s.told is Told.UNKNOWN for s in case.seeks(reader))
     if len(missing) > case.unseen_claims(reader) and not unclear:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")

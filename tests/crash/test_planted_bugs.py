@@ -1,0 +1,192 @@
+"""Bugs that real queues have had, planted one at a time: the enumeration must see each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.modes.serial import Serial
+from chalicelib.services.consume import Receiver
+from chalicelib.services.reader import Reader
+from chalicelib.services.settle import Settler
+from chalicelib.services.setup import Setup
+from chalicelib.store import cursors, dynamo, log
+from tests.crash.flow_table import FLOWS
+from tests.crash.planting import Bug
+from tests.crash.scenes import complaints, play
+from tests.support.events import Kind
+from tests.support.faults import Fault
+from tests.support.flows import Stage
+
+_NO_BUSY_UNITS = ("busy = _leased_units(cursor)", "busy: set[str] = set()")
+_LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""
+_ANY_LEASE = _LEASE_VALUE[:-1] + ' OR attribute_exists(e)"'
+_SKIP = "return Segment(at, following.first - at, '', 0, 0)"
+
+BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
+    "a claim without its condition on the epoch": (
+        Bug(
+            cursors,
+            "_expressions",
+            'conditions.append(f"e = {',
+            'conditions.append(f"attribute_exists(e) OR e = {',
+        ),
+        "claim in a race",
+        None,
+        Kind.OVERLAPPING,
+    ),
+    "a settlement without its condition on the lease": (
+        Bug(
+            cursors,
+            "_expressions",
+            f"{_LEASE_VALUE} for t, lease in change.exp",
+            f"{_ANY_LEASE} for t, lease in change.exp",
+        ),
+        "ack when the lease has passed on",
+        None,
+        Kind.FENCE,
+    ),
+    "our own success read as somebody else's": (
+        Bug(
+            log,
+            "_stored_or_taken",
+            "Stored() if by.request_id == segment.request_id else Taken(by)",
+            "Taken(by)",
+        ),
+        "append one",
+        Fault.LOST_ANSWER,
+        Kind.DUPLICATED,
+    ),
+    "a dedup id that is not remembered": (
+        Bug(log.DynamoLog, "_put_once", "for entry in dedup", "for entry in ()"),
+        "append with a dedup id",
+        Fault.DIE_AFTER,
+        Kind.DUPLICATED,
+    ),
+    "a lease that is over a little too early": (
+        Bug(algebra, "expire", "overdue = [", "now_ms += 1\n    overdue = ["),
+        "claim just before the lease is over",
+        None,
+        Kind.OVERLAPPING,
+    ),
+    "the last attempt counted as one too many": (
+        Bug(Receiver, "_candidate", "attempt > (", "attempt >= ("),
+        "claim what has no attempts left",
+        None,
+        Kind.LOST,
+    ),
+    "no attempt counted as the last": (
+        Bug(Receiver, "_candidate", "attempt > (", "attempt > 1 + ("),
+        "claim what has no attempts left",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a lapsed lease that does not count as an attempt": (
+        Bug(algebra, "expire", "attempt=s.attempt + 1", "attempt=s.attempt"),
+        "claim after the lease",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a delay that nobody waits for": (
+        Bug(algebra, "returned", "s.due_ms <= now_ms", "True"),
+        "nack with a delay",
+        None,
+        Kind.EARLY,
+    ),
+    "a hole skipped in silence": (
+        Bug(Reader, "_gap", "if age < HOLE_AGE:\n            return None", _SKIP),
+        "append slowly to a reserved shard",
+        None,
+        Kind.LOST,
+    ),
+    "a hole stepped over without closing it": (
+        Bug(
+            Reader,
+            "_close",
+            "self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)",
+            "Segment(start, 1, '', 0, 0)",
+        ),
+        "append too slowly to a reserved shard",
+        None,
+        Kind.LOST,
+    ),
+    "a stale read believed": (
+        Bug(Reader, "fetch", "or self._holding(shard, offset, consistent=True)", "or None"),
+        "claim after a nack",
+        Fault.STALE_READ,
+        Kind.LOST,
+    ),
+    "a unit that is not busy while it is leased": (
+        Bug(Serial, "select", *_NO_BUSY_UNITS),
+        "claim in order",
+        Fault.DIE_AFTER,
+        Kind.OUT_OF_ORDER,
+    ),
+    "a unit that its dead message never lets go": (
+        Bug(Serial, "select", "settled.append((offset, offset + 1))\n", "busy.add(span.unit)\n"),
+        "claim in order what has no attempts left",
+        None,
+        Kind.LOST,
+    ),
+    "a dead letter put back into line": (
+        Bug(Settler, "nack", "Result(receipt.offset, Fate.DEAD)", "Result(receipt.offset, Fate.RETRY)"),
+        "nack as a dead letter",
+        None,
+        Kind.AFTER_ACK,
+    ),
+    "only the first write of several": (
+        Bug(
+            Settler,
+            "_settle_lease",
+            "left = [receipt for receipt in left if receipt.offset not in settled]",
+            "settled.update(receipt.offset for receipt in left); left = []",
+        ),
+        "nack more dead letters than one write holds",
+        None,
+        Kind.DISHONEST,
+    ),
+    "a consumer seen before its cursors are there": (
+        Bug(Setup, "register", "if POLICIES[group.mode].per_consumer:", "if False:"),
+        "register in a broadcast",
+        None,
+        Kind.UNEXPECTED,
+    ),
+    "an applied settlement called stale": (
+        Bug(cursors, "_outcome", "if retried and", "if False and"),
+        "ack a lease",
+        Fault.LOST_ANSWER,
+        Kind.LOST,
+    ),
+    "an SDK's second sending forgotten over a conflict": (
+        Bug(dynamo, "was_resent", "> 0", "> 9"),
+        "ack a lease",
+        Fault.LOST_THEN_CONFLICT,
+        Kind.DISHONEST,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, flow, fault, kind = BUGS[name]
+    bug.plant(monkeypatch)
+    assert kind in set(_seen(stage, flow, fault))
+
+
+def _seen(stage: Stage, name: str, fault: Fault | None) -> Sequence[Kind]:
+    """What the judge finds in the flow, without a fault or with it at each call."""
+    found: list[Kind] = []
+    for at in itertools.count(1):
+        outcome = play(stage, FLOWS[name], fault, at)
+        found += [violation.kind for violation in outcome.violations]
+        if fault is None or len(outcome.plan.calls) < at:
+            return found
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("name", {flow for _, flow, *_ in BUGS.values()})
+def test_the_same_flow_is_clean_without_the_bug(stage: Stage, name: str) -> None:
+    assert complaints(play(stage, FLOWS[name]), None) == []
