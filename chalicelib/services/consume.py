@@ -27,7 +27,7 @@ _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for
 _LOOKAHEAD = 1_000
 _STAY = 4  # one receive in so many begins at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 0.5  # each look costs half a read unit per shard
+_LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
 
 @dataclass(frozen=True, slots=True)

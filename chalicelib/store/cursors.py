@@ -171,14 +171,19 @@ def parse_span(text: str, start: int | None = None) -> Span:
 
 
 def lease_text(lease: Lease) -> str:
-    """`spans;deadline;owner` (see layout)."""
-    return f"{','.join(span_text(s) for s in lease.spans)};{lease.deadline_ms};{lease.owner}"
+    """`spans;deadline;owner` (see layout); a span that begins where the one before ends leaves out its start."""
+    ends = (-1, *(span.end for span in lease.spans))
+    spans = (span_text(s, start=s.start != end) for s, end in zip(lease.spans, ends, strict=False))
+    return f"{','.join(spans)};{lease.deadline_ms};{lease.owner}"
 
 
 def parse_lease(token: str, text: str) -> Lease:
     """The lease that `lease_text` wrote."""
-    spans, deadline, owner = text.split(";", 2)
-    return Lease(token, tuple(parse_span(s) for s in spans.split(",")), int(deadline), owner)
+    told, deadline, owner = text.split(";", 2)
+    spans: list[Span] = []
+    for part in told.split(","):
+        spans.append(parse_span(part, None if part[:1].isdigit() else spans[-1].end))
+    return Lease(token, tuple(spans), int(deadline), owner)
 
 
 def cursor_of(item: Item) -> Cursor:

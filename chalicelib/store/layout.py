@@ -25,7 +25,8 @@ Attribute names are short because a row is billed by its size, names included.
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
     w  M   waiting spans: first offset → rest of the span
     d  M   settled ranges above the floor: first offset → count
-  A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out. Maps, not sets or lists, so that
+  A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
+  the start of one that begins where the one before ends. Maps, not sets or lists, so that
   one expression can add and remove entries beside each other, and two writers never touch the same entry.
 
 **records** · a delivery that did not succeed at once (so: rare). Written together with the cursor.
