@@ -1,0 +1,184 @@
+"""What is cached grows old even in constant use; tokens that are no good are no good alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.errors import NotFound, Unauthorized
+from chalicelib.services.cache import Aging
+from chalicelib.services.catalog import Catalog
+from chalicelib.services.tokens import Tokens
+from chalicelib.store.memory import MemoryControl
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, ManualClock, SeededChance
+
+
+def test_a_value_is_kept_until_it_is_too_old() -> None:
+    clock = ManualClock()
+    held: Aging[str, int] = Aging(clock, 100)
+    assert held.get("a") is None
+    assert held.put("a", 1) == 1
+    clock.advance(100)
+    assert held.get("a") == 1
+    clock.advance(1)
+    assert held.get("a") is None
+
+
+def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
+    clock = ManualClock()
+    held: Aging[str, int] = Aging(clock, 100)
+    held.put("a", 1)
+    clock.advance(60)
+    held.get("a")
+    clock.advance(60)
+    assert held.get("a") is None
+    held.put("a", 2)
+    clock.advance(60)
+    assert held.get("a") == 2
+
+
+def test_the_oldest_make_room_and_dropping_forgets() -> None:
+    held: Aging[str, int] = Aging(ManualClock(), 100, most=2)
+    for n, key in enumerate("abac"):
+        held.put(key, n)
+    assert [held.get(key) for key in "abc"] == [2, None, 3]
+    held.drop("a")
+    held.drop("never there")
+    assert held.get("a") is None
+
+
+class Stage:
+    """One process's tokens, and another's on the same store."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.control = MemoryControl()
+        self.mine = Tokens(self.control, self.clock, SeededChance(1))
+        self.other = Tokens(self.control, self.clock, SeededChance(2))
+
+
+def test_a_token_authenticates_its_holder_with_its_scopes() -> None:
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("produce",), ("orders-*",))
+    caller = stage.other.authenticate(text)
+    assert (caller.token_id, caller.scopes) == (token.id, frozenset({"produce"}))
+    assert [caller.may_use(name) for name in ("orders-eu", "orders", "xorders-eu")] == [True, False, False]
+
+
+def test_only_a_hash_of_the_secret_is_stored() -> None:
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("produce",))
+    stored = stage.control.token(token.id)
+    assert text.split("_", 2)[2] not in repr(stored)
+
+
+def _expired(stage: Stage) -> str:
+    _, text = stage.mine.create("ci", ("admin",), expires_in_days=1)
+    stage.mine.authenticate(text)
+    stage.clock.advance(DAY_MS)
+    return text
+
+
+def _revoked(stage: Stage) -> str:
+    token, text = stage.mine.create("ci", ("admin",))
+    stage.mine.authenticate(text)
+    stage.mine.revoke(token.id)
+    return text
+
+
+def _changed(stage: Stage) -> str:
+    _, text = stage.mine.create("ci", ("admin",))
+    return text[:-1] + ("0" if text[-1] != "0" else "1")
+
+
+def _anothers_secret(stage: Stage) -> str:
+    mine, _ = stage.mine.create("ci", ("admin",))
+    _, other = stage.mine.create("ci", ("admin",))
+    return f"hr_{mine.id}_{other.split('_', 2)[2]}"
+
+
+BAD: dict[str, Callable[[Stage], str]] = {
+    "missing": lambda _: "",
+    "malformed": lambda _: "Bearer x",
+    "trailing newline": lambda stage: stage.mine.create("ci", ("admin",))[1] + "\n",
+    "not ASCII": lambda _: "hr_é_ééééééééé",
+    "unknown": lambda _: "hr_0123456789ab_" + "a" * 59,
+    "changed": _changed,
+    "another's secret": _anothers_secret,
+    "revoked": _revoked,
+    "expired": _expired,
+}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_tokens_that_are_no_good_are_refused_alike(why: str) -> None:
+    stage = Stage()
+    with pytest.raises(Unauthorized) as caught:
+        stage.mine.authenticate(BAD[why](stage))
+    with pytest.raises(Unauthorized) as malformed:
+        stage.mine.authenticate("x")
+    assert (caught.value.code, caught.value.detail) == (malformed.value.code, malformed.value.detail)
+
+
+def test_a_token_is_good_up_to_its_last_millisecond() -> None:
+    stage = Stage()
+    _, text = stage.mine.create("ci", ("admin",), expires_in_days=1)
+    stage.clock.advance(DAY_MS - 1)
+    stage.mine.authenticate(text)
+
+
+def test_a_revocation_is_felt_by_other_processes_within_a_minute_of_constant_use() -> None:
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    stage.other.authenticate(text)
+    stage.mine.revoke(token.id)
+    with pytest.raises(Unauthorized):  # noqa: PT012 (in use all the time)
+        for _ in range(30):
+            stage.clock.advance(1_000)
+            stage.other.authenticate(text)
+
+
+def test_revoking_what_is_not_there_says_so() -> None:
+    with pytest.raises(NotFound):
+        Stage().mine.revoke("nobody")
+
+
+def test_the_first_admin_token_is_made_once() -> None:
+    stage = Stage()
+    text = stage.mine.ensure_admin(None)
+    assert text is not None
+    assert stage.mine.authenticate(text).scopes == {"produce", "consume", "admin"}
+    assert stage.mine.ensure_admin(None) is None
+
+
+def test_a_given_admin_token_is_valid_exactly_as_given() -> None:
+    stage = Stage()
+    assert stage.mine.ensure_admin("hr_me_12345678") == "hr_me_12345678"
+    stage.other.authenticate("hr_me_12345678")
+    stage.mine.ensure_admin("hr_me_87654321")
+    with pytest.raises(Unauthorized):
+        stage.mine.authenticate("hr_me_12345678")
+    for malformed in ("", "hr_me", "hr_me_short", "hr_me_1234 5678"):
+        with pytest.raises(ValueError, match="HEADRACE_TOKEN"):
+            stage.mine.ensure_admin(malformed)
+
+
+def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() -> None:
+    clock, control = ManualClock(), MemoryControl()
+    catalog = Catalog(control, clock)
+    topic = make.topic()
+    control.put_topic(topic, None)
+    stored = replace(topic, version=1)
+    group = make.group(stored)
+    control.put_group(stored, group, None)
+    catalog.topic(topic.name)
+    catalog.group(stored, group.name)
+    control.put_topic(replace(stored, rate_limit=1), stored)
+    control.put_group(stored, replace(group, paused=True, version=1), replace(group, version=1))
+    for _ in range(10):
+        clock.advance(500)
+        seen = catalog.topic(topic.name).rate_limit, catalog.group(stored, group.name).paused
+    assert seen == (1, True)

@@ -1,0 +1,144 @@
+"""The strict parser agrees with Python's where JSON is valid, and refuses what the documentation says."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from chalicelib.api import strict
+from chalicelib.domain.errors import Malformed
+
+text = st.text(st.characters(codec="utf-8"), max_size=20)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(text, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def refused(raw: bytes) -> str:
+    with pytest.raises(Malformed) as caught:
+        strict.parse(raw)
+    assert caught.value.code == "INVALID_JSON"
+    return caught.value.detail
+
+
+@given(values, st.booleans(), st.sampled_from((None, 2)))
+def test_valid_json_is_read_as_python_reads_it(value: Any, escaped: bool, indent: int | None) -> None:
+    raw = json.dumps(value, ensure_ascii=escaped, indent=indent).encode()
+    assert strict.parse(raw) == json.loads(raw) == value
+    assert strict.parse(strict.dump(value)) == value
+
+
+@given(st.binary(max_size=60) | text.map(str.encode))
+def test_whatever_comes_is_read_or_refused(raw: bytes) -> None:
+    try:
+        value = strict.parse(raw)
+    except Malformed:
+        return
+    assert strict.parse(strict.dump(value)) == value
+
+
+@given(st.text('[]{}",:\\ 1a', max_size=80))
+def test_whatever_looks_like_json_is_read_as_python_reads_it_or_refused(raw: str) -> None:
+    try:
+        value = strict.parse(raw.encode())
+    except Malformed:
+        return
+    assert value == json.loads(raw)
+
+
+def nested(depth: int, opening: str) -> bytes:
+    pairs = {"[": ("[", "]"), "{": ('{"k":', "}"), "mixed": ('[{"k":', "}]")}
+    left, right = pairs[opening]
+    steps = depth // 2 if opening == "mixed" else depth
+    odd = depth % 2 if opening == "mixed" else 0
+    return ("[" * odd + left * steps + "0" + right * steps + "]" * odd).encode()
+
+
+@pytest.mark.parametrize("opening", ["[", "{", "mixed"])
+def test_nesting_is_allowed_to_32_levels(opening: str) -> None:
+    for depth in (31, 32):
+        assert strict.parse(nested(depth, opening)) == json.loads(nested(depth, opening))
+    assert "32" in refused(nested(33, opening))
+
+
+def test_deep_nesting_never_reaches_the_parser() -> None:
+    for raw in (b"[" * 500_000, b'{"a":' * 100_000, b'["' + b"[" * 100_000 + b'"' + b"[" * 40):
+        assert "nested" in refused(raw)
+
+
+def test_brackets_in_strings_and_beside_one_another_are_no_nesting() -> None:
+    values: list[Any] = [
+        "[{" * 100,
+        '"[' * 100,
+        "\\" * 99 + "[" * 50,
+        [[]] * 100,
+        [{}] * 100,
+        {"[" * 50: "]" * 50},
+    ]
+    for value in values:
+        assert strict.parse(strict.dump(value)) == value
+
+
+def test_a_string_that_never_ends_is_refused_in_linear_time() -> None:
+    raw = b"[" * 20 + b"{" * 20 + b'"' + b'\\"' * 500_000
+    began = time.process_time()
+    refused(raw)
+    assert time.process_time() - began < 5, "at 16 KB the squared time was a second"
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b'\xef\xbb\xbf{"a":1}', "byte order mark"),
+        (b'"\xff"', "UTF-8"),
+        (b'"\xc0\x80"', "UTF-8"),
+        (b'"\xed\xa0\x80"', "UTF-8"),
+        (b"NaN", "NaN"),
+        (b"[Infinity]", "NaN"),
+        (b'{"a":-Infinity}', "NaN"),
+        (b"1e400", "too large"),
+        (b"[-1e400]", "too large"),
+        (b"9" * 400 + b".0", "too large"),
+        (b"9" * 5_000, "too long"),
+        (b'{"a":1,"a":1}', "same key"),
+        (b'[{"b":{"a":1,"\\u0061":2}}]', "same key"),
+        (b'"\\ud800"', "surrogate"),
+        (b'"\\uDBFFx"', "surrogate"),
+        (b'"\\udc00"', "surrogate"),
+        (b'["ok",{"\\uDFFF":1}]', "surrogate"),
+        (b'"\\udc00\\ud800"', "surrogate"),
+        (b"", "not JSON"),
+        (b"{} {}", "not JSON"),
+        (b"[1,]", "not JSON"),
+        (b"{'a':1}", "not JSON"),
+        (b"01", "not JSON"),
+        (b'"a\nb"', "not JSON"),
+        (b"nul", "not JSON"),
+        (b"\x00", "not JSON"),
+        ("\u00a0 1".encode(), "not JSON"),
+    ],
+)
+def test_each_documented_refusal_says_its_reason(raw: bytes, reason: str) -> None:
+    assert reason in refused(raw)
+
+
+def test_what_only_looks_refusable_is_read() -> None:
+    pair = b'"\\ud83d\\ude00 \\\\ud800"'
+    assert strict.parse(pair) == "\U0001f600 \\ud800"
+    assert strict.parse(b"9" * 4_300) == int("9" * 4_300)
+    assert strict.parse(b"1e-400") == 0.0
+    assert strict.parse(b'{"a":{"a":1}}') == {"a": {"a": 1}}
+    assert strict.parse(b'"NaN"') == "NaN"
+
+
+def test_a_refusal_does_not_repeat_the_body() -> None:
+    assert "hunter2" not in refused(b'{"password": "hunter2", "password": "hunter2"}') + refused(
+        b'["hunter2"'
+    )

@@ -1,0 +1,128 @@
+"""After a lost answer the SDK repeats a write and is refused: whose write stands there? (I5, I16, I20)"""
+
+from __future__ import annotations
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Change, Cursor, Fate, Result, Selection, Span, took
+from tests.support import factories as make
+from tests.support.clock import START_MS
+
+HELD = make.leased(0, 4)
+TOKEN = "1.aaaa"
+LATER = START_MS + 60_000
+
+
+def settling(of: Cursor, *offsets: int, fate: Fate = Fate.SUCCESS) -> Change:
+    return algebra.change(of, algebra.settle(of, TOKEN, [Result(o, fate, 9) for o in offsets])[0])
+
+
+def claiming(of: Cursor, token: str, most: int = 2, now_ms: int = START_MS) -> Change:
+    current = algebra.expire(of, now_ms)
+    back = algebra.returned(current, now_ms)
+    selection = Selection((*back, Span(current.next, most)), next=current.next + most)
+    return algebra.change(of, algebra.claim(current, selection, token, "", now_ms + 30_000))
+
+
+def after(cursor: Cursor, *changes: Change) -> Cursor:
+    for change in changes:
+        assert algebra.holds(change, cursor)
+        cursor = algebra.apply(cursor, change)
+    return cursor
+
+
+def test_our_claim_is_told_from_anothers_by_its_token() -> None:
+    ours, others = claiming(HELD, "2.ours"), claiming(HELD, "2.them")
+    assert took(ours, after(HELD, ours)) is True
+    assert took(ours, after(HELD, others)) is False
+
+
+def test_our_claim_stands_beside_a_later_one() -> None:
+    ours = claiming(HELD, "2.ours")
+    claimed = after(HELD, ours)
+    assert took(ours, after(claimed, claiming(claimed, "3.them"))) is True
+
+
+def test_a_claim_whose_lease_has_passed_on_is_not_ours_any_more() -> None:
+    ours = claiming(HELD, "2.ours")
+    claimed = after(HELD, ours)
+    assert took(ours, after(claimed, claiming(claimed, "3.them", now_ms=LATER))) is False
+
+
+def test_a_claim_that_granted_nothing_cannot_be_recognised() -> None:
+    skipping = algebra.change(
+        HELD, algebra.claim(HELD, Selection(settled=((4, 6),), next=6), "2.ours", "", 1)
+    )
+    assert took(skipping, after(HELD, skipping)) is False
+
+
+def test_a_whole_and_a_partial_settlement_are_recognised() -> None:
+    for offsets in ((0, 1, 2, 3), (0,), (1, 3)):
+        for fate in Fate:
+            ours = settling(HELD, *offsets, fate=fate)
+            assert took(ours, after(HELD, ours)) is True
+
+
+def test_a_settlement_is_recognised_whatever_befell_the_rest_of_its_lease() -> None:
+    ours = settling(HELD, 0)
+    left = after(HELD, ours)
+    assert took(ours, after(left, settling(left, 1, 2, 3))) is True
+    extended = algebra.extend(left, TOKEN, LATER)
+    assert extended is not None
+    assert took(ours, extended) is True
+
+
+def test_a_settlement_another_one_beat_is_lost() -> None:
+    assert took(settling(HELD, 0, 1), after(HELD, settling(HELD, 1))) is False
+    assert took(settling(HELD, 0), after(HELD, settling(HELD, 0, fate=Fate.RETRY))) is False
+    assert took(settling(HELD, 0, fate=Fate.RETRY), after(HELD, settling(HELD, 0))) is False
+
+
+def test_behind_a_later_claim_a_settlement_is_unknown_never_called_lost() -> None:
+    for offsets in ((0, 1, 2, 3), (1,)):
+        ours = settling(HELD, *offsets)
+        settled = after(HELD, ours)
+        assert took(ours, after(settled, claiming(settled, "2.them"))) is None
+        assert took(ours, after(settled, claiming(settled, "2.them", now_ms=LATER))) is None
+
+
+def test_a_lease_that_ran_out_unsettled_never_passes_for_our_settlement() -> None:
+    for offsets in ((0, 1, 2, 3), (1,)):
+        assert took(settling(HELD, *offsets), after(HELD, claiming(HELD, "2.them", now_ms=LATER))) is not True
+
+
+def test_a_settlement_is_lost_while_its_lease_still_holds_the_offsets() -> None:
+    extended = algebra.extend(HELD, TOKEN, LATER)
+    assert extended is not None
+    changed = after(extended, claiming(extended, "2.them"))
+    assert took(settling(HELD, 0, 1), changed) is False
+
+
+def test_an_extension_is_ours_while_its_deadline_stands() -> None:
+    extended, other = (algebra.extend(HELD, TOKEN, LATER + n) for n in (0, 1))
+    assert extended is not None
+    assert other is not None
+    ours = algebra.change(HELD, extended)
+    assert took(ours, extended) is True
+    assert took(ours, after(extended, claiming(extended, "2.them"))) is True
+    assert took(ours, other) is False
+    assert took(ours, HELD) is False
+
+
+def test_a_seek_is_ours_only_while_nothing_came_behind_it() -> None:
+    ours = algebra.replacement(HELD, algebra.seek(HELD, 9))
+    sought = after(HELD, ours)
+    assert took(ours, sought) is True
+    assert took(ours, after(sought, claiming(sought, "3.them"))) is False
+    assert took(ours, after(HELD, claiming(HELD, "2.them"))) is False
+
+
+def test_neighbours_settled_at_the_same_time_do_not_lose_each_other() -> None:
+    """Joining is for claims: two stale settlements around one entry would each replace it."""
+    cursor = HELD
+    for offset, token in enumerate("abc", start=4):
+        cursor = after(cursor, claiming(cursor, token, most=1))
+        assert list(cursor.leases[token].attempts()) == [offset]
+    middle = algebra.settle(cursor, "b", [Result(5, Fate.SUCCESS)])[0]
+    stale = [algebra.settle(middle, token, [Result(o, Fate.SUCCESS)])[0] for o, token in ((4, "a"), (6, "c"))]
+    both = after(middle, *(algebra.change(middle, settled) for settled in stale))
+    assert algebra.joined(both).settled == ((4, 7),)
