@@ -15,7 +15,8 @@ def shard_of(ordering_key: str, shards: int) -> int:
 def unit_of(ordering_key: str | None) -> str:
     """The short name of a message's unit of order in a cursor: "-" for the shard itself.
 
-    24 bits in four characters: two keys of one shard that share a name wait for each other, which is slower but never wrong.
+    24 bits in four characters: two keys of one shard that share a name wait for each other, which is slower
+    but never wrong.
     """
     if ordering_key is None:
         return "-"

@@ -10,11 +10,11 @@ from ..domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from ..domain.message import Message
 from ..domain.segment import Segment, ShardKey, Way
 from ..ports import Clock, Log
+from .segments import Segments
 
-_SEGMENTS_KEPT = 64  # per shard
-_SHARDS_KEPT = 256
 _FIRST_ROWS = 8
 _MOST_ROWS = 256
+_AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,13 @@ class Slot:
 
 
 class Reader:
-    """Segments never change, so those read once are kept: many claims share one read."""
+    """Reads segments, keeps them, and answers offsets and messages."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._kept: dict[ShardKey, dict[int, Segment]] = {}
+        self._segments = Segments()
+        self._ended: dict[ShardKey, int] = {}  # where the last claim's reading ended
 
     def fresh(self, shard: ShardKey, first: int, segment_at: int, most: int) -> list[Slot]:
         """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young,
@@ -50,13 +51,15 @@ class Reader:
         size = 0
         while len(slots) < most and size <= MAX_ANSWER_BYTES:
             hint = segment_at if at == first and segment_at <= first else at
-            segment = self._kept_at(shard, at) or self._load(shard, at, hint, most - len(slots))
+            rows = self._rows_for(shard, first, most - len(slots))
+            segment = self._segments.holding(shard, at) or self._load(shard, at, hint, rows)
             if segment is None:
                 break
             found = list(_slots(shard, segment, at, most - len(slots)))
             slots += found
             size += sum(slot.message.draft.size for slot in found if slot.message)
             at = slots[-1].end
+        self._ended[shard] = at
         return slots
 
     def fetch(self, shard: ShardKey, offsets: Iterable[int]) -> dict[int, Slot]:
@@ -64,7 +67,7 @@ class Reader:
         found: dict[int, Slot] = {}
         for offset in offsets:
             segment = (
-                self._kept_at(shard, offset)
+                self._segments.holding(shard, offset)
                 or self._holding(shard, offset)
                 or self._holding(shard, offset, consistent=True)  # only such a read may call a message gone
             )
@@ -79,32 +82,33 @@ class Reader:
         last = next((s for s in reversed(slots) if s.end <= following), None)
         if last is None:
             return following
-        kept = self._kept_at(shard, last.offset)
+        kept = self._segments.holding(shard, last.offset)
         return last.segment_first if kept and kept.end > following else following
 
-    def _load(self, shard: ShardKey, at: int, hint: int, want: int) -> Segment | None:
-        rows = self._log.read(shard, hint, self._rows_for(shard, want))
+    def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int) -> Segment | None:
+        rows = self._log.read(shard, hint, most_rows)
         for row in rows:
-            self._keep(shard, row)
-        holding = self._kept_at(shard, at)
+            self._segments.keep(shard, row)
+        holding = self._segments.holding(shard, at)
         if holding or not rows:
             return holding
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
-            return self._holding(shard, at) or self._load(shard, at, at, want)
+            return self._holding(shard, at) or self._load(shard, at, at, most_rows)
         return self._holding(shard, at) or self._gap(shard, at)
 
-    def _rows_for(self, shard: ShardKey, want: int) -> int:
-        """How many rows hold `want` messages, judged by the segments seen of this shard."""
-        seen = self._kept.get(shard)
-        if not seen:
+    def _rows_for(self, shard: ShardKey, first: int, want: int) -> int:
+        """How many rows hold `want` messages, judged by the segments seen of this shard; more of them where
+        nobody has claimed since we did, for then the next claims will need them."""
+        average = self._segments.average(shard)
+        if average is None:
             return min(want, _FIRST_ROWS)
-        average = sum(segment.count for segment in list(seen.values())) / len(seen)
-        return max(1, min(_MOST_ROWS, round(want / average + 0.5)))
+        ahead = _AHEAD if self._ended.get(shard) == first else 1
+        return max(1, min(_MOST_ROWS, round(want * ahead / average + 0.5)))
 
     def _holding(self, shard: ShardKey, offset: int, *, consistent: bool = False) -> Segment | None:
         rows = self._log.read_back(shard, offset, 1, consistent=consistent)
         if rows and rows[0].end > offset:
-            return self._keep(shard, rows[0])
+            return self._segments.keep(shard, rows[0])
         return None
 
     def _gap(self, shard: ShardKey, at: int) -> Segment | None:
@@ -116,7 +120,7 @@ class Reader:
         rows = self._log.read(shard, at, 1, consistent=True)
         before = self._log.read_back(shard, at, 1, consistent=True)
         if before and before[0].end > at:
-            return self._keep(shard, before[0])
+            return self._segments.keep(shard, before[0])
         if not rows:
             return None
         following = rows[0]
@@ -137,23 +141,10 @@ class Reader:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""
         while True:
             closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
-            self._keep(shard, closed)
+            self._segments.keep(shard, closed)
             if closed.end > at:
                 return closed
             start = closed.end
-
-    def _kept_at(self, shard: ShardKey, offset: int) -> Segment | None:
-        kept = list(self._kept.get(shard, {}).values())
-        return next((s for s in reversed(kept) if s.first <= offset < s.end), None)
-
-    def _keep(self, shard: ShardKey, segment: Segment) -> Segment:
-        kept = self._kept.setdefault(shard, {})
-        kept[segment.first] = segment
-        if len(kept) > _SEGMENTS_KEPT:
-            kept.pop(next(iter(kept)), None)
-        if len(self._kept) > _SHARDS_KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
-        return segment
 
 
 def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:

@@ -1,0 +1,62 @@
+"""Segments read lately. They never change, so many claims and groups share one read."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import deque
+
+from ..domain.segment import Segment, ShardKey
+
+_MOST_BYTES = 32 * 1024 * 1024
+_OVERHEAD_BYTES = 512  # of a message in memory, beside its body
+
+
+class Segments:
+    """Keeps some megabytes of segments, dropping first what was read first. Safe for threads."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._order: deque[tuple[ShardKey, int]] = deque()
+        self._firsts: dict[ShardKey, list[int]] = {}
+        self._held: dict[tuple[ShardKey, int], Segment] = {}
+        self._messages: dict[ShardKey, int] = {}
+
+    def holding(self, shard: ShardKey, offset: int) -> Segment | None:
+        """The kept segment that holds the offset."""
+        with self._lock:
+            firsts = self._firsts.get(shard, ())
+            at = bisect.bisect_right(firsts, offset) - 1
+            segment = self._held[shard, firsts[at]] if at >= 0 else None
+        return segment if segment and offset < segment.end else None
+
+    def keep(self, shard: ShardKey, segment: Segment) -> Segment:
+        """Keep a segment, and answer it."""
+        with self._lock:
+            if (shard, segment.first) not in self._held:
+                self._order.append((shard, segment.first))
+                bisect.insort(self._firsts.setdefault(shard, []), segment.first)
+                self._count(shard, segment, 1)
+                self._held[shard, segment.first] = segment
+            while self._bytes > self._most_bytes and len(self._order) > 1:
+                self._drop(*self._order.popleft())
+        return segment
+
+    def average(self, shard: ShardKey) -> float | None:
+        """How many messages the shard's kept segments have on average; None where none is kept."""
+        with self._lock:
+            kept = len(self._firsts.get(shard, ()))
+            return self._messages[shard] / kept if kept else None
+
+    def _drop(self, shard: ShardKey, first: int) -> None:
+        self._count(shard, self._held.pop((shard, first)), -1)
+        self._firsts[shard].remove(first)
+        if not self._firsts[shard]:
+            del self._firsts[shard], self._messages[shard]
+
+    def _count(self, shard: ShardKey, segment: Segment, sign: int) -> None:
+        bodies = sum(len(draft.body) for draft in segment.drafts)
+        self._bytes += sign * (bodies + _OVERHEAD_BYTES * (1 + len(segment.drafts)))
+        self._messages[shard] = self._messages.get(shard, 0) + sign * segment.count
