@@ -136,6 +136,16 @@ def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -
     assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
 
 
+def test_a_failure_of_the_last_attempt_is_buried_at_once(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft(max_attempts=1))
+    desk.nack(group, desk.receive(group), Nack(reason="no route"))
+    record = records(desk, group)[0]
+    assert (record.status, record.attempts, record.reason) == ("DEAD", 1, "ATTEMPTS_EXHAUSTED")
+    assert record.last_error == "no route"
+
+
 def test_a_message_rejected_for_good_is_buried_at_once(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
