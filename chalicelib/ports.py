@@ -93,7 +93,7 @@ class Log(Protocol):
         ...
 
     def tail(self, shard: ShardKey) -> Tail:
-        """The shard's last offset, read consistently. One round trip."""
+        """The shard's last offset, read consistently, and never below its checkpoint. Two round trips."""
         ...
 
     def put(

@@ -15,7 +15,8 @@ Attribute names are short because a row is billed by its size, names included.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
     c  N   next offset to reserve, where offsets are reserved
     w  S   "r" where offsets are reserved
-  It sorts before all segments, so one descending read finds the tail, or this row where no other is left.
+  It sorts before all segments, so one descending read finds the last row, or this one where no other is left.
+  A tail is the higher of the two: TTL removes rows in no order.
 
 **cursors** · what a group has done with a shard: one small item, the algebra of domain/cursor.
     c  S   partition key: `<group uid>` or, in a broadcast, `<group uid>:<consumer uid>`

@@ -29,7 +29,14 @@ class DynamoLog:
 
     def tail(self, shard: ShardKey) -> Tail:
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
-        return tail_of(items[0]) if items else Tail(-1)
+        if not items:
+            return Tail(-1)
+        tail = tail_of(items[0])
+        if int_of(items[0], "o") == META_OFFSET:
+            return tail
+        # TTL removes rows in no order: an older row may be the last one left, and the checkpoint be beyond it.
+        memory = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
+        return Tail(max(tail.offset, int_of(memory.get("Item", {}), "t", -1)), tail.way)
 
     def put(
         self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()

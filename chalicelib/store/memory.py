@@ -37,12 +37,13 @@ class MemoryLog:
         return codec.pack(drafts)
 
     def tail(self, shard: ShardKey) -> Tail:
+        checkpoint = self._checkpoints.get(shard, -1)
         firsts = self._firsts.get(shard)
         if firsts:
             last = self._rows[shard, firsts[-1]]
-            return Tail(last.end - 1, last.way)
+            return Tail(max(last.end - 1, checkpoint), last.way)
         way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
-        return Tail(max(self._checkpoints.get(shard, -1), self._counters.get(shard, 0) - 1), way)
+        return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), way)
 
     def put(
         self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()

@@ -72,9 +72,6 @@ def test_an_empty_log_goes_on_after_its_checkpointed_tail(log: Log, shard: Shard
     assert log.tail(shard) == Tail(42)
 
 
-@pytest.mark.xfail(
-    reason="the tail is read from the highest row alone, which may be an older one that TTL left behind"
-)
 def test_i1_a_tail_never_falls_below_its_checkpoint_though_an_older_row_outlives_the_newest(
     log: Log, shard: ShardKey
 ) -> None:
