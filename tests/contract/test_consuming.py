@@ -59,7 +59,7 @@ def test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing(stage: Stage) ->
     assert desk.nack(group, first) == [STALE, STALE]
     assert desk.extend(group, first, 60) == [STALE, STALE]
     assert desk.cursor(group) == before
-    assert desk.ack(group, second) == [None, None]
+    assert desk.ack(group, [*second, second[0]]) == [None, None, STALE], "the same receipt twice in one call"
     assert desk.ack(group, second) == [STALE, STALE], "settled once is settled"
 
 

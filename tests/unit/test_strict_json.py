@@ -64,7 +64,9 @@ def nested(depth: int, opening: str) -> bytes:
 @pytest.mark.parametrize("opening", ["[", "{", "mixed"])
 def test_nesting_is_allowed_to_32_levels(opening: str) -> None:
     for depth in (31, 32):
-        assert strict.parse(nested(depth, opening)) == json.loads(nested(depth, opening))
+        beside = b"[[]," + nested(depth - 1, opening) + b",{}]"
+        for raw in (nested(depth, opening), beside):
+            assert strict.parse(raw) == json.loads(raw)
     assert "32" in refused(nested(33, opening))
 
 
