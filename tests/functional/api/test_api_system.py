@@ -62,13 +62,14 @@ def test_a_ladder_that_is_none_is_not_found(api: Client, name: str) -> None:
     assert name not in problem["detail"]
 
 
-def test_stats_show_every_topic_and_group(api: Client) -> None:
+def test_stats_show_every_topic_and_group_that_the_token_may_use(api: Client) -> None:
     topic = api.topic()
     topic.group("a")
     topic.produce("x")
-    shown = [item for page in api.pages("/v1/stats", 50) for item in page if item["topic"] == topic.name]
-    [item] = shown
-    assert item["accepted"] == 1
+    given = {"name": "t", "scopes": ["produce"], "topics": [topic.name]}
+    holder = api.with_token(api.post("/v1/tokens", given).expect(201)["token"])
+    [item] = [item for page in holder.pages("/v1/stats", 50) for item in page]
+    assert (item["topic"], item["accepted"]) == (topic.name, 1)
     assert item["groups"]["a"].items() >= {"backlog": 1, "in_flight": 0, "retrying": 0, "dead": 0}.items()
 
 
