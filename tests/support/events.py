@@ -10,11 +10,11 @@ time of day that leases and delays count in. A `reader` is a group or, in a broa
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 
 from chalicelib.domain.ids import from_base32, parse_message_id
 
@@ -175,7 +175,11 @@ class Case:
 
     def unseen_claims(self, reader: str) -> int:
         """Claims that may have granted something nobody heard of."""
-        return sum(e.reader == reader and e.told is Told.UNKNOWN for e in self.of(Op.CLAIM))
+        return self._unseen[reader]
+
+    @cached_property
+    def _unseen(self) -> Counter[str]:
+        return Counter(e.reader for e in self.of(Op.CLAIM) if e.told is Told.UNKNOWN)
 
     def wants(self, reader: str, produced: Event) -> bool:
         tags = self.join(reader).tags
@@ -202,6 +206,7 @@ class Case:
         return produced.maybe and began and self.wants(reader, produced)
 
 
+@cache
 def place_of(message_id: str) -> tuple[int, int]:
     """Shard and offset of a message."""
     place = parse_message_id(message_id)

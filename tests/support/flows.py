@@ -16,7 +16,7 @@ from chalicelib.domain import cursor as algebra
 from chalicelib.domain import ranges
 from chalicelib.domain.cursor import Cursor, Position
 from chalicelib.domain.errors import HeadraceError, Unavailable
-from chalicelib.domain.message import Draft
+from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.signing import Receipt, seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Chance, Clock, Record
@@ -329,8 +329,7 @@ def final(client: Client) -> Final:
     places: defaultdict[str, list[str]] = defaultdict(list)
     statuses: dict[tuple[str, str], str | None] = {}
     for shard in range(topic.shards):
-        rows = deps.adapters.log.read(topic.shard_key(shard), 0, 1000, consistent=True)
-        messages = [m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o))]
+        messages = list(_messages(deps, topic, shard))
         for message in messages:
             blob = message.draft.blob
             body = deps.adapters.blobs.get(blob) if blob else message.draft.body
@@ -344,6 +343,13 @@ def final(client: Client) -> Final:
                 reader = _reader(group.name, consumer)
                 statuses[reader, message.id] = _status(cursor, message.offset, place, record)
     return Final({label: tuple(ids) for label, ids in places.items()}, statuses)
+
+
+def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
+    at = 0
+    while rows := deps.adapters.log.read(topic.shard_key(shard), at, 100, consistent=True):
+        at = rows[-1].end
+        yield from (m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o)))
 
 
 def _status(cursor: Cursor, offset: int, place: Position, record: Record | None) -> str | None:

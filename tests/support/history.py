@@ -125,7 +125,8 @@ def _refused(case: Case) -> Iterator[Violation]:
 def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I14: 1..n without repetition, without a gap that no unheard claim explains."""
     numbers = [claim.attempt for claim in delivery.claims]
-    if sorted(set(numbers)) != numbers:
+    fell = any(a.ended < b.began and a.attempt > b.attempt for a, b in pairwise(delivery.claims))
+    if len(set(numbers)) != len(numbers) or fell:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
     if not delivery.claims:
         return
@@ -169,24 +170,28 @@ def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
 
 def _in_order(case: Case) -> Iterator[Violation]:
     """I7: in a serial group a message starts when those before it in its unit have ended."""
+    units = _units(case)
     for claim in case.of(Op.CLAIM):
         if not claim.message_id or not case.join(claim.reader).serial:
             continue
-        for label, ids in case.final.places.items():
-            for earlier in ids:
-                if _precedes(case, earlier, label, claim) and not _over(case, earlier, claim):
-                    yield Violation(Kind.OUT_OF_ORDER, f"{claim.label} before {label} for {claim.reader}")
+        shard, offset = place_of(claim.message_id)
+        for produced in case.produced[claim.label][:1]:
+            for earlier, event in units.get((shard, produced.unit), {}).items():
+                before = place_of(earlier)[1] < offset and case.owes(claim.reader, event)
+                if before and not _over(case, earlier, claim):
+                    yield Violation(
+                        Kind.OUT_OF_ORDER, f"{claim.label} before {event.label} for {claim.reader}"
+                    )
 
 
-def _precedes(case: Case, earlier: str, label: str, claim: Event) -> bool:
-    """Must the earlier message have ended before this claim?"""
-    (shard, offset), (own_shard, own_offset) = place_of(earlier), place_of(claim.message_id)
-    if shard != own_shard or offset >= own_offset:
-        return False
-    own = {e.unit for e in case.produced[claim.label]}
-    return any(
-        case.owes(claim.reader, e) and e.unit in own for e in case.produced[label] if e.told is Told.OK
-    )
+def _units(case: Case) -> dict[tuple[int, str], dict[str, Event]]:
+    """The accepted messages of each unit of order, by id."""
+    units: defaultdict[tuple[int, str], dict[str, Event]] = defaultdict(dict)
+    for label, ids in case.final.places.items():
+        for event in (e for e in case.produced[label] if e.told is Told.OK):
+            for message_id in ids:
+                units[place_of(message_id)[0], event.unit][message_id] = event
+    return units
 
 
 def _over(case: Case, earlier: str, claim: Event) -> bool:
