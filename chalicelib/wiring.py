@@ -25,6 +25,8 @@ from .services.tokens import Tokens
 from .settings import Settings
 from .store.clients import OnClient
 
+_TOKEN_CHARS = 24  # DynamoDB takes up to 36
+
 
 class SystemClock:
     """ports.Clock: the machine's time."""
@@ -153,7 +155,12 @@ def dynamo_adapters(
     tables = Tables(settings.prefix)
     clients = Clients(settings.region, on_client)
     client = clients.get("dynamodb")
-    dynamo = Dynamo(client, tables, lambda n: clock.sleep(0.005 * (1 + chance.below(2**n))))
+    dynamo = Dynamo(
+        client,
+        tables,
+        lambda n: clock.sleep(0.005 * (1 + chance.below(2**n))),
+        lambda: chance.id(_TOKEN_CHARS),
+    )
     return Adapters(
         log=DynamoLog(dynamo),
         cursors=DynamoCursors(dynamo),

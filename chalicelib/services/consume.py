@@ -17,6 +17,7 @@ from ..domain.sharding import shards_of, unit_of
 from ..domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, matches
 from ..modes import POLICIES, Candidate, Policy, Verdict
 from ..ports import Chance, Clock, Record
+from .cache import Aging
 from .catalog import Catalog, broadcast_needs_consumer
 from .cursor_state import CursorStates, State
 from .reader import Reader, Slot
@@ -25,6 +26,7 @@ _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobod
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _LOOKAHEAD = 1_000
+_GIVING_MS = 60_000
 _STAY = 4  # one receive in so many begins at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
@@ -78,7 +80,7 @@ class Receiver:
         self._reader = reader
         self._clock = clock
         self._chance = chance
-        self._giving: dict[str, int] = {}
+        self._giving: Aging[str, int] = Aging(clock, _GIVING_MS)
         self._turns: defaultdict[CursorKey, threading.Lock] = defaultdict(threading.Lock)
 
     def receive(
@@ -141,7 +143,7 @@ class Receiver:
                     queue.append((shard, lost + 1, passed_by))
                 continue
             if granted:
-                self._giving[claimant.group.uid + claimant.owner] = shard
+                self._giving.put(claimant.group.uid + claimant.owner, shard)
             got += granted
             size += sum(d.message.draft.weight for d in granted)
         return got

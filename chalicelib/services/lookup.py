@@ -166,6 +166,7 @@ class Lookup:
                     break
                 yield from _back(row, shard, at)
                 at = row.first - 1
+                left[shard] = min(left[shard], at)  # a tombstone yields nothing, and yet is behind us
             if not rows:
                 left[shard] = -1
                 return

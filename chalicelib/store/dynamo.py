@@ -16,11 +16,15 @@ _CONFLICT_TRIES = 8
 class Dynamo:
     """A DynamoDB client and the stage's table names. Raises our errors, ConditionFailed or Cancelled."""
 
-    def __init__(self, client: Any, tables: Tables, pause: Callable[[int], None]) -> None:
-        """`pause(n)` waits a little before the n-th repetition after a transaction conflict."""
+    def __init__(
+        self, client: Any, tables: Tables, pause: Callable[[int], None], token: Callable[[], str]
+    ) -> None:
+        """`pause(n)` waits a little before the n-th repetition after a transaction conflict; `token()` names a
+        transaction, so that all its repetitions are one."""
         self.client = client
         self.tables = tables
         self._pause = pause
+        self._token = token
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]:
         """One request. Conflicts with another transaction are repeated here: botocore does not.
@@ -28,6 +32,8 @@ class Dynamo:
         An attempt whose answer was lost may have won and the SDK's next one met a conflict: then a refusal of our
         repetition may be of our own success.
         """
+        if operation == "transact_write_items":
+            request["ClientRequestToken"] = self._token()
         attempt = 0
         resent = False
         while True:
