@@ -62,8 +62,11 @@ def tags(text: str | None) -> tuple[str, ...] | None:
     return parts
 
 
-def draft(given: requests.MessageBody, now_ms: int) -> Draft:
-    """A checked message. Refused for what this version can't do, so that nothing is sent too early."""
+def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
+    """A checked message. Refused for what this version can't do, so that nothing is sent too early.
+
+    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit.
+    """
     if (given.body is UNSET) == (given.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")
     if given.delay_seconds and given.deliver_at:
@@ -72,7 +75,7 @@ def draft(given: requests.MessageBody, now_ms: int) -> Draft:
         raise Refused("DELAY_UNAVAILABLE", "Delayed messages are not available yet; nothing was stored.")
     if sum(len(k) + len(v) for k, v in given.headers.items()) > MAX_HEADERS_BYTES:
         raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
-    body, is_json, content_type = _body(given)
+    body, is_json, content_type = _body(given, raw)
     return Draft(
         body=body,
         is_json=is_json,
@@ -88,11 +91,18 @@ def draft(given: requests.MessageBody, now_ms: int) -> Draft:
     )
 
 
-def _body(given: requests.MessageBody) -> tuple[bytes, bool, str]:
+class _JsonText(msgspec.Struct):
+    """The `body` of a message as JSON text."""
+
+    body: msgspec.Raw
+
+
+def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
     if given.body is not UNSET:
         if given.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
-        return strict.dump(given.body), True, JSON
+        text = bytes(msgspec.json.decode(raw, type=_JsonText).body) if raw else b""
+        return strict.compact(text, given.body), True, JSON
     try:
         raw = base64.b64decode(str(given.body_base64), validate=True)
     except (binascii.Error, ValueError):

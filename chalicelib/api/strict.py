@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal
 from typing import Any, NoReturn
+
+import msgspec
 
 from ..domain.errors import Malformed
 from ..domain.limits import MAX_JSON_DEPTH
 
 # Possessive, and content with a string that never ends: else such a body takes time squared.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_INEXACT = re.compile(rb"[0-9][.eE]|-0")  # perhaps a number that a float would change
+_EXACT = msgspec.json.Encoder(decimal_format="number")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -43,6 +48,17 @@ def parse(raw: bytes) -> Any:
 def dump(value: Any) -> bytes:
     """The compact UTF-8 text of a JSON value."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def compact(text: bytes, value: Any) -> bytes:
+    """The compact text of a value whose checked JSON text this is; its numbers keep every digit."""
+    if not _INEXACT.search(text):
+        return dump(value)
+    return _EXACT.encode(json.loads(text, parse_float=Decimal, parse_int=_int))
+
+
+def _int(text: str) -> int | Decimal:
+    return Decimal(text) if text == "-0" else int(text)
 
 
 def _is_too_deep(raw: bytes) -> bool:

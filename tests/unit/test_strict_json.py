@@ -144,3 +144,18 @@ def test_a_refusal_does_not_repeat_the_body() -> None:
     assert "hunter2" not in refused(b'{"password": "hunter2", "password": "hunter2"}') + refused(
         b'["hunter2"'
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (b"1.10", b"1.10"),
+        (b"12345678901234567890.123", b"12345678901234567890.123"),
+        (b"1e-400", b"1E-400"),
+        (b"-0", b"-0"),
+        (b'{ "a" : [1 , 2.50] }', b'{"a":[1,2.50]}'),
+        (b'"\\u00e9 1.5"', '"é 1.5"'.encode()),
+    ],
+)
+def test_a_compact_text_keeps_every_digit(text: bytes, kept: bytes) -> None:
+    assert strict.compact(text, strict.parse(text)) == kept

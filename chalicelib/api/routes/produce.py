@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
@@ -13,11 +15,17 @@ from ..http import Answer, Context, call, convert
 from ..requests import BatchBody, MessageBody
 
 
+class _JsonTexts(msgspec.Struct):
+    """The messages of a batch as JSON texts."""
+
+    messages: list[msgspec.Raw]
+
+
 @call("POST", "/v1/topics/{topic}/messages", scopes=("produce",), body=MessageBody)
 def produce(context: Context, topic: str) -> Answer:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     found = context.deps.catalog.topic(topic)
-    draft = parse.draft(context.body, context.deps.adapters.clock.now_ms())
+    draft = parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw)
     return one(context.deps.producer.produce(found, [draft])[0], topic)
 
 
@@ -35,7 +43,9 @@ def produce_batch(context: Context, topic: str) -> Answer:
     if len(context.raw) > MAX_BATCH_BYTES:
         raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
     now_ms = context.deps.adapters.clock.now_ms()
-    checked = [_checked(item, i, now_ms) for i, item in enumerate(context.body.messages)]
+    texts = msgspec.json.decode(context.raw, type=_JsonTexts).messages
+    items = zip(context.body.messages, texts, strict=True)
+    checked = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(context.deps.producer.produce(found, drafts))
     results = [
@@ -45,9 +55,9 @@ def produce_batch(context: Context, topic: str) -> Answer:
     return Answer({"results": results})
 
 
-def _checked(item: Any, index: int, now_ms: int) -> Draft | HeadraceError:
+def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:
     try:
-        return parse.draft(convert(item, MessageBody), now_ms)
+        return parse.draft(convert(item, MessageBody), now_ms, raw)
     except HeadraceError as error:
         return parse.item_error(error, f"messages[{index}]")
 
