@@ -77,6 +77,10 @@ def group(g: Group) -> dict[str, Any]:
     }
 
 
+def stats(accepted: int, groups: Mapping[str, GroupStatus]) -> dict[str, Any]:
+    return {"accepted": accepted, "groups": {name: counts(status) for name, status in groups.items()}}
+
+
 def counts(status: GroupStatus) -> dict[str, Any]:
     return {
         "backlog": status.backlog,

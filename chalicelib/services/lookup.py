@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..domain import cursor as algebra
@@ -184,14 +184,22 @@ class Lookup:
         status = self.delivery(topic, filters.group, message)
         return status is not None and filters.status in (None, status.status)
 
-    def accepted(self, topic: Topic) -> int:
-        """How many messages the topic has taken in its life."""
-        return sum(self._log.tail(topic.shard_key(shard)).offset + 1 for shard in range(topic.shards))
+    def stats(self, topic: Topic) -> tuple[int, dict[str, GroupStatus]]:
+        """How many messages the topic has taken in its life, and the status of each group."""
+        tails = self._tails(topic)
+        groups = self._catalog.groups(topic)
+        accepted = sum(tail + 1 for tail in tails)
+        return accepted, {group.name: self.group_status(topic, group, tails) for group in groups}
 
-    def group_status(self, topic: Topic, group: Group) -> GroupStatus:
-        """Backlog and the like: exact, because offsets are dense."""
+    def _tails(self, topic: Topic) -> list[int]:
+        return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
+
+    def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
+        """Backlog and the like: exact, because offsets are dense. `tails` where they are known already."""
         shards = [
-            self._shard_status(key) for s in range(topic.shards) for key in self._cursor_keys(topic, group, s)
+            self._shard_status(key, tail)
+            for shard, tail in enumerate(tails or self._tails(topic))
+            for key in self._cursor_keys(topic, group, shard)
         ]
         now_ms = self._clock.now_ms()
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
@@ -204,8 +212,7 @@ class Lookup:
             shards=tuple(shards),
         )
 
-    def _shard_status(self, key: CursorKey) -> ShardStatus:
-        tail = self._log.tail(key.shard).offset
+    def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
         cursor = algebra.fold(self._cursors.get(key, consistent=True) or Cursor())
         unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))

@@ -48,17 +48,14 @@ def _exponential(context: Context) -> dict[str, Any]:
 
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
 def stats(context: Context) -> Answer:
-    """Counts per topic and group, and their sums."""
+    """Counts per topic and group."""
     deps = context.deps
     limit = parse.limit(context.query)
     found = deps.adapters.control.topics(parse.page_start(context, "stats"), limit)
     items = []
     for topic in found:
         if context.caller and context.caller.may_use(topic.name):
-            groups = {
-                g.name: render.counts(deps.lookup.group_status(topic, g)) for g in deps.catalog.groups(topic)
-            }
-            items.append({"topic": topic.name, "accepted": deps.lookup.accepted(topic), "groups": groups})
+            items.append({"topic": topic.name, **render.stats(*deps.lookup.stats(topic))})
     return Answer(parse.page(context, "stats", items, found[-1].name if len(found) == limit else None))
 
 

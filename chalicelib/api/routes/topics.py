@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...domain.errors import Malformed
-from ...domain.topic import DEFAULT_RETRY, Topic
+from ...domain.topic import DEFAULT_RETRY
 from .. import parse, render
 from ..http import ANY, Answer, Context, call
 from ..requests import TopicBody
@@ -26,7 +24,7 @@ def put_topic(context: Context, topic: str) -> Answer:
 def get_topic(context: Context, topic: str) -> Answer:
     """A topic's settings, and what is in it."""
     found = context.deps.catalog.topic(topic)
-    return Answer({**render.topic(found), "stats": _stats(context, found)})
+    return Answer({**render.topic(found), "stats": render.stats(*context.deps.lookup.stats(found))})
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
@@ -35,7 +33,7 @@ def list_topics(context: Context) -> Answer:
     limit = parse.limit(context.query)
     found = context.deps.adapters.control.topics(parse.page_start(context, "topics"), limit)
     mine = [t for t in found if context.caller and context.caller.may_use(t.name)]
-    items = [{**render.topic(t), "stats": _stats(context, t)} for t in mine]
+    items = [{**render.topic(t), "stats": render.stats(*context.deps.lookup.stats(t))} for t in mine]
     return Answer(parse.page(context, "topics", items, found[-1].name if len(found) == limit else None))
 
 
@@ -47,11 +45,3 @@ def delete_topic(context: Context, topic: str) -> Answer:
         raise Malformed("CONFIRM_MISSING", f"Deleting a topic needs ?confirm={topic} in the URL.")
     context.deps.admin.delete_topic(found)
     return Answer(status=204)
-
-
-def _stats(context: Context, topic: Topic) -> dict[str, Any]:
-    lookup = context.deps.lookup
-    groups = {
-        g.name: render.counts(lookup.group_status(topic, g)) for g in context.deps.catalog.groups(topic)
-    }
-    return {"accepted": lookup.accepted(topic), "groups": groups}
