@@ -6,13 +6,13 @@ import __future__
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bug:
     """`old` in the source of `function` becomes `new`; `home` is where callers find the function."""
 
@@ -20,14 +20,23 @@ class Bug:
     function: str
     old: str
     new: str
+    source: str = field(init=False)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(self.home, self.function)
+        return function
+
+    def __post_init__(self) -> None:
+        """Read the source at once: the file may change while the tests run."""
+        object.__setattr__(self, "source", textwrap.dedent(inspect.getsource(self.original)))
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Replace the function until the test is over. The text to change must still be there, once."""
-        original: Callable[..., Any] = getattr(self.home, self.function)
-        source = textwrap.dedent(inspect.getsource(original))
-        assert source.count(self.old) == 1, f"{self.function} has changed: plant the bug anew"
+        assert self.source.count(self.old) == 1, f"{self.function} has changed: plant the bug anew"
         flags = __future__.annotations.compiler_flag
-        code = compile(source.replace(self.old, self.new), f"<planted in {self.function}>", "exec", flags)
+        text = self.source.replace(self.old, self.new)
+        code = compile(text, f"<planted in {self.function}>", "exec", flags, dont_inherit=True)
         names: dict[str, Any] = {}
-        exec(code, original.__globals__, names)
+        exec(code, self.original.__globals__, names)
         monkeypatch.setattr(self.home, self.function, names[self.function])

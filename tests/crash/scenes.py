@@ -17,8 +17,9 @@ from chalicelib.services.produce import Producer
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
-from tests.support.flows import Client, History, Stage, chance, draft, drain, final
+from tests.support.flows import Client, History, Stage, chance, draft
 from tests.support.history import check
+from tests.support.rest import drain, final
 
 GROUP = "all"
 _numbers = itertools.count()

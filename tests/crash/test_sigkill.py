@@ -19,8 +19,9 @@ from chalicelib.wiring import SystemClock
 from local.engine import Engine
 from tests.crash.callers import TOPIC, Caller, Gate, consume, join, produce
 from tests.support.events import Final, Op, Told
-from tests.support.flows import Client, History, Stage, chance, final
+from tests.support.flows import Client, History, Stage, chance
 from tests.support.history import check
+from tests.support.rest import final
 
 _ROOT = Path(__file__).parents[2]
 _TOKEN = "hr_crash_0123456789abcdef"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,14 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Cursor, Position
 from chalicelib.domain.errors import HeadraceError, Unavailable
-from chalicelib.domain.message import Draft, Message
+from chalicelib.domain.message import Draft
 from chalicelib.domain.signing import Receipt, seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.ports import Chance, Clock, Record
+from chalicelib.ports import Chance, Clock
 from chalicelib.services.consume import Delivery
 from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
@@ -28,11 +24,10 @@ from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables
 from chalicelib.wiring import Adapters, Deps, dynamo_adapters
 from tests.support.clock import ManualClock, SeededChance
-from tests.support.events import NEVER, Event, Final, Op, Told
+from tests.support.events import NEVER, Event, Op, Told
 from tests.support.faults import FaultPlan
 
 LEASE_SECONDS = 30
-_MOST_ROUNDS = 50
 
 
 class History:
@@ -183,7 +178,7 @@ class Client:
     def receive(
         self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
     ) -> list[Delivery]:
-        blank = self._event(Op.CLAIM, reader=_reader(group, consumer), lease_ms=lease_seconds * 1000)
+        blank = self._event(Op.CLAIM, reader=reader_name(group, consumer), lease_ms=lease_seconds * 1000)
         with self._asking(blank) as asking:
             topic, found, who = self._find(group, consumer)
             got = self.deps.receiver.receive(topic, found, who, most, 0, lease_seconds)
@@ -266,7 +261,11 @@ class Client:
 
     def _about(self, blank: Event, group: str, consumer: str | None, d: Delivery) -> Event:
         return replace(
-            blank, reader=_reader(group, consumer), message_id=d.message.id, token=d.token, attempt=d.attempt
+            blank,
+            reader=reader_name(group, consumer),
+            message_id=d.message.id,
+            token=d.token,
+            attempt=d.attempt,
         )
 
     def _event(self, op: Op, **settings: Any) -> Event:
@@ -292,73 +291,8 @@ class _Asking:
         )
 
 
-def _reader(group: str, consumer: str | None) -> str:
+def reader_name(group: str, consumer: str | None) -> str:
     return f"{group}/{consumer}" if consumer else group
-
-
-def readers_of(deps: Deps, topic: Topic) -> list[tuple[Group, str | None, str]]:
-    """Every group, or in a broadcast every consumer of it, with the consumer's uid."""
-    control = deps.adapters.control
-    found: list[tuple[Group, str | None, str]] = []
-    for group in control.groups(topic):
-        if group.mode == "broadcast":
-            found += [(group, c.name, c.uid) for c in control.consumers(topic, group)]
-        else:
-            found.append((group, None, ""))
-    return found
-
-
-def drain(client: Client) -> int:
-    """Healthy consumers take and acknowledge whatever can be had now; how much it was."""
-    taken = 0
-    for group, consumer, _ in readers_of(client.deps, client.topic):
-        for _ in range(_MOST_ROUNDS):
-            got = client.receive(group.name, 100, consumer)
-            if not got:
-                break
-            client.ack(group.name, got, consumer)
-            taken += len(got)
-        else:
-            raise AssertionError(f"there is no end to what {group.name} receives")
-    return taken
-
-
-def final(client: Client) -> Final:
-    """What the store holds, read row by row."""
-    deps, topic = client.deps, client.topic
-    places: defaultdict[str, list[str]] = defaultdict(list)
-    statuses: dict[tuple[str, str], str | None] = {}
-    for shard in range(topic.shards):
-        messages = list(_messages(deps, topic, shard))
-        for message in messages:
-            blob = message.draft.blob
-            body = deps.adapters.blobs.get(blob) if blob else message.draft.body
-            places[label_of(body or b"?")].append(message.id)
-        for group, consumer, uid in readers_of(deps, topic):
-            key = cursor_key(topic, group, shard, uid)
-            cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
-            for message in messages:
-                place = algebra.position(cursor, message.offset)[0]
-                record = deps.adapters.records.get(key, message.offset) if place is Position.SETTLED else None
-                reader = _reader(group.name, consumer)
-                statuses[reader, message.id] = _status(cursor, message.offset, place, record)
-    return Final({label: tuple(ids) for label, ids in places.items()}, statuses)
-
-
-def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
-    at = 0
-    while rows := deps.adapters.log.read(topic.shard_key(shard), at, 100, consistent=True):
-        at = rows[-1].end
-        yield from (m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o)))
-
-
-def _status(cursor: Cursor, offset: int, place: Position, record: Record | None) -> str | None:
-    """The status by cursor and record; VANISHED where the cursor has lost sight of the offset."""
-    if place is not Position.SETTLED:
-        return None if place is Position.NOT_OWED else place.value
-    if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):
-        return "VANISHED"
-    return "DEAD" if record and record.status == "DEAD" else "SUCCESS"
 
 
 def chance(*seed: object) -> SeededChance:
