@@ -78,10 +78,6 @@ class Cursor:
     def in_flight(self) -> int:
         return sum(s.count for lease in self.leases.values() for s in lease.spans)
 
-    @property
-    def unsettled_below_next(self) -> int:
-        return self.next - self.floor - ranges.total(self.settled)
-
 
 class Fate(StrEnum):
     """What a consumer (or a policy) decided about one delivered offset."""
@@ -175,12 +171,6 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
 def returned(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
     """The spans of an expired cursor that may be delivered (again) now, lowest offset first."""
     return tuple(s for s in cursor.waiting if s.due_ms <= now_ms)
-
-
-def next_event_ms(cursor: Cursor) -> int | None:
-    """When a lease runs out or a waiting span falls due next; None where nothing will happen by itself."""
-    times = [lease.deadline_ms for lease in cursor.leases.values()] + [s.due_ms for s in cursor.waiting]
-    return min(times, default=None)
 
 
 def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline_ms: int) -> Cursor:

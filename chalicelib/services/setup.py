@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..domain.errors import Conflict, unavailable
 from ..domain.topic import Consumer, Group, Topic
@@ -18,8 +18,6 @@ from .positions import EARLIEST, LATEST, Positions, keys
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
 _TRIES = 8
-
-T = TypeVar("T", Topic, Group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +166,3 @@ class Setup:
         self._catalog.forget(topic, group)
         if POLICIES[group.mode].per_consumer:
             self._states.forget(keys(topic, group, consumer.uid))
-
-
-def setting_names(kind: type[T]) -> tuple[str, ...]:
-    """The names of the settings a topic or group has."""
-    return tuple(f.name for f in fields(kind))
