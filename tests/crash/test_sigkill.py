@@ -142,6 +142,9 @@ def test_a_server_killed_again_and_again_keeps_its_promises(engine: str, tmp_pat
     Stage(prefix, tmp_path).remove()
 
 
+@pytest.mark.skipif(
+    not _SOAK, reason="DynamoDB Local itself may lose its last writes when it is killed under load"
+)
 def test_a_machine_that_loses_its_engine_too_keeps_its_promises(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
