@@ -3,15 +3,18 @@ contract suite (tests/contract) that both pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from .domain.cursor import Change, Cursor
-from .domain.message import Draft
+from .domain.message import Draft, Message
+from .domain.outcome import Outcome, Parcel
 from .domain.segment import Segment, ShardKey, Tail
+from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
+from .domain.trace import TraceRow
 
 
 class Clock(Protocol):
@@ -82,7 +85,33 @@ class Known:
     entries: tuple[DedupEntry, ...]
 
 
-PutResult = Stored | Taken | Known
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Some of what was to be moved is there no more (or changed): by their places; nothing was written."""
+
+    places: tuple[int, ...]
+
+
+PutResult = Stored | Taken | Known | Gone
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A buried delivery with its whole message. `edited` says that the body is not the one that was sent;
+    `version` rises with each edit."""
+
+    key: CursorKey
+    offset: int
+    message: Message
+    reason: str
+    attempts: int
+    at_ms: int
+    last_error: str | None = None
+    edited: bool = False
+    version: int = 0
+
+
+Movable = Timer | DeadLetter
 
 
 class Log(Protocol):
@@ -97,9 +126,18 @@ class Log(Protocol):
         ...
 
     def put(
-        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+        self,
+        shard: ShardKey,
+        segment: Segment,
+        pack: Pack,
+        dedup: Sequence[DedupEntry] = (),
+        moved: Sequence[Movable] = (),
     ) -> PutResult:
-        """Put the segment at its first offset if that is free. Our own earlier write counts as stored."""
+        """Put the segment at its first offset if that is free. Our own earlier write counts as stored.
+
+        `moved` go in the same transaction: a timer, or a dead letter of just this version (its record then says
+        RETRYING, from the segment's time on). A transaction holds 100 actions: a timer is one, a dead letter two.
+        """
         ...
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
@@ -145,7 +183,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late)."""
+    """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late).
+
+    `of` is the cursor key of the message's place in its topic, where it was settled from a retry lane.
+    `spent` attempts were made before its present life (see Origin). `message` goes with DEAD: storing the record
+    also stores the dead letter. `expires_s` removes the record of what is neither dead nor owed any more.
+    """
 
     shard: int
     offset: int
@@ -156,6 +199,10 @@ class Record:
     reason: str | None = None
     last_error: str | None = None
     next_ms: int | None = None
+    spent: int = 0
+    of: CursorKey | None = None
+    message: Message | None = None
+    expires_s: int | None = None
 
 
 class Cursors(Protocol):
@@ -170,9 +217,18 @@ class Cursors(Protocol):
         ...
 
     def write(
-        self, key: CursorKey, change: Change, records: Sequence[Record] = (), *, exists: bool = True
+        self,
+        key: CursorKey,
+        change: Change,
+        records: Sequence[Record] = (),
+        timers: Sequence[Timer] = (),
+        *,
+        exists: bool = True,
     ) -> Cursor | Refused:
-        """Apply a change if its conditions hold, together with delivery records; the cursor afterwards."""
+        """Apply a change if its conditions hold, together with delivery records and timers; the cursor afterwards.
+
+        A record lies at `record.of` where that is given (`key` is then a retry lane's), else at `key`.
+        """
         ...
 
     def delete(self, keys: Iterable[CursorKey]) -> None:
@@ -189,6 +245,86 @@ class Records(Protocol):
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
         """How many dead letters the group has."""
+        ...
+
+    def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
+        """Dead letters by place, each with the mark to go on after it. May be fewer than `limit` only at the end."""
+        ...
+
+    def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
+        """One dead letter, read consistently."""
+        ...
+
+    def edit(self, letter: DeadLetter) -> bool:
+        """Store the letter under the next version, if it still has its own. False: it is gone or was changed."""
+        ...
+
+    def discard(self, letter: DeadLetter) -> bool:
+        """Delete a dead letter of just this version; its record stays DEAD. False: it is gone or was changed."""
+        ...
+
+
+class Timers(Protocol):
+    """What is due later, by fragment and due time."""
+
+    def file(self, timers: Sequence[Timer]) -> None:
+        """Store timers. Harmless to repeat."""
+        ...
+
+    def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
+        """The first timers of a fragment that are due by then, in order of time; read consistently."""
+        ...
+
+    def next_ms(self, fragment: int) -> int | None:
+        """When the fragment's next timer is due; read consistently."""
+        ...
+
+    def drop(self, timers: Sequence[Timer]) -> None:
+        """Remove timers. Harmless where they are gone."""
+        ...
+
+    def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+        """Take or renew the lease of a fragment; False while another owner's runs."""
+        ...
+
+    def let_go(self, fragment: int, owner: str) -> None:
+        """Give the lease back, if it is still this owner's."""
+        ...
+
+
+class Traces(Protocol):
+    """What was tried."""
+
+    def write(self, rows: Sequence[TraceRow]) -> None:
+        """Store rows; one write unit for a small one."""
+        ...
+
+    def covering(self, key: CursorKey, offset: int) -> list[TraceRow]:
+        """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time."""
+        ...
+
+
+class Sender(Protocol):
+    """Out to subscribers. Nothing a subscriber does makes it raise."""
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        """Call a consumer once, within `seconds`; one outcome for each message of the parcel."""
+        ...
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        """Why a "url" or "function" may not be called, for its registration; None: it may."""
+        ...
+
+    def greet(self, url: str) -> Outcome:
+        """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
+        ...
+
+
+class Invoker(Protocol):
+    """Starts one of our own functions, asynchronously and at least once."""
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        """`function` is its name in app.py; `event` is JSON."""
         ...
 
 

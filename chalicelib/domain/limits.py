@@ -55,6 +55,16 @@ MAX_RECEIPTS = 1000
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies of one answer; in base64 still below Lambda's 6 MB
 CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
 
+# Delivery
+MAX_URL_CHARS = 2048
+MAX_REPLY_HEADER_BYTES = 16 * 1024
+MAX_REPLY_BYTES = 64 * 1024
+MAX_DETAIL_CHARS = 256
+MAX_RETRY_AFTER = timedelta(hours=24)
+NEVER_RETRY_STATUS = 489
+ROTATION_OVERLAP = timedelta(days=1)
+DISABLE_AFTER = timedelta(days=5)  # of failures only
+
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_ENTRIES = 1000  # open leases + waiting spans + settled ranges of one cursor
@@ -64,4 +74,5 @@ HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but u
 LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun
 MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
 TAIL_TRUST = timedelta(minutes=5)
+FRAGMENTS = 8  # of the timers, as in DMQ
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

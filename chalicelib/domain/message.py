@@ -11,12 +11,29 @@ _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of t
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What an entry of a retry lane stands for: the message's place in its topic's log, and its past.
+
+    `attempts` were made so far; `spent` of them before its present life began (a redrive begins a new one).
+    `whole` says that the draft holds the content itself (an edited dead letter), not only the reference.
+    """
+
+    id: str
+    shard: int
+    offset: int
+    accepted_ms: int
+    attempts: int
+    spent: int = 0
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A message as a producer gave it, checked. `body` is the compact UTF-8 text of a JSON value where
     `is_json`, else the bytes as they came.
 
     `blob` names the object that holds the body where it is too large for the log. `max_attempts` overrides
-    the group's; `expires_ms` is the time after which nobody wants it.
+    the group's; `expires_ms` is the time after which nobody wants it. `origin` makes it an entry of a retry lane.
     """
 
     body: bytes
@@ -32,6 +49,7 @@ class Draft:
     dedup_id: str | None = None
     blob: str | None = None
     blob_bytes: int = 0
+    origin: Origin | None = None
 
     @property
     def size(self) -> int:

@@ -37,6 +37,7 @@ class Topic:
     on_rate_limit: str = "reject"
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
+    wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
     version: int = 0  # rises with every write
 
     def shard_key(self, shard: int) -> ShardKey:
@@ -66,8 +67,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """A signing secret of a consumer, as hex; `until_ms` ends it (None: it is the present one)."""
+
+    hex: str
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Consumer:
-    """A registered consumer. `uid` names its cursors in a broadcast group; `seen_ms` is its last heartbeat."""
+    """A registered consumer. `uid` names its cursors in a broadcast group; `seen_ms` is its last heartbeat.
+
+    `kind` is "pull", "url" or "function"; `target` is the URL, the function's ARN or its local name. A URL is
+    PENDING until its owner has agreed, then ACTIVE; DISABLED for `why`. `failing_ms` is when attempts began to fail
+    and did nothing else since; `open_until_ms` is when its circuit breaker lets the next probe through, `trips` how
+    often in a row it opened.
+    """
 
     topic: str
     group: str
@@ -77,7 +92,18 @@ class Consumer:
     seen_ms: int
     kind: str = "pull"
     state: str = "ACTIVE"
+    target: str = ""
+    secrets: tuple[Secret, ...] = ()
+    why: str | None = None
+    failing_ms: int | None = None
+    open_until_ms: int | None = None
+    trips: int = 0
     version: int = 0
+
+    @property
+    def is_called(self) -> bool:
+        """Does Headrace call it (rather than it us)?"""
+        return self.kind != "pull"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +143,17 @@ class Caller:
 def matches(tags: Sequence[str] | None, tag: str | None) -> bool:
     """Does a message with this tag pass a group's filter? No filter passes everything."""
     return tags is None or tag in tags
+
+
+def lane_of(topic: Topic, group: Group, consumer_uid: str = "") -> Topic:
+    """The group's retry lane (in a broadcast: the consumer's): a topic of one shard, out of any name's reach."""
+    return Topic(
+        f"{topic.name}~{group.name}",
+        consumer_uid or group.uid,
+        group.created_ms,
+        shards=1,
+        retention_days=topic.retention_days,
+    )
 
 
 def cursor_key(topic: Topic, group: Group, shard: int, consumer_uid: str = "") -> CursorKey:

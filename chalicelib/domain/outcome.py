@@ -1,0 +1,53 @@
+"""What came of one attempt to hand a message to a subscriber."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .message import Message
+
+
+class Verdict(StrEnum):
+    """What an attempt means for the message (and, for GONE, for the consumer)."""
+
+    DONE = "DONE"  # taken: settled as SUCCESS
+    FAILED = "FAILED"  # to be tried again on the ladder
+    REFUSED = "REFUSED"  # never try again: buried
+    GONE = "GONE"  # a failed attempt, after which the consumer is not called any more
+    HELD = "HELD"  # nothing was attempted: no attempt is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One attempt's end. `detail` is short, ours, and safe to show: never a body, a header or a URL.
+
+    `retry_after_ms` is the wait that the subscriber asked for, if it made sense.
+    """
+
+    verdict: Verdict
+    detail: str = ""
+    status: int | None = None
+    retry_after_ms: int | None = None
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A message with its body in hand, and the number of this attempt (from 1)."""
+
+    message: Message
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What one request to a subscriber carries: one message, or several where the group asked for batches.
+
+    `payload` is "binary", "structured" or "batch" (CloudEvents' content modes).
+    """
+
+    topic: str
+    group: str
+    payload: str
+    attempts: tuple[Attempt, ...]

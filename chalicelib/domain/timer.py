@@ -1,0 +1,53 @@
+"""Timers: everything that happens later."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .limits import FRAGMENTS
+from .message import Draft
+from .segment import ShardKey
+
+
+class TimerKind(StrEnum):
+    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer."""
+
+    DELIVER = "deliver"
+    RETRY = "retry"
+    CHECK = "check"
+    WAKE = "wake"
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Something that is due at `due_ms`. `id` is unique among the timers of that millisecond, and says in which
+    fragment it is kept; filing the same id for the same time twice is filing it once.
+
+    `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for
+    whom a shard is woken.
+    """
+
+    due_ms: int
+    id: str
+    kind: TimerKind
+    shard: ShardKey
+    draft: Draft | None = None
+    keep_days: int = 0
+    group_uid: str = ""
+    consumer_uid: str = ""
+
+    @property
+    def fragment(self) -> int:
+        return fragment_of(self.id)
+
+
+def fragment_of(timer_id: str) -> int:
+    """The fragment that keeps a timer, the same in every process and release."""
+    return zlib.crc32(timer_id.encode()) % FRAGMENTS
+
+
+def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:
+    """The id of the timer that carries on a delivery after `attempts` failed ones."""
+    return f"{group_uid}.{consumer_uid}.{shard}.{offset}.{attempts}"

@@ -1,0 +1,36 @@
+"""What was tried: one row for each settled batch of attempts, from which a message's path is put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .topic import CursorKey
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One attempt at one offset. `outcome` is SUCCESS, RETRY or DEAD."""
+
+    offset: int
+    attempt: int
+    outcome: str
+    duration_ms: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """Attempts that were settled together: by whom, with which rank of how many, from when.
+
+    `key` names the topic's shard (never a retry lane) and the group; offsets rise. `id` tells rows apart that begin
+    at the same offset.
+    """
+
+    key: CursorKey
+    id: str
+    consumer: str
+    rank: int | None
+    total: int
+    started_ms: int
+    tried: tuple[Tried, ...]
+    expires_s: int
