@@ -12,6 +12,7 @@ from . import settings as environment
 from .domain.ids import ALPHABET
 from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records
 from .scheduler.checkpoint import Checkpointer
+from .services.assignment import Assignments
 from .services.catalog import Catalog
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
@@ -85,6 +86,10 @@ class Deps:
         return Catalog(self.adapters.control, self.adapters.clock)
 
     @cached_property
+    def assignments(self) -> Assignments:
+        return Assignments(self.adapters.control, self.catalog, self.adapters.clock)
+
+    @cached_property
     def states(self) -> CursorStates:
         return CursorStates(self.adapters.cursors, self.adapters.clock)
 
@@ -99,7 +104,7 @@ class Deps:
 
     @cached_property
     def receiver(self) -> Receiver:
-        return Receiver(self.catalog, self.states, self.reader, self.adapters.clock, self.adapters.chance)
+        return Receiver(self.assignments, self.states, self.reader, self.adapters.clock, self.adapters.chance)
 
     @cached_property
     def settler(self) -> Settler:
@@ -112,7 +117,9 @@ class Deps:
     @cached_property
     def admin(self) -> Setup:
         a = self.adapters
-        return Setup(a.control, self.catalog, self.positions, self.states, self.receiver, a.clock, a.chance)
+        return Setup(
+            a.control, self.catalog, self.positions, self.states, self.assignments, a.clock, a.chance
+        )
 
     @cached_property
     def lookup(self) -> Lookup:

@@ -13,12 +13,13 @@ from ..domain.cursor import Cursor, Selection, Span
 from ..domain.ids import base32
 from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_RECEIVE
 from ..domain.message import Message, expired
-from ..domain.sharding import shards_of, unit_of
+from ..domain.sharding import unit_of
 from ..domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, matches
 from ..modes import POLICIES, Candidate, Policy, Verdict
 from ..ports import Chance, Clock, Record
+from .assignment import Assignments
 from .cache import Aging
-from .catalog import Catalog, broadcast_needs_consumer
+from .catalog import broadcast_needs_consumer
 from .cursor_state import CursorStates, State
 from .reader import Reader, Slot
 
@@ -73,9 +74,9 @@ class Receiver:
     """Claims for pull consumers (and, one road further, for deliveries)."""
 
     def __init__(
-        self, catalog: Catalog, states: CursorStates, reader: Reader, clock: Clock, chance: Chance
+        self, assignments: Assignments, states: CursorStates, reader: Reader, clock: Clock, chance: Chance
     ) -> None:
-        self._catalog = catalog
+        self._assignments = assignments
         self._states = states
         self._reader = reader
         self._clock = clock
@@ -109,15 +110,12 @@ class Receiver:
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
-        """The shards a caller receives from: its own by rank, all where it is not registered."""
+        """The shards a caller receives from: its own by assignment, all where it is not registered."""
         if group.paused:
             return ()
-        if consumer is None or POLICIES[group.mode].per_consumer:
+        if consumer is None:
             return tuple(range(topic.shards))
-        names = [c.name for c in self._catalog.online(topic, group)]
-        if consumer.name not in names:
-            names = sorted([*names, consumer.name])
-        return shards_of(names.index(consumer.name), len(names), topic.shards)
+        return self._assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
         """Go round the shards; one that another thread is claiming from, or a lost race, comes again at the end

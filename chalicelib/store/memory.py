@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ..domain.assignment import Assignment
 from ..domain.cursor import Change, Cursor, apply, holds
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.topic import Consumer, CursorKey, Group, Token, Topic
-from ..ports import Conflict, DedupEntry, Known, Pack, PutResult, Record, Refused, Stored, Taken
+from ..ports import Conflict, DedupEntry, Known, Pack, PutResult, Record, Refused, Staffed, Stored, Taken
 from . import codec
 from .log import TOMBSTONE
 from .records import DEAD
@@ -165,6 +166,7 @@ class MemoryControl:
         self._topics: dict[str, Topic] = {}
         self._groups: dict[tuple[str, str], Group] = {}
         self._consumers: dict[tuple[str, str, str], Consumer] = {}
+        self._assignments: dict[str, Assignment] = {}
         self._tokens: dict[str, Token] = {}
         self._key: bytes | None = None
 
@@ -194,6 +196,7 @@ class MemoryControl:
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
+        self._assignments.pop(group.uid, None)
         self._groups.pop((topic.uid, group.name), None)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
@@ -205,6 +208,21 @@ class MemoryControl:
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         self._consumers.pop((topic.uid, group.uid, consumer.name), None)
+
+    def assignment(self, topic: Topic, group: Group) -> Assignment | None:
+        return self._assignments.get(group.uid)
+
+    def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        with self._lock:
+            held = self._assignments.get(group.uid)
+            if new.epoch != (held.epoch if held else 0) + 1:
+                return False
+            self._assignments[group.uid] = new
+            return True
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        with_consumers = [(g, tuple(self.consumers(topic, g))) for g in self.groups(topic)]
+        return [Staffed(g, held, self.assignment(topic, g)) for g, held in with_consumers if held]
 
     def token(self, token_id: str) -> Token | None:
         return self._tokens.get(token_id)
