@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records
+from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .services.assignment import Assignments
 from .services.catalog import Catalog
@@ -133,6 +134,10 @@ class Deps:
     @cached_property
     def checkpointer(self) -> Checkpointer:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def assigner(self) -> Assigner:
+        return Assigner(self.adapters.control, self.assignments.look_after)
 
 
 @cache
