@@ -10,7 +10,7 @@ from functools import cache, cached_property
 
 from . import settings as environment
 from .domain.ids import ALPHABET
-from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records
+from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records, Sender
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .services.assignment import Assignments
@@ -66,6 +66,7 @@ class Adapters:
     clock: Clock
     chance: Chance
     create_tables: Callable[[], None]
+    sender: Sender | None = None
 
 
 class Deps:

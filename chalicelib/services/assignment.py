@@ -54,6 +54,20 @@ class Assignments:
         members = tuple(uid for uid in uids if uid in held.members or uid == consumer.uid)
         return replace(held, owners=deal(held.strategy, members, topic.shards)).shards(consumer.uid)
 
+    def owners(self, topic: Topic, group: Group) -> list[Consumer | None]:
+        """For deliveries: the consumer that has each shard; in a broadcast, all that are ACTIVE.
+
+        While nobody is online because of open circuits, those that will have the shards: somebody must know when
+        to look again.
+        """
+        held, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
+        active = [c for c in consumers if c.state == "ACTIVE"]
+        if held.strategy == EVERYONE:
+            return list(active)
+        waiting = [c.uid for c in active if c.is_called]
+        by_uid = {c.uid: c for c in consumers}
+        return [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
+
     def _made_again(self, topic: Topic, group: Group) -> Assignment:
         """The assignment that fits. What seemed to differ may have been our own old view, so all is read again
         before anything is written; the row first, since its epoch guards what is read after it."""
