@@ -212,6 +212,11 @@ class Cursors(Protocol):
         """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
         ...
 
+    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+        """All cursors of a group (in a broadcast: of a consumer) by the log's partition key. One cheap query; it may
+        be a moment old."""
+        ...
+
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         """Store a first cursor unless there is one; the one that stands."""
         ...
@@ -275,8 +280,12 @@ class Timers(Protocol):
         """The first timers of a fragment that are due by then, in order of time; read consistently."""
         ...
 
-    def next_ms(self, fragment: int) -> int | None:
-        """When the fragment's next timer is due; read consistently."""
+    def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
+        """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
+        ...
+
+    def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        """One timer, read consistently."""
         ...
 
     def drop(self, timers: Sequence[Timer]) -> None:
