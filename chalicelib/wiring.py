@@ -10,7 +10,7 @@ from functools import cache, cached_property
 
 from . import settings as environment
 from .domain.ids import ALPHABET
-from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records
+from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records, Timers, Traces
 from .scheduler.checkpoint import Checkpointer
 from .services.catalog import Catalog
 from .services.consume import Receiver
@@ -59,6 +59,8 @@ class Adapters:
     log: Log
     cursors: Cursors
     records: Records
+    timers: Timers
+    traces: Traces
     control: Control
     blobs: Blobs
     clock: Clock
@@ -150,6 +152,8 @@ def dynamo_adapters(
     from .store.log import DynamoLog
     from .store.records import DynamoRecords
     from .store.tables import create_missing
+    from .store.timers import DynamoTimers
+    from .store.traces import DynamoTraces
 
     clock, chance = clock or SystemClock(), chance or SystemChance()
     tables = Tables(settings.prefix)
@@ -165,6 +169,8 @@ def dynamo_adapters(
         log=DynamoLog(dynamo),
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
+        timers=DynamoTimers(dynamo),
+        traces=DynamoTraces(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -177,16 +183,18 @@ def dynamo_adapters(
 
 def memory_adapters(clock: Clock, chance: Chance) -> Adapters:
     """The ports in memory, for tests and simulations."""
-    from .store.memory import MemoryBlobs, MemoryControl, MemoryCursors, MemoryLog, MemoryRecords
+    from .store import memory
 
-    records = MemoryRecords()
+    tables = memory.MemoryTables()
     return Adapters(
-        MemoryLog(),
-        MemoryCursors(records),
-        records,
-        MemoryControl(),
-        MemoryBlobs(),
-        clock,
-        chance,
-        lambda: None,
+        log=memory.MemoryLog(tables),
+        cursors=memory.MemoryCursors(tables),
+        records=memory.MemoryRecords(tables),
+        timers=memory.MemoryTimers(tables),
+        traces=memory.MemoryTraces(),
+        control=memory.MemoryControl(),
+        blobs=memory.MemoryBlobs(),
+        clock=clock,
+        chance=chance,
+        create_tables=lambda: None,
     )
