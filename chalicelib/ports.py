@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from .domain.assignment import Assignment
 from .domain.cursor import Change, Cursor
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
@@ -337,6 +338,15 @@ class Invoker(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Staffed:
+    """A group that has consumers, with these and its stored assignment."""
+
+    group: Group
+    consumers: tuple[Consumer, ...]
+    assignment: Assignment | None
+
+
 class Control(Protocol):
     """What is set up on purpose. Read often (cached above), written seldom, always conditionally."""
 
@@ -363,6 +373,16 @@ class Control(Protocol):
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool: ...
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None: ...
+
+    def assignment(self, topic: Topic, group: Group) -> Assignment | None: ...
+
+    def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
+        ...
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        """The topic's groups that have consumers, by name. One read, not consistent: it may miss the newest."""
+        ...
 
     def token(self, token_id: str) -> Token | None: ...
 

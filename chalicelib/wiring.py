@@ -11,21 +11,32 @@ from functools import cache, cached_property
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records, Timers, Traces
+from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
+from .scheduler.mover import Mover
+from .scheduler.sweeper import Sweeper
+from .services.assignment import Assignments
 from .services.catalog import Catalog
+from .services.claim import Claimer
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
+from .services.deliver import Deliverer
+from .services.health import Healths
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
 from .services.reader import Reader
+from .services.redrive import Redriver
 from .services.settle import Settler
 from .services.setup import Setup
 from .services.tokens import Tokens
+from .services.trace import Tracer
+from .services.wake import Waker
 from .settings import Settings
 from .store.clients import OnClient
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
+_OWNER_CHARS = 8
 
 
 class SystemClock:
@@ -87,6 +98,10 @@ class Deps:
         return Catalog(self.adapters.control, self.adapters.clock)
 
     @cached_property
+    def assignments(self) -> Assignments:
+        return Assignments(self.adapters.control, self.catalog, self.adapters.clock)
+
+    @cached_property
     def states(self) -> CursorStates:
         return CursorStates(self.adapters.cursors, self.adapters.clock)
 
@@ -101,11 +116,65 @@ class Deps:
 
     @cached_property
     def receiver(self) -> Receiver:
-        return Receiver(self.catalog, self.states, self.reader, self.adapters.clock, self.adapters.chance)
+        return Receiver(self.assignments, self.claimer, self.adapters.clock, self.adapters.chance)
+
+    @cached_property
+    def claimer(self) -> Claimer:
+        return Claimer(self.states, self.reader, self.adapters.clock, self.adapters.chance)
+
+    @cached_property
+    def waker(self) -> Waker:
+        return Waker(self.catalog, self.adapters.invoker, self.adapters.clock)
 
     @cached_property
     def settler(self) -> Settler:
-        return Settler(self.states, self.adapters.clock, lambda: self.signing_key)
+        return Settler(
+            self.states,
+            self.reader,
+            self.adapters.traces,
+            self.adapters.clock,
+            lambda: self.signing_key,
+            self.assignments.standing,
+            self.waker.filed,
+        )
+
+    @cached_property
+    def deliverer(self) -> Deliverer:
+        a = self.adapters
+        return Deliverer(
+            self.catalog,
+            self.claimer,
+            self.settler,
+            a.sender,
+            a.blobs,
+            a.timers,
+            self.waker,
+            Healths(self.admin.set_health, self.admin.disable, a.clock),
+            self.assignments.owners,
+            a.clock,
+            a.threads,
+        )
+
+    @cached_property
+    def redriver(self) -> Redriver:
+        a = self.adapters
+        return Redriver(
+            self.catalog, a.records, a.timers, a.traces, self.states, self.producer, self.waker, a.clock
+        )
+
+    @cached_property
+    def tracer(self) -> Tracer:
+        return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
+
+    @cached_property
+    def mover(self) -> Mover:
+        a = self.adapters
+        return Mover(a.timers, self.producer.move_due, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        a = self.adapters
+        return Sweeper(a.control, a.log, a.cursors, lambda shard: self.waker.route([shard]), a.clock)
 
     @cached_property
     def positions(self) -> Positions:
@@ -114,7 +183,9 @@ class Deps:
     @cached_property
     def admin(self) -> Setup:
         a = self.adapters
-        return Setup(a.control, self.catalog, self.positions, self.states, self.receiver, a.clock, a.chance)
+        return Setup(
+            a.control, self.catalog, self.positions, self.states, self.assignments, a.clock, a.chance
+        )
 
     @cached_property
     def lookup(self) -> Lookup:
@@ -128,6 +199,10 @@ class Deps:
     @cached_property
     def checkpointer(self) -> Checkpointer:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def assigner(self) -> Assigner:
+        return Assigner(self.adapters.control, self.assignments.look_after)
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from msgspec import Raw
 from msgspec import json as msgjson
 
 from ..domain import ladder
+from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
 from ..domain.message import Message
 from ..domain.ranges import total
@@ -114,6 +115,67 @@ def shard(s: ShardStatus, names: Mapping[str, str], owner: str | None) -> dict[s
             for lease in cursor.leases.values()
         ],
     }
+
+
+def assignment(t: Topic, held: Assignment, consumers: Sequence[Consumer]) -> dict[str, Any]:
+    """Who has which shard, and why."""
+    online = [c for c in consumers if c.uid in held.members]
+    names = {c.uid: c.name for c in consumers}
+    return {
+        "strategy": held.strategy,
+        "epoch": held.epoch,
+        "why": _why(held),
+        "consumers": [_assigned(t, held, c) for c in online],
+        "offline": [
+            {"consumer": c.name, "kind": c.kind, "state": c.state, "why": _absence(c)}
+            for c in consumers
+            if c not in online
+        ],
+        "shards": [{"shard": s, "owner": owner} for s, owner in enumerate(owners(t, held, names))],
+    }
+
+
+def owners(t: Topic, held: Assignment, names: Mapping[str, str]) -> list[str | None]:
+    """The name of each shard's owner."""
+    return [names.get(uid) for uid in held.owners[: t.shards]] or [None] * t.shards
+
+
+def _assigned(t: Topic, held: Assignment, c: Consumer) -> dict[str, Any]:
+    shards = range(t.shards) if held.strategy == EVERYONE else held.shards(c.uid)
+    return {
+        "consumer": c.name,
+        "kind": c.kind,
+        "state": c.state,
+        "rank": held.rank(c.uid),
+        "total": len(held.members),
+        "shards": list(shards),
+    }
+
+
+def _why(held: Assignment) -> str:
+    if held.strategy == EVERYONE:
+        return "broadcast: every consumer receives from every shard, with a position of its own"
+    if not held.members:
+        return "no registered consumer is online: any caller receives from any shard"
+    return _STRATEGIES[held.strategy].format(total=len(held.members))
+
+
+_STRATEGIES = {
+    "mod": "shard s belongs to the consumer with rank = s mod {total}; ranks follow the names of those online",
+    "average": "the shards are cut into {total} blocks of neighbours, as even as can be, and dealt by rank; "
+    "ranks follow the names of those online",
+    "rendezvous": "a shard belongs to the one of {total} consumers with the highest hash of (consumer, shard): "
+    "when one joins or leaves, the others keep theirs",
+}
+
+
+def _absence(c: Consumer) -> str:
+    """Why a consumer is not online."""
+    if not c.is_called:
+        return f"no heartbeat since {at(c.seen_ms)}"
+    if c.state != "ACTIVE":
+        return f"{c.state}: {c.why}" if c.why else c.state
+    return f"circuit breaker open until {at(c.open_until_ms or 0)}"
 
 
 def member(m: Membership) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .limits import MAX_LADDER_STEPS, MAX_STEP_SECONDS
+from .limits import MAX_LADDER_STEPS, MAX_RETRY_AFTER, MAX_STEP_SECONDS
 
 NAMED: Mapping[str, tuple[int, ...]] = {
     "fixed-30": (30, 30, 30),
@@ -53,3 +54,19 @@ def wait_seconds(retry: Retry, failed_attempt: int) -> int:
     """The wait after the n-th failed attempt (from 1), without jitter."""
     waits = steps(retry)
     return waits[min(failed_attempt, len(waits)) - 1]
+
+
+def wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
+    """The wait after the n-th failed attempt (from 1): the step, never less, and up to `jitter` of it more.
+
+    What is added is drawn from the message id and the attempt: whoever asks again is told the same.
+    """
+    step_ms = wait_seconds(retry, failed_attempt) * 1000
+    digest = hashlib.blake2b(f"{message_id}/{failed_attempt}".encode(), digest_size=6).digest()
+    return step_ms + int(step_ms * retry.jitter * int.from_bytes(digest, "big") / 2**48)
+
+
+def next_wait_ms(retry: Retry, failed_attempt: int, message_id: str, retry_after_ms: int | None) -> int:
+    """The wait when the subscriber may have asked for one: the longer of the two, but no more than a day for it."""
+    asked_ms = min(retry_after_ms or 0, round(MAX_RETRY_AFTER.total_seconds() * 1000))
+    return max(wait_ms(retry, failed_attempt, message_id), asked_ms)

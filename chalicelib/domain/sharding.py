@@ -1,4 +1,4 @@
-"""Which shard a message goes to, and which shards a consumer receives from."""
+"""Which shard a message goes to, and what its order is kept with."""
 
 from __future__ import annotations
 
@@ -22,8 +22,3 @@ def unit_of(ordering_key: str | None) -> str:
         return "-"
     digest = hashlib.blake2b(ordering_key.encode(), digest_size=3).digest()
     return base64.urlsafe_b64encode(digest).decode()
-
-
-def shards_of(rank: int, total: int, shards: int) -> tuple[int, ...]:
-    """XXL-MQ's rule: shard s belongs to the consumer with `rank = s mod total`."""
-    return tuple(s for s in range(shards) if s % total == rank)

@@ -9,7 +9,7 @@ from ..domain.cursor import Cursor, expire, returned
 from ..domain.segment import ShardKey
 from ..domain.topic import Consumer, Group, Topic, cursor_key
 from ..modes import POLICIES
-from ..ports import Clock, Control, Cursors, Log
+from ..ports import Clock, Control, Cursors, Log, Staffed
 
 _PAGE = 100
 _LOOKS = 12  # at about half a read unit each: what a run that finds nothing may cost
@@ -52,9 +52,9 @@ class Sweeper:
                 report.finished = False
                 break
             report.topics += 1
-            for group in self._control.groups(topic):
-                if not group.paused:
-                    self._group(topic, group, report)
+            for staffed in self._control.staffed(topic):
+                if not staffed.group.paused:
+                    self._group(topic, staffed, report)
             self._after = topic.name
         return report
 
@@ -74,8 +74,9 @@ class Sweeper:
             else:
                 after, wrapped = None, True
 
-    def _group(self, topic: Topic, group: Group, report: Report) -> None:
-        called = [c for c in self._control.consumers(topic, group) if c.is_called and c.state == "ACTIVE"]
+    def _group(self, topic: Topic, staffed: Staffed, report: Report) -> None:
+        group = staffed.group
+        called = [c for c in staffed.consumers if c.is_called and c.state == "ACTIVE"]
         for uid in _owners(group, called):
             cursors = self._cursors.of_owner(group.uid, uid)
             report.looks += 1

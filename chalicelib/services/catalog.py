@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ..domain.errors import NotFound, Refused
-from ..domain.limits import CONSUMER_OFFLINE_AFTER
 from ..domain.topic import Consumer, Group, Topic
 from ..ports import Clock, Control
 from .cache import Aging
 
-_CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
+CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 
 
 class Catalog:
@@ -16,10 +15,9 @@ class Catalog:
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self.control = control
-        self._clock = clock
-        self._topics: Aging[str, Topic] = Aging(clock, _CACHE_MS)
-        self._groups: Aging[tuple[str, str], Group] = Aging(clock, _CACHE_MS)
-        self._consumers: Aging[str, list[Consumer]] = Aging(clock, _CACHE_MS)
+        self._topics: Aging[str, Topic] = Aging(clock, CACHE_MS)
+        self._groups: Aging[tuple[str, str], Group] = Aging(clock, CACHE_MS)
+        self._consumers: Aging[str, list[Consumer]] = Aging(clock, CACHE_MS)
 
     def topic(self, name: str) -> Topic:
         """The topic, or NotFound."""
@@ -73,22 +71,12 @@ class Catalog:
             f"PUT /v1/topics/{topic.name}/groups/{group.name}/consumers/{name}.",
         )
 
-    def online(self, topic: Topic, group: Group) -> list[Consumer]:
-        """The consumers whose heartbeat has not lapsed, in the order of their ranks."""
-        now_ms = self._clock.now_ms()
-        return [c for c in self.consumers(topic, group) if is_online(c, now_ms)]
-
     def forget(self, topic: Topic, group: Group | None = None) -> None:
         """Drop what is cached of a topic or a group, after a change."""
         self._topics.drop(topic.name)
         if group:
             self._groups.drop((topic.uid, group.name))
             self._consumers.drop(group.uid)
-
-
-def is_online(consumer: Consumer, now_ms: int) -> bool:
-    """Has the consumer shown a sign of life lately?"""
-    return now_ms - consumer.seen_ms < CONSUMER_OFFLINE_AFTER.total_seconds() * 1000
 
 
 def broadcast_needs_consumer() -> Refused:

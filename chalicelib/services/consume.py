@@ -7,12 +7,12 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from ..domain.limits import MAX_ANSWER_BYTES
-from ..domain.sharding import shards_of
 from ..domain.topic import Consumer, CursorKey, Group, Topic
 from ..modes import POLICIES
 from ..ports import Chance, Clock
+from .assignment import Assignments
 from .cache import Aging
-from .catalog import Catalog, broadcast_needs_consumer
+from .catalog import broadcast_needs_consumer
 from .claim import Claimant, Claimer, Delivery
 
 LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
@@ -27,8 +27,8 @@ _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 class Receiver:
     """Claims for pull consumers."""
 
-    def __init__(self, catalog: Catalog, claimer: Claimer, clock: Clock, chance: Chance) -> None:
-        self._catalog = catalog
+    def __init__(self, assignments: Assignments, claimer: Claimer, clock: Clock, chance: Chance) -> None:
+        self._assignments = assignments
         self._claimer = claimer
         self._clock = clock
         self._chance = chance
@@ -62,15 +62,12 @@ class Receiver:
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
-        """The shards a caller receives from: its own by rank, all where it is not registered."""
+        """The shards a caller receives from: its own by assignment, all where it is not registered."""
         if group.paused:
             return ()
-        if consumer is None or POLICIES[group.mode].per_consumer:
+        if consumer is None:
             return tuple(range(topic.shards))
-        names = [c.name for c in self._catalog.online(topic, group)]
-        if consumer.name not in names:
-            names = sorted([*names, consumer.name])
-        return shards_of(names.index(consumer.name), len(names), topic.shards)
+        return self._assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
         """Go round the shards and the lane; one that another thread is claiming from, or a lost race, comes again

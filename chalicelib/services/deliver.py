@@ -153,12 +153,20 @@ class _Run:
         self._looks += 1
         if found and self._has_time(*found) and not self._fault:
             sources = _Sources(*found, self._job, self._of.owners(*found))
+            self._wait_for_circuits(*found)
             try:
                 for shard in sources.in_turn(self._looks):
                     self._launch_from(pool, sources, shard)
             except Unavailable as error:  # what is under way is settled first
                 self._fault = error
         return self._flying.total() > 0
+
+    def _wait_for_circuits(self, topic: Topic, group: Group) -> None:
+        """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
+        now_ms = self._of.clock.now_ms()
+        for consumer in self._of.catalog.consumers(topic, group):
+            if consumer.is_called and (consumer.open_until_ms or 0) > now_ms:
+                self._look_again(consumer.open_until_ms or 0)
 
     def _has_time(self, topic: Topic, group: Group) -> bool:
         self.report.finished = self._seconds_left() >= self._attempt_seconds(topic, group) + _MARGIN_SECONDS
@@ -200,8 +208,6 @@ class _Run:
             return 0
         healths = self._of.healths
         allowed = healths.allowance(consumer, sources.budget)
-        if not allowed and consumer.open_until_ms:
-            self._look_again(consumer.open_until_ms)
         room = min(sources.budget - self._flying.total(), allowed - self._flying[consumer.uid])
         return room if shard is not None else min(room, sources.budget_of(None) - self._flying_from_lane)
 
@@ -254,7 +260,7 @@ class _Run:
             self._count(consumer, deliveries, -1)
             self.report.outcomes.update(outcome.verdict.value for outcome in outcomes)
             if found:
-                self._of.healths.note(*found, consumer, outcomes)
+                self._of.healths.note(*found, consumer, outcomes, found[1].max_in_flight)
                 now_ms = self._of.clock.now_ms()
                 for delivery, outcome in zip(deliveries, outcomes, strict=True):
                     rulings[delivery.receipt] = ruling(*found, delivery, outcome, now_ms)

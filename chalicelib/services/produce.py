@@ -104,6 +104,12 @@ class Producer:
                 places = places[len(taken) :]
         return outcomes
 
+    def move_due(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
+        """Put what timers hold into a shard; how many went (the others had gone before)."""
+        home = Topic(shard.topic, shard.topic_uid, 0, shards=shard.shard + 1, retention_days=keep_days)
+        members = [(t, replace(t.draft, shard=shard.shard)) for t in timers if t.draft is not None]
+        return sum(place is not None for place in self.move(home, members))
+
     def _produce_to(
         self,
         topic: Topic,

@@ -86,13 +86,16 @@ class Settler:
         clock: Clock,
         signing_key: Callable[[], bytes],
         standing: Standing,
+        filed: Callable[[Sequence[Timer]], None],
     ) -> None:
+        """`filed` is told of new timers."""
         self._states = states
         self._reader = reader
         self._traces = traces
         self._clock = clock
         self._signing_key = signing_key
         self._standing = standing
+        self._filed = filed
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
         """Record SUCCESS; per receipt None or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
@@ -214,7 +217,10 @@ class _Leased:
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
         change = algebra.change(state.cursor, after)
-        return self._of._states.write(self._key, state, change, records, timers)
+        written = self._of._states.write(self._key, state, change, records, timers)
+        if written and timers:
+            self._of._filed(timers)
+        return written
 
     def _step(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
         tried = _tried(receipt, ruled, attempt, self._now_ms)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..domain.assignment import is_online
 from ..domain.errors import Conflict, unavailable
 from ..domain.topic import Consumer, Group, Topic
 from ..modes import POLICIES
 from ..ports import Chance, Clock, Control
-from .catalog import Catalog, is_online
-from .consume import Receiver
+from .assignment import Assignments
+from .catalog import Catalog
 from .cursor_state import CursorStates
 from .positions import EARLIEST, LATEST, Positions, keys
 
@@ -39,7 +40,7 @@ class Setup:
         catalog: Catalog,
         positions: Positions,
         states: CursorStates,
-        receiver: Receiver,
+        assignments: Assignments,
         clock: Clock,
         chance: Chance,
     ) -> None:
@@ -47,7 +48,7 @@ class Setup:
         self._catalog = catalog
         self._positions = positions
         self._states = states
-        self._receiver = receiver
+        self._assignments = assignments
         self._clock = clock
         self._chance = chance
 
@@ -127,7 +128,7 @@ class Setup:
                 self._positions.begin(topic, group, LATEST, new.uid)
             if self._control.put_consumer(topic, group, new, None):
                 self._catalog.forget(topic, group)
-                return self.membership(topic, group, new), True
+                return self.membership(topic, group, replace(new, version=1)), True
         raise unavailable("Others keep changing this consumer; try again.")
 
     def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
@@ -141,12 +142,27 @@ class Setup:
             if not is_online(consumer, now_ms):
                 for key in keys(topic, group, consumer.uid):
                     self._positions.seek(key, LATEST)
-        seen = replace(consumer, seen_ms=now_ms)
-        if not self._control.put_consumer(topic, group, seen, consumer):
-            self._catalog.forget(topic, group)  # another heartbeat came first: as good as ours
-            return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
-        self._catalog.forget(topic, group)
+        self._amend(topic, group, consumer, lambda held: replace(held, seen_ms=max(held.seen_ms, now_ms)))
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
+
+    def _amend(
+        self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]
+    ) -> Consumer | None:
+        """Change the registration as it stands (at first it is taken to stand as `consumer` says); None where it
+        is gone."""
+        held: Consumer | None = consumer
+        for _ in range(_TRIES):
+            if held is None or held.uid != consumer.uid:
+                return None
+            new = change(held)
+            if new == held:
+                return held
+            written = self._control.put_consumer(topic, group, new, held)
+            self._catalog.forget(topic, group)
+            if written:
+                return replace(new, version=held.version + 1)
+            held = self._find(topic, group, consumer.name)
+        raise unavailable("Others keep changing this consumer; try again.")
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Receiving counts as a heartbeat, but is not written each time."""
@@ -155,14 +171,15 @@ class Setup:
 
     def membership(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """The consumer's rank among those online, and its shards."""
-        names = [c.name for c in self._catalog.online(topic, group)]
-        rank = names.index(consumer.name) if consumer.name in names else None
-        shards = self._receiver.shards_for(topic, group, consumer) if rank is not None else ()
-        return Membership(consumer, rank, len(names), shards)
+        held = self._assignments.current(topic, group)
+        rank = held.rank(consumer.uid)
+        shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
+        return Membership(consumer, rank, len(held.members), shards)
 
     def unregister(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Remove a consumer and, in a broadcast, its cursors."""
         self._control.delete_consumer(topic, group, consumer)
         self._catalog.forget(topic, group)
+        self._assignments.current(topic, group)
         if POLICIES[group.mode].per_consumer:
             self._states.forget(keys(topic, group, consumer.uid))

@@ -1,8 +1,8 @@
-"""Topics, groups, consumers, tokens as PynamoDB rows (layout: table `control`)."""
+"""Topics, groups, consumers, assignments, tokens as PynamoDB rows (layout: table `control`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -12,10 +12,13 @@ from pynamodb.exceptions import DoesNotExist, PynamoDBException
 from pynamodb.expressions.condition import Condition
 from pynamodb.models import Model
 
+from ..domain.assignment import Assignment
 from ..domain.errors import unavailable
 from ..domain.topic import Consumer, Group, Token, Topic
+from ..ports import Staffed
 
-T = TypeVar("T", Topic, Group, Consumer, Token)
+T = TypeVar("T", Topic, Group, Consumer, Token, Assignment)
+V = TypeVar("V", Topic, Group, Consumer)
 
 
 class Row(Model):
@@ -75,6 +78,7 @@ class DynamoControl:
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
+        self._delete(_assignment_key(topic, group))
         self._delete(_group_key(topic, group.name))
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
@@ -85,6 +89,24 @@ class DynamoControl:
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         self._delete(_consumer_key(topic, group, consumer.name))
+
+    def assignment(self, topic: Topic, group: Group) -> Assignment | None:
+        return self._get(_assignment_key(topic, group), Assignment)
+
+    def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        return self._save(_assignment_key(topic, group), new, new.epoch)
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        rows: list[Row] = _call(lambda: list(self._rows.query(_home(topic))))
+        held = {row.sk: row.doc for row in rows}
+        found = []
+        for group in _below(held, "group#", Group):
+            consumers = _below(held, f"consumer#{group.uid}#", Consumer)
+            doc = held.get(_assignment_key(topic, group).sk)
+            assignment = msgspec.json.decode(doc, type=Assignment) if doc else None
+            if consumers:
+                found.append(Staffed(group, tuple(consumers), assignment))
+        return found
 
     def token(self, token_id: str) -> Token | None:
         return self._get(_Key("tokens", token_id), Token)
@@ -135,12 +157,16 @@ class DynamoControl:
         rows = _call(lambda: list(self._rows.query(pk, where, consistent_read=True, limit=limit)))
         return [msgspec.json.decode(row.doc, type=kind) for row in rows]
 
-    def _put(self, key: _Key, new: T, old: T | None) -> bool:
-        assert not isinstance(new, Token)
+    def _put(self, key: _Key, new: V, old: V | None) -> bool:
         version = 1 if old is None else old.version + 1
-        row = self._row(key, msgspec.json.encode(replace(new, version=version)).decode(), version)
-        free = self._rows.pk.does_not_exist()
-        unchanged: Condition = free if old is None else self._rows.version == version - 1
+        return self._save(key, replace(new, version=version), version)
+
+    def _save(self, key: _Key, new: Topic | Group | Consumer | Assignment, version: int) -> bool:
+        """Store under a version if the one before is there (version 1: if there is none)."""
+        row = self._row(key, msgspec.json.encode(new).decode(), version)
+        unchanged: Condition = self._rows.version == version - 1
+        if version == 1:
+            unchanged = self._rows.pk.does_not_exist()
         return bool(_call(lambda: row.save(condition=unchanged)))
 
     def _delete(self, key: _Key) -> None:
@@ -157,6 +183,15 @@ def _group_key(topic: Topic, name: str) -> _Key:
 
 def _consumer_key(topic: Topic, group: Group, name: str) -> _Key:
     return _Key(_home(topic), f"consumer#{group.uid}#{name}")
+
+
+def _assignment_key(topic: Topic, group: Group) -> _Key:
+    return _Key(_home(topic), f"assignment#{group.uid}")
+
+
+def _below(held: Mapping[str, str], prefix: str, kind: type[T]) -> list[T]:
+    """What stands under a prefix among rows that are at hand, in their order."""
+    return [msgspec.json.decode(doc, type=kind) for sk, doc in held.items() if sk.startswith(prefix)]
 
 
 def _call(request: Callable[[], Any]) -> Any:

@@ -65,10 +65,10 @@ Attribute names are short because a row is billed by its size, names included.
     d  S   partition key: `<topic uid>#<dedup id>`
     h  S   hash of the content      i  S  message id      a  N  accepted at      x  N  window's end (TTL)
 
-**control** · topics, groups, consumers, tokens, the signing key: PynamoDB models in store/control.
+**control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
     pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
-    sk S   name or id; below a topic `group#<name>` and `consumer#<group uid>#<name>`
-    doc S  the settings as JSON;    version N  optimistic lock
+    sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
+    doc S  the settings as JSON;    version N  optimistic lock (an assignment's is its epoch)
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.ports import Control
+from chalicelib.ports import Control, Staffed
 from tests.support import factories as make
 from tests.support.stages import Stage
 
@@ -138,6 +139,43 @@ def test_a_deleted_topic_takes_its_groups_and_consumers_along(
     assert control.groups(topic) == []
     assert control.consumers(topic, group) == []
     assert len(control.groups(neighbour)) == 1
+
+
+def test_an_assignment_is_written_only_over_the_one_before(
+    control: Control, topic: Topic, group: Group
+) -> None:
+    first = Assignment(1, "mod", ("u1",), ("u1", "u1"), 7)
+    second = replace(first, epoch=2, members=("u1", "u2"), owners=("u1", "u2"))
+    assert control.assignment(topic, group) is None
+    assert control.put_assignment(topic, group, second) is False
+    assert control.put_assignment(topic, group, first) is True
+    assert control.put_assignment(topic, group, first) is False
+    assert control.assignment(topic, group) == first
+    assert control.put_assignment(topic, group, replace(second, epoch=3)) is False
+    assert control.put_assignment(topic, group, second) is True
+    assert control.assignment(topic, group) == second
+    control.delete_group(topic, group)
+    assert control.assignment(topic, group) is None
+
+
+def test_groups_with_consumers_are_found_with_all_that_is_theirs(control: Control, topic: Topic) -> None:
+    base = make.uid("g")
+    longer, without, plain = (
+        make.group(topic, n, uid=base + u) for n, u in (("b", "2"), ("c", "3"), ("a", ""))
+    )
+    for each in (longer, without, plain):
+        control.put_group(topic, each, None)
+    workers = [make.consumer(plain, "w1"), make.consumer(plain, "w2"), make.consumer(longer, "w3")]
+    for worker, of in zip(workers, (plain, plain, longer), strict=True):
+        control.put_consumer(topic, of, worker, None)
+    held = Assignment(1, "mod", (workers[2].uid,), (workers[2].uid,))
+    control.put_assignment(topic, longer, held)
+    stored = [replace(worker, version=1) for worker in workers]
+    assert control.staffed(topic) == [
+        Staffed(replace(plain, version=1), (stored[0], stored[1]), None),
+        Staffed(replace(longer, version=1), (stored[2],), held),
+    ]
+    assert control.staffed(make.topic(make.uid("other-"))) == []
 
 
 def test_tokens_are_kept_listed_and_deleted_once(empty_stage: Stage) -> None:

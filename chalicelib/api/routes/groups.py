@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...domain.errors import Refused
-from ...domain.sharding import shards_of
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from ...services.positions import EARLIEST, LATEST, Where, keys
@@ -102,44 +101,9 @@ def _where(to: str | int) -> Where:
 def get_assignment(context: Context, topic: str, group: str) -> Answer:
     """Who owns which shard, and why."""
     found, wanted = _find(context, topic, group)
-    online = [c.name for c in context.deps.catalog.online(found, wanted)]
-    members = [
-        {
-            "consumer": name,
-            "rank": rank,
-            "total": len(online),
-            "shards": list(shards_of(rank, len(online), found.shards)),
-        }
-        for rank, name in enumerate(online)
-    ]
-    offline = [c.name for c in context.deps.catalog.consumers(found, wanted) if c.name not in online]
-    owners = _owners(context, found, wanted)
-    return Answer(
-        {
-            "strategy": "mod",
-            "why": _why(wanted, len(online)),
-            "consumers": members,
-            "offline": offline,
-            "shards": [{"shard": s, "owner": owners.get(s)} for s in range(found.shards)],
-        }
-    )
-
-
-def _why(group: Group, online: int) -> str:
-    if POLICIES[group.mode].per_consumer:
-        return "broadcast: every consumer receives from every shard, with a position of its own"
-    if not online:
-        return "no registered consumer is online: any caller receives from any shard"
-    return (
-        f"shard s belongs to the consumer with rank = s mod {online}; ranks follow the names of those online"
-    )
-
-
-def _owners(context: Context, topic: Topic, group: Group) -> dict[int, str]:
-    if POLICIES[group.mode].per_consumer:
-        return {}
-    online = [c.name for c in context.deps.catalog.online(topic, group)]
-    return {s: online[s % len(online)] for s in range(topic.shards)} if online else {}
+    held = context.deps.assignments.current(found, wanted)
+    consumers = context.deps.catalog.consumers(found, wanted)
+    return Answer(render.assignment(found, held, consumers))
 
 
 def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
@@ -149,7 +113,8 @@ def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
 
 def _shown(context: Context, topic: Topic, group: Group) -> dict[str, Any]:
     status = context.deps.lookup.group_status(topic, group)
-    owners = _owners(context, topic, group)
+    held = context.deps.assignments.current(topic, group)
     names = {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
-    shards = [render.shard(s, names, owners.get(s.shard)) for s in status.shards]
+    owners = render.owners(topic, held, names)
+    shards = [render.shard(s, names, owners[s.shard]) for s in status.shards]
     return {**render.group(group), **render.counts(status), "shards": shards}

@@ -6,7 +6,9 @@ import threading
 from dataclasses import replace
 from typing import TypeVar
 
+from ...domain.assignment import Assignment
 from ...domain.topic import Consumer, Group, Token, Topic
+from ...ports import Staffed
 
 K = TypeVar("K")
 V = TypeVar("V", Topic, Group, Consumer)
@@ -21,6 +23,7 @@ class MemoryControl:
         self._topics: dict[str, Topic] = {}
         self._groups: dict[tuple[str, str], Group] = {}
         self._consumers: dict[tuple[str, str, str], Consumer] = {}
+        self._assignments: dict[str, Assignment] = {}
         self._tokens: dict[str, Token] = {}
         self._key: bytes | None = None
 
@@ -50,6 +53,7 @@ class MemoryControl:
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
+        self._assignments.pop(group.uid, None)
         self._groups.pop((topic.uid, group.name), None)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
@@ -61,6 +65,21 @@ class MemoryControl:
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         self._consumers.pop((topic.uid, group.uid, consumer.name), None)
+
+    def assignment(self, topic: Topic, group: Group) -> Assignment | None:
+        return self._assignments.get(group.uid)
+
+    def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        with self._lock:
+            held = self._assignments.get(group.uid)
+            if new.epoch != (held.epoch if held else 0) + 1:
+                return False
+            self._assignments[group.uid] = new
+            return True
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        with_consumers = [(g, tuple(self.consumers(topic, g))) for g in self.groups(topic)]
+        return [Staffed(g, held, self.assignment(topic, g)) for g, held in with_consumers if held]
 
     def token(self, token_id: str) -> Token | None:
         return self._tokens.get(token_id)

@@ -110,10 +110,12 @@ def test_the_assignment_explains_itself(api: Client, clock: ShiftingClock) -> No
     shown = api.get(f"{group.path}/assignment").expect(200)
     assert shown["strategy"] == "mod"
     assert "mod 2" in shown["why"]
-    assert shown["offline"] == ["gone"]
+    [gone] = shown["offline"]
+    assert gone["consumer"] == "gone"
+    assert gone["why"].startswith("no heartbeat since ")
     assert shown["consumers"] == [
-        {"consumer": "a", "rank": 0, "total": 2, "shards": [0, 2]},
-        {"consumer": "b", "rank": 1, "total": 2, "shards": [1]},
+        {"consumer": "a", "kind": "pull", "state": "ACTIVE", "rank": 0, "total": 2, "shards": [0, 2]},
+        {"consumer": "b", "kind": "pull", "state": "ACTIVE", "rank": 1, "total": 2, "shards": [1]},
     ]
     assert [s["owner"] for s in shown["shards"]] == ["a", "b", "a"]
 

@@ -1,0 +1,84 @@
+"""Which consumer of a group has which shards. Only for locality: what is safe never depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .limits import CONSUMER_OFFLINE_AFTER
+from .topic import Consumer
+
+_OFFLINE_AFTER_MS = round(CONSUMER_OFFLINE_AFTER.total_seconds() * 1000)
+EVERYONE = "broadcast"
+"""In place of a strategy: every member has all shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who is online, and whose each shard is.
+
+    `members` are consumers' uids in the order of their ranks: by name. `owners` has one of them for each shard;
+    it is empty in a broadcast and while nobody is online. `epoch` rises by one with each change (0: none was made).
+    """
+
+    epoch: int
+    strategy: str
+    members: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    at_ms: int = 0
+
+    def rank(self, uid: str) -> int | None:
+        """The consumer's place among the members; None where it is not one."""
+        return self.members.index(uid) if uid in self.members else None
+
+    def shards(self, uid: str) -> tuple[int, ...]:
+        """The shards that the consumer owns."""
+        return tuple(shard for shard, owner in enumerate(self.owners) if owner == uid)
+
+    def fits(self, strategy: str, members: tuple[str, ...], shards: int) -> bool:
+        """Would dealing the shards again for these change nothing?"""
+        owned = shards if members and strategy != EVERYONE else 0
+        return (self.strategy, self.members, len(self.owners)) == (strategy, members, owned)
+
+
+def deal(strategy: str, members: Sequence[str], shards: int) -> tuple[str, ...]:
+    """The owner of each shard; nothing where there are no members, or all of them have all shards."""
+    return _STRATEGIES[strategy](members, shards) if members else ()
+
+
+def _mod(members: Sequence[str], shards: int) -> tuple[str, ...]:
+    """XXL-MQ's rule: shard s belongs to the rank s mod total."""
+    return tuple(members[shard % len(members)] for shard in range(shards))
+
+
+def _average(members: Sequence[str], shards: int) -> tuple[str, ...]:
+    """RocketMQ's AllocateMessageQueueAveragely: blocks of neighbours, the larger ones first."""
+    size, larger = divmod(shards, len(members))
+    return tuple(uid for rank, uid in enumerate(members) for _ in range(size + (rank < larger)))
+
+
+def _rendezvous(members: Sequence[str], shards: int) -> tuple[str, ...]:
+    """The highest hash wins, whoever else is there: a leave moves the leaver's shards only, a join none between
+    the others."""
+    return tuple(max(members, key=lambda uid: _weight(uid, shard)) for shard in range(shards))
+
+
+def _weight(uid: str, shard: int) -> bytes:
+    return hashlib.blake2b(f"{uid}/{shard}".encode(), digest_size=8).digest()
+
+
+_STRATEGIES: Mapping[str, Callable[[Sequence[str], int], tuple[str, ...]]] = {
+    "mod": _mod,
+    "average": _average,
+    "rendezvous": _rendezvous,
+    EVERYONE: lambda members, shards: (),
+}
+
+
+def is_online(consumer: Consumer, now_ms: int) -> bool:
+    """May it have shards? One that pulls: it has shown a sign of life lately. One that is called: it is ACTIVE,
+    and its circuit breaker lets something through."""
+    if consumer.is_called:
+        return consumer.state == "ACTIVE" and (consumer.open_until_ms or 0) <= now_ms
+    return now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS

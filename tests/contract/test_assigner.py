@@ -1,0 +1,81 @@
+"""The assigner's job: a few topics a run, round and round, and no write where nothing changed."""
+
+from __future__ import annotations
+
+from chalicelib.domain.topic import Topic
+from chalicelib.ports import Control, Staffed
+from chalicelib.scheduler.assigner import Assigner, Report
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+class Visits:
+    """Notes whom it is to look after."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def look_after(self, topic: Topic, staffed: Staffed) -> bool:
+        self.seen.append(topic.name)
+        return False
+
+    def of_a_run(self, job: Assigner) -> str:
+        self.seen = []
+        job.run_once()
+        return "".join(self.seen)
+
+
+def staff(control: Control, *names: str) -> None:
+    for name in names:
+        topic = make.topic(name)
+        group = make.group(topic)
+        assert control.put_topic(topic, None)
+        assert control.put_group(topic, group, None)
+        assert control.put_consumer(topic, group, make.consumer(group), None)
+
+
+def test_few_topics_are_all_visited_in_every_run(empty_stage: Stage) -> None:
+    control, visits = empty_stage.adapters.control, Visits()
+    job = Assigner(control, visits.look_after)
+    assert visits.of_a_run(job) == ""
+    staff(control, "a", "b", "c")
+    assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a", "b", "c"]] * 3
+    staff(control, "d")
+    assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a", "b", "c", "d"]] * 3
+
+
+def test_many_topics_take_turns(empty_stage: Stage) -> None:
+    control, visits = empty_stage.adapters.control, Visits()
+    staff(control, *"abcdefghij")
+    job = Assigner(control, visits.look_after)
+    assert [visits.of_a_run(job) for _ in range(4)] == ["abcd", "efgh", "ijab", "cdef"]
+    assert visits.of_a_run(Assigner(control, visits.look_after)) == "abcd"
+
+
+def test_a_run_that_is_out_of_time_goes_on_where_it_stopped(empty_stage: Stage) -> None:
+    control, visits = empty_stage.adapters.control, Visits()
+    staff(control, *"abcde")
+    job = Assigner(control, visits.look_after)
+    left = iter([True, True, False])
+    assert job.run_once(lambda: next(left)) == Report(topics=2, groups=2, finished=False)
+    assert visits.of_a_run(job) == "cdea"
+
+
+def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, shards=2)
+    group, idle = desk.group(), desk.group("idle")
+    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
+    stored = desk.stage.adapters.control.assignment
+    job = desk.stage.process().assigner
+    assert job.run_once() == Report(topics=1, groups=1, assigned=0)
+    desk.stage.clock.advance(25 * SECOND_MS)
+    desk.deps.admin.heartbeat(desk.topic, group, b)
+    desk.stage.clock.advance(10 * SECOND_MS)
+    assert [job.run_once().assigned for _ in range(3)] == [1, 0, 0]
+    held = stored(desk.topic, group)
+    assert held is not None
+    assert (held.epoch, held.rank(a.uid), held.owners) == (3, None, (b.uid, b.uid))
+    assert stored(desk.topic, idle) is None
+    assert job.run_once().as_dict() == {"topics": 1, "groups": 1, "assigned": 0, "finished": True}

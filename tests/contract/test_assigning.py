@@ -1,0 +1,234 @@
+"""Assignments: whoever looks keeps them true, each change raises the epoch by one, and idling writes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.topic import Consumer, Group
+from chalicelib.ports import Control
+from chalicelib.services.assignment import Assignments
+from chalicelib.services.catalog import Catalog
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+@pytest.fixture
+def desk(stage: Stage) -> Desk:
+    return Desk.at(stage, shards=4)
+
+
+def owners(held: Assignment, *consumers: Consumer) -> str:
+    names = {c.uid: c.name for c in consumers}
+    return "".join(names[uid] for uid in held.owners)
+
+
+def current(desk: Desk, group: Group, deps: Deps | None = None) -> Assignment:
+    """As a process that looks them up first sees it."""
+    deps = deps or desk.deps
+    topic = deps.catalog.topic(desk.topic.name)
+    return deps.assignments.current(topic, deps.catalog.group(topic, group.name))
+
+
+def called(desk: Desk, group: Group, name: str, **fields: Any) -> Consumer:
+    consumer = make.consumer(group, name, kind="url", target="https://example.com/", seen_ms=0, **fields)
+    assert desk.stage.adapters.control.put_consumer(desk.topic, group, consumer, None)
+    desk.deps.catalog.forget(desk.topic, group)
+    return consumer
+
+
+class Watched:
+    """A control that counts its calls, and in which something may happen before the next assignment is stored."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self.calls: Counter[str] = Counter()
+        self.before_put: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> Any:
+            self.calls[name] += 1
+            if name == "put_assignment" and self.before_put:
+                self.before_put.pop()()
+            return getattr(self._control, name)(*args)
+
+        return call
+
+
+def watched(desk: Desk) -> tuple[Watched, Assignments]:
+    control = Watched(desk.stage.adapters.control)
+    ported, clock = cast(Control, control), desk.stage.clock
+    return control, Assignments(ported, Catalog(ported, clock), clock)
+
+
+def test_joining_and_leaving_assign_at_once_and_raise_the_epoch_by_one(desk: Desk) -> None:
+    group = desk.group()
+    assert current(desk, group).epoch == 0
+    a = desk.consumer(group, "a")
+    stored = desk.stage.adapters.control.assignment
+    assert [h and (h.epoch, owners(h, a)) for h in [stored(desk.topic, group)]] == [(1, "aaaa")]
+    b = desk.consumer(group, "b")
+    assert [h and (h.epoch, owners(h, a, b)) for h in [stored(desk.topic, group)]] == [(2, "abab")]
+    desk.deps.admin.unregister(desk.topic, group, a)
+    assert [h and (h.epoch, owners(h, b)) for h in [stored(desk.topic, group)]] == [(3, "bbbb")]
+    desk.deps.admin.unregister(desk.topic, group, b)
+    assert [h and (h.epoch, h.owners, h.members) for h in [stored(desk.topic, group)]] == [(4, (), ())]
+
+
+def test_a_silent_consumers_shards_move_when_others_look(desk: Desk) -> None:
+    group, clock = desk.group(), desk.stage.clock
+    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
+    clock.advance(29 * SECOND_MS)
+    desk.deps.admin.heartbeat(desk.topic, group, b)
+    assert owners(current(desk, group), a, b) == "abab"
+    clock.advance(1 * SECOND_MS)
+    held = current(desk, group)
+    assert (held.epoch, owners(held, a, b), held.at_ms) == (3, "bbbb", clock.now_ms())
+
+
+def test_receiving_brings_a_consumer_back_at_once(desk: Desk) -> None:
+    group = desk.group()
+    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
+    desk.stage.clock.advance(31 * SECOND_MS)
+    desk.deps.admin.heartbeat(desk.topic, group, b)
+    assert desk.deps.receiver.shards_for(desk.topic, group, a) == (0, 2), "those it would have"
+    assert owners(current(desk, group), a, b) == "bbbb"
+    desk.deps.admin.sign_of_life(desk.topic, group, a)
+    assert owners(current(desk, group), a, b) == "abab"
+
+
+def test_nothing_is_written_while_nothing_changes(desk: Desk) -> None:
+    group = desk.group()
+    a = desk.consumer(group, "a")
+    other = desk.stage.process()
+    for _ in range(20):
+        desk.stage.clock.advance(9 * SECOND_MS)
+        desk.deps.admin.heartbeat(desk.topic, group, a)
+        for deps in (desk.deps, other):
+            assert current(desk, group, deps).epoch == 1
+
+
+def test_a_group_without_consumers_gets_no_row(desk: Desk) -> None:
+    group = desk.group()
+    assert (current(desk, group).epoch, current(desk, group).members) == (0, ())
+    assert desk.stage.adapters.control.assignment(desk.topic, group) is None
+
+
+def test_receiving_costs_one_cached_row_more(desk: Desk) -> None:
+    group = desk.group()
+    desk.consumer(group, "a")
+    control, assignments = watched(desk)
+    for _ in range(30):
+        desk.stage.clock.advance(SECOND_MS // 10)
+        assignments.current(desk.topic, group)
+    assert control.calls == {"assignment": 1, "consumers": 1}
+
+
+def test_a_process_with_an_old_view_does_not_take_back_what_others_stored(desk: Desk) -> None:
+    group = desk.group()
+    a = desk.consumer(group, "a")
+    old = desk.stage.process()
+    assert owners(current(desk, group, old), a) == "aaaa"
+    b = desk.consumer(group, "b")
+    desk.stage.clock.advance(2 * SECOND_MS)
+    assert owners(current(desk, group, old), a) == "aaaa", "within the age of its cache"
+    later = desk.stage.process()  # knows only the new ones
+    assert owners(current(desk, group, later), a, b) == "abab"
+    desk.stage.clock.advance(2 * SECOND_MS)
+    assert owners(current(desk, group, old), a, b) == "abab"
+    assert current(desk, group).epoch == 2
+
+
+@pytest.mark.parametrize("change", ["consumers", "strategy", "shards"])
+def test_an_old_view_of_anything_is_mended_before_it_is_written(desk: Desk, change: str) -> None:
+    group = desk.group()
+    a = desk.consumer(group, "a")
+    old = desk.stage.process()
+    topic = old.catalog.topic(desk.topic.name)
+    seen = old.catalog.group(topic, group.name)
+    old.catalog.consumers(topic, seen)
+    if change == "consumers":
+        desk.consumer(group, "b")
+    elif change == "strategy":
+        desk.group(assignment="average")
+    else:
+        desk.deps.admin.put_topic(topic.name, {"shards": 6})
+    held = current(desk, group)
+    assert held.epoch == 2
+    assert old.assignments.current(topic, seen) == held
+    assert a.uid in held.members
+
+
+def test_a_lost_race_ends_with_what_the_winner_stored(desk: Desk) -> None:
+    group = desk.group()
+    a = desk.consumer(group, "a")
+    b = called(desk, group, "b")
+    control, assignments = watched(desk)
+    control.before_put = [lambda: current(desk, group)]
+    held = assignments.current(desk.topic, group)
+    assert (held.epoch, owners(held, a, b)) == (2, "abab")
+    assert held == current(desk, group)
+    assert control.calls["put_assignment"] == 1
+
+
+def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
+    group = desk.group()
+    a = desk.consumer(group, "a")
+    b = called(desk, group, "b")
+    control, assignments = watched(desk)
+    knew_less = Assignment(2, "mod", ("someone else",), ("someone else",) * 4)
+    control.before_put = [lambda: desk.stage.adapters.control.put_assignment(desk.topic, group, knew_less)]
+    held = assignments.current(desk.topic, group)
+    assert (held.epoch, owners(held, a, b)) == (3, "abab")
+
+
+def test_another_strategy_and_more_shards_assign_anew(desk: Desk) -> None:
+    group = desk.group()
+    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
+    desk.group(assignment="average")
+    assert owners(current(desk, group), a, b) == "aabb"
+    desk.deps.admin.put_topic(desk.topic.name, {"shards": 6})
+    assert owners(current(desk, group), a, b) == "aaabbb"
+
+
+def test_a_broadcast_has_ranks_but_no_owners(desk: Desk) -> None:
+    group = desk.group(mode="broadcast")
+    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
+    held = current(desk, group)
+    assert (held.owners, held.rank(a.uid), held.rank(b.uid)) == ((), 0, 1)
+    member = desk.deps.admin.membership(desk.topic, group, b)
+    assert (member.rank, member.total, member.shards) == (1, 2, (0, 1, 2, 3))
+    assert desk.deps.receiver.shards_for(desk.topic, group, a) == (0, 1, 2, 3)
+
+
+def test_consumers_that_are_called_have_shards_while_they_may_be_called(desk: Desk) -> None:
+    group = desk.group()
+    a = desk.consumer(group, "a")
+    now_ms = desk.stage.clock.now_ms()
+    called(desk, group, "b", state="PENDING")
+    called(desk, group, "c", state="DISABLED", why="410")
+    d = called(desk, group, "d", open_until_ms=now_ms + 5 * SECOND_MS)
+    assert owners(current(desk, group), a) == "aaaa"
+    desk.stage.clock.advance(5 * SECOND_MS)
+    assert owners(current(desk, group), a, d) == "adad"
+
+
+def test_a_group_that_is_gone_gets_no_new_assignment(desk: Desk) -> None:
+    group = desk.group()
+    desk.consumer(group, "a")
+    late = desk.stage.process()
+    late.catalog.consumers(desk.topic, group)
+    desk.deps.admin.delete_group(desk.topic, group)
+    late.assignments.current(desk.topic, group)
+    assert desk.stage.adapters.control.assignment(desk.topic, group) is None
+    desk.deps.admin.delete_topic(desk.topic)
+    late.catalog.forget(desk.topic, group)
+    late.assignments.current(replace(desk.topic, shards=9), group)
+    assert desk.stage.adapters.control.assignment(desk.topic, group) is None

@@ -1,0 +1,167 @@
+"""The circuit breaker: opens on failures, counts nothing while open, comes back slowly, tells before it gives up."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from chalicelib.domain import breaker
+from chalicelib.domain.breaker import WINDOW, Health, after, allowance
+from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS, START_MS
+
+FULL = 64
+WELL = Health()
+histories = st.lists(st.tuples(st.booleans(), st.integers(0, 10 * SECOND_MS)), max_size=120)
+
+
+def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Health:
+    """After these outcomes at one moment: "." for a success, "x" for a failure."""
+    for outcome in outcomes:
+        health = after(health, outcome == ".", now_ms, FULL)
+    return health
+
+
+def opened(trips: int = 1) -> Health:
+    """Just opened for the n-th time in a row, and the time is START_MS."""
+    return Health((), 1, START_MS, START_MS + min(5 * 2 ** (trips - 1), 300) * SECOND_MS, trips)
+
+
+def until(health: Health) -> int:
+    assert health.open_until_ms is not None
+    return health.open_until_ms
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "opens"),
+    [
+        ("x" * 9, False),
+        ("x" * 10, True),
+        (".....xxxxx", True),
+        ("......xxxx", False),
+        ("." * 20 + "x" * 9, False),
+        ("." * 20 + "x" * 10, True),
+        ("." * 11 + "x" * 9, False),
+        (".xx" * 4, True),
+        ("..x" * 30, False),
+    ],
+)
+def test_it_opens_at_half_of_at_least_ten_failures_among_the_last_twenty(outcomes: str, opens: bool) -> None:
+    assert (breaker.state(lived(outcomes).open_until_ms, START_MS) == "open") is opens
+
+
+def test_while_it_is_open_nothing_may_be_sent_and_then_one_probe() -> None:
+    health = lived("x" * 10)
+    assert until(health) == START_MS + 5 * SECOND_MS
+    assert [allowance(health, FULL, until(health) + ms) for ms in (-5000, -1, 0, 60_000)] == [0, 0, 1, 1]
+    assert [breaker.state(health.open_until_ms, until(health) + ms) for ms in (-1, 0)] == [
+        "open",
+        "half-open",
+    ]
+
+
+def test_failed_probes_open_it_for_twice_as_long_up_to_five_minutes() -> None:
+    health, seconds = lived("x" * 10), []
+    now_ms = START_MS
+    for _ in range(9):
+        seconds.append((until(health) - now_ms) // SECOND_MS)
+        now_ms = until(health)
+        health = after(health, False, now_ms, FULL)
+    assert seconds == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert until(after(Health(trips=10**6, open_until_ms=0), False, 0)) == 300 * SECOND_MS
+
+
+def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one() -> None:
+    health = opened(trips=3)
+    now_ms = until(health)
+    allowed = []
+    for _ in range(8):
+        allowed.append(allowance(health, FULL, now_ms))
+        health = after(health, True, now_ms, FULL)
+        assert (health.failing_ms, health.open_until_ms, health.trips) == (None, None, 0)
+    assert allowed == [1, 2, 4, 8, 16, 32, 64, 64]
+    assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
+
+
+def test_a_failure_while_it_recovers_opens_it_again() -> None:
+    recovering = lived("...", opened(), START_MS + HOUR_MS)
+    health = after(recovering, False, START_MS + HOUR_MS, FULL)
+    assert breaker.state(health.open_until_ms, START_MS + HOUR_MS) == "open"
+    assert health.trips == 1
+
+
+def test_a_process_that_knows_only_the_registration_probes_too() -> None:
+    stored = Health(failing_ms=START_MS, open_until_ms=START_MS, trips=2)
+    assert allowance(stored, FULL, START_MS) == 1
+    assert allowance(after(stored, True, START_MS, FULL), FULL, START_MS) == 2
+    assert after(stored, False, START_MS, FULL).trips == 3
+
+
+def test_late_outcomes_of_what_was_sent_before_leave_it_open() -> None:
+    health = opened(trips=2)
+    assert lived("xxxxx", health) == health
+    better = lived(".", health)
+    assert (better.open_until_ms, better.trips, better.failing_ms) == (health.open_until_ms, 2, None)
+
+
+@given(histories)
+def test_a_window_and_an_allowance_stay_within_their_bounds(history: list[tuple[bool, int]]) -> None:
+    health, now_ms = Health(), START_MS
+    for ok, later_ms in history:
+        now_ms += later_ms
+        was_open = breaker.state(health.open_until_ms, now_ms) == "open"
+        following = after(health, ok, now_ms, FULL)
+        assert len(following.window) <= WINDOW
+        assert 0 <= allowance(following, FULL, now_ms) <= FULL
+        if was_open:
+            assert (following.open_until_ms, following.trips) == (health.open_until_ms, health.trips)
+        elif ok:
+            assert (following.failing_ms, following.open_until_ms, following.trips) == (None, None, 0)
+            assert allowance(following, FULL, now_ms) >= allowance(health, FULL, now_ms)
+        else:
+            assert following.trips - health.trips == (following.open_until_ms != health.open_until_ms)
+        if following.open_until_ms is not None:
+            assert following.open_until_ms - now_ms <= 300 * SECOND_MS
+        health = following
+
+
+@given(histories)
+def test_failing_means_that_nothing_succeeded_since(history: list[tuple[bool, int]]) -> None:
+    health, now_ms, last_success_ms = Health(), START_MS, -1
+    for ok, later_ms in history:
+        now_ms += later_ms + 1
+        last_success_ms = now_ms if ok else last_success_ms
+        health = after(health, ok, now_ms, FULL)
+        assert health.failing_ms is None or last_success_ms < health.failing_ms <= now_ms
+
+
+def test_failing_is_noticed_at_the_first_outcome_or_when_nothing_else_is_left() -> None:
+    assert lived("x").failing_ms == START_MS
+    assert lived(".x").failing_ms is None
+    assert lived("x.").failing_ms is None
+    reopened = after(lived("." * 10 + "x" * 10), False, START_MS + HOUR_MS, FULL)
+    assert reopened.failing_ms == START_MS + HOUR_MS
+    assert after(reopened, False, START_MS + 2 * HOUR_MS, FULL).failing_ms == START_MS + HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "told", "disabled"),
+    [
+        (0, False, False),
+        (60 * HOUR_MS - 1, False, False),
+        (60 * HOUR_MS, True, False),
+        (5 * DAY_MS - 1, True, False),
+        (5 * DAY_MS, True, True),
+    ],
+)
+def test_five_days_of_failures_disable_and_half_of_that_tells_so(
+    age_ms: int, told: bool, disabled: bool
+) -> None:
+    now_ms = START_MS + age_ms
+    assert breaker.should_disable(START_MS, now_ms) is disabled
+    assert breaker.disables_ms(START_MS, now_ms) == (START_MS + 5 * DAY_MS if told else None)
+
+
+def test_who_does_not_fail_is_not_disabled() -> None:
+    assert breaker.should_disable(None, START_MS) is False
+    assert breaker.disables_ms(None, START_MS) is None
