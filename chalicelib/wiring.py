@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
@@ -33,10 +35,11 @@ from .services.tokens import Tokens
 from .services.trace import Tracer
 from .services.wake import Waker
 from .settings import Settings
-from .store.clients import OnClient
+from .store.clients import Clients, OnClient
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 _OWNER_CHARS = 8
+_MOST_THREADS = 256  # of one delivery
 
 
 class SystemClock:
@@ -63,6 +66,17 @@ class SystemChance:
         return secrets.token_bytes(32)
 
 
+class Nobody:
+    """ports.Invoker that starts nothing: a wake-up is only that, and schedules find what was to be done."""
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        return
+
+
+local_invoker: Invoker = Nobody()
+"""Set, before `deps` is first called, by a process that runs our functions itself."""
+
+
 @dataclass(frozen=True)
 class Adapters:
     """One form of every port."""
@@ -77,6 +91,9 @@ class Adapters:
     clock: Clock
     chance: Chance
     create_tables: Callable[[], None]
+    sender: Callable[[], Sender]
+    invoker: Invoker
+    threads: Callable[[], Executor]
 
 
 class Deps:
@@ -139,13 +156,17 @@ class Deps:
         )
 
     @cached_property
+    def sender(self) -> Sender:
+        return self.adapters.sender()
+
+    @cached_property
     def deliverer(self) -> Deliverer:
         a = self.adapters
         return Deliverer(
             self.catalog,
             self.claimer,
             self.settler,
-            a.sender,
+            self.sender,
             a.blobs,
             a.timers,
             self.waker,
@@ -208,7 +229,17 @@ class Deps:
 @cache
 def deps() -> Deps:
     """The process's services, from its environment."""
-    return Deps(dynamo_adapters(environment.read()))
+    settings = environment.read()
+    return Deps(dynamo_adapters(settings, invoker=_invoker(settings)))
+
+
+def _invoker(settings: Settings) -> Invoker:
+    if not settings.deliver or not settings.mover:
+        return local_invoker
+    from .delivery.functions import LambdaInvoker
+
+    names = {"deliver": settings.deliver, "mover": settings.mover}
+    return LambdaInvoker(lambda: Clients(settings.region).get("lambda"), names)
 
 
 def dynamo_adapters(
@@ -216,10 +247,10 @@ def dynamo_adapters(
     clock: Clock | None = None,
     chance: Chance | None = None,
     on_client: OnClient | None = None,
+    invoker: Invoker | None = None,
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
     from .store.blobs import FolderBlobs, S3Blobs
-    from .store.clients import Clients
     from .store.control import DynamoControl, rows_of
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
@@ -253,10 +284,38 @@ def dynamo_adapters(
         clock=clock,
         chance=chance,
         create_tables=lambda: create_missing(client, tables),
+        sender=lambda: _sender(settings, clients, clock),
+        invoker=invoker or Nobody(),
+        threads=_threads,
     )
 
 
-def memory_adapters(clock: Clock, chance: Chance) -> Adapters:
+def _threads() -> Executor:
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="send")
+
+
+def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
+    from .delivery.addresses import Rules
+    from .delivery.egress import Egress
+    from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
+    from .delivery.sender import Sender as Out
+
+    rules = Rules(frozenset(settings.ports), frozenset({settings.origin}), settings.allow_loopback)
+    functions: Functions = LocalFunctions(settings.functions)
+    if settings.account:
+        functions = LambdaFunctions(
+            lambda: clients.get("lambda"), settings.region, settings.account, settings.prefix
+        )
+    return Out(Egress(rules, time.monotonic), functions, clock, time.monotonic, settings.origin)
+
+
+def memory_adapters(
+    clock: Clock,
+    chance: Chance,
+    sender: Callable[[], Sender] | None = None,
+    invoker: Invoker | None = None,
+    threads: Callable[[], Executor] = _threads,
+) -> Adapters:
     """The ports in memory, for tests and simulations."""
     from .store import memory
 
@@ -272,4 +331,7 @@ def memory_adapters(clock: Clock, chance: Chance) -> Adapters:
         clock=clock,
         chance=chance,
         create_tables=lambda: None,
+        sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
+        invoker=invoker or Nobody(),
+        threads=threads,
     )
