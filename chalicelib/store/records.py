@@ -80,7 +80,7 @@ class DynamoRecords:
                 **_unchanged(letter),
             )
         except ConditionFailed as failed:
-            return failed.item == item  # our own success, whose answer was lost
+            return failed.retried and failed.item == item  # our own success, whose answer was lost
         return True
 
     def discard(self, letter: DeadLetter) -> bool:
