@@ -249,6 +249,10 @@ class Records(Protocol):
         """The record of one delivery."""
         ...
 
+    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+        """How many deliveries of the group wait for another attempt, as far as their records say."""
+        ...
+
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
         """How many dead letters the group has."""
         ...

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
-from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records, Timers, Traces
+from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.mover import Mover

@@ -16,9 +16,9 @@ from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
 from ..domain.message import Message
 from ..domain.ranges import total
-from ..domain.signing import Receipt, seal_receipt
+from ..domain.signing import seal_receipt
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..services.consume import Delivery
+from ..services.claim import Delivery
 from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
 from ..services.produce import Placed
 from ..services.setup import Membership
@@ -232,16 +232,10 @@ def content(m: Message) -> dict[str, Any]:
 def deliveries(received: list[Delivery], key: bytes) -> bytes:
     """The answer of a receive: messages with their receipts."""
     messages = [
-        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, _receipt(d))}
+        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, d.receipt)}
         for d in received
     ]
     return msgjson.encode({"messages": messages})
-
-
-def _receipt(d: Delivery) -> Receipt:
-    return Receipt(
-        d.key.group_uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts
-    )
 
 
 def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ..domain.topic import CursorKey
 from ..ports import Conflict, Record, Refused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, Item, cursor_item_key, int_of, number
+from .layout import FORMAT, Item, cursor_item_key, cursor_owner, int_of, number, text
 from .records import record_writes
 from .timers import timer_put
 
@@ -33,6 +33,14 @@ class DynamoCursors:
             "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=consistent
         )
         return cursor_of(answer["Item"]) if "Item" in answer else None
+
+    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="c = :c",
+            ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
+        )
+        return {item["s"]["S"]: cursor_of(item) for item in found}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:

@@ -78,7 +78,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..domain.segment import ShardKey
-from ..domain.timer import Timer
+from ..domain.timer import fragment_of
 from ..domain.topic import CursorKey
 
 FORMAT = "1"
@@ -194,8 +194,11 @@ def segment_key(shard: ShardKey, first: int) -> Item:
 
 
 def cursor_item_key(key: CursorKey) -> Item:
-    owner = f"{key.group_uid}:{key.consumer_uid}" if key.consumer_uid else key.group_uid
-    return {"c": text(owner), "s": text(str(key.shard))}
+    return {"c": text(cursor_owner(key.group_uid, key.consumer_uid)), "s": text(str(key.shard))}
+
+
+def cursor_owner(group_uid: str, consumer_uid: str) -> str:
+    return f"{group_uid}:{consumer_uid}" if consumer_uid else group_uid
 
 
 def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
@@ -206,8 +209,8 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
     }
 
 
-def timer_key(timer: Timer) -> Item:
-    return {"f": text(str(timer.fragment)), "t": text(f"{timer.due_ms:015d}#{timer.id}")}
+def timer_key(due_ms: int, timer_id: str) -> Item:
+    return {"f": text(str(fragment_of(timer_id))), "t": text(f"{due_ms:015d}#{timer_id}")}
 
 
 def lease_key(fragment: int) -> Item:

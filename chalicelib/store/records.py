@@ -30,15 +30,25 @@ class DynamoRecords:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=record_key(key, offset))
         return _record(answer["Item"]) if "Item" in answer else None
 
+    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+        retrying = {"FilterExpression": "j = :j", "ExpressionAttributeValues": {":j": text("RETRYING")}}
+        return self._count(topic_uid, group_uid, retrying)
+
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
+        return self._count(topic_uid, f"{group_uid}#dead", {})
+
+    def _count(self, topic_uid: str, partition: str, narrowed: dict[str, Any]) -> int:
         total, start = 0, None
+        values = {":g": text(partition), ":t": text(f"{topic_uid}/")}
+        values |= narrowed.pop("ExpressionAttributeValues", {})
         while True:
             answer = self._dynamo.call(
                 "query",
                 TableName=self._table,
                 Select="COUNT",
                 KeyConditionExpression="g = :g AND begins_with(k, :t)",
-                ExpressionAttributeValues={":g": text(f"{group_uid}#dead"), ":t": text(f"{topic_uid}/")},
+                ExpressionAttributeValues=values,
+                **narrowed,
                 **({"ExclusiveStartKey": start} if start else {}),
             )
             total += int(answer["Count"])
@@ -80,7 +90,7 @@ class DynamoRecords:
                 **_unchanged(letter),
             )
         except ConditionFailed as failed:
-            return failed.item == item  # our own success, whose answer was lost
+            return failed.retried and failed.item == item  # our own success, whose answer was lost
         return True
 
     def discard(self, letter: DeadLetter) -> bool:

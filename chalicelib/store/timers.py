@@ -39,11 +39,17 @@ class DynamoTimers:
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
         return [_timer(item) for item in self._before(fragment, f"{until_ms + 1:015d}", limit)]
 
-    def next_ms(self, fragment: int) -> int | None:
-        return next((_timer(item).due_ms for item in self._before(fragment, "~", 1)), None)
+    def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
+        first = self._before(fragment, "~", 1, consistent=consistent)
+        return next((_timer(item).due_ms for item in first), None)
+
+    def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        key = timer_key(due_ms, timer_id)
+        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        return _timer(answer["Item"]) if "Item" in answer else None
 
     def drop(self, timers: Sequence[Timer]) -> None:
-        different = {(timer.due_ms, timer.id): timer_key(timer) for timer in timers}
+        different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in timers}
         self._dynamo.delete(self._table, list(different.values()))
 
     def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
@@ -77,14 +83,14 @@ class DynamoTimers:
         except ConditionFailed:
             return
 
-    def _before(self, fragment: int, end: str, limit: int) -> list[Item]:
+    def _before(self, fragment: int, end: str, limit: int, *, consistent: bool = True) -> list[Item]:
         """The first rows whose sort keys lie before `end`: never the lease's."""
         found = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="f = :f AND t < :end",
             ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(end)},
             Limit=limit,
-            ConsistentRead=True,
+            ConsistentRead=consistent,
         )
         return list(islice(found, limit))
 
@@ -99,14 +105,19 @@ def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
     return {
         "Delete": {
             "TableName": table,
-            "Key": timer_key(timer),
+            "Key": timer_key(timer.due_ms, timer.id),
             "ConditionExpression": "attribute_exists(f)",
         }
     }
 
 
 def _item(timer: Timer) -> Item:
-    item = {**timer_key(timer), "k": text(timer.kind), "s": text(str(timer.shard)), "v": {"N": FORMAT}}
+    item = {
+        **timer_key(timer.due_ms, timer.id),
+        "k": text(timer.kind),
+        "s": text(str(timer.shard)),
+        "v": {"N": FORMAT},
+    }
     optional = {"g": timer.group_uid, "c": timer.consumer_uid}
     item.update({name: text(uid) for name, uid in optional.items() if uid})
     if timer.keep_days:

@@ -22,6 +22,14 @@ class MemoryCursors:
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
         return self._items.get(key)
 
+    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+        with self._lock:
+            return {
+                str(key.shard): cursor
+                for key, cursor in self._items.items()
+                if (key.group_uid, key.consumer_uid) == (group_uid, consumer_uid)
+            }
+
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         with self._lock:
             return self._items.setdefault(key, cursor)

@@ -18,6 +18,14 @@ class MemoryRecords:
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self._tables.records.get(record_place(key, offset))
 
+    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+        with self._tables.lock:
+            return sum(
+                record.status == "RETRYING"
+                for (g, k), record in self._tables.records.items()
+                if g == group_uid and k.startswith(f"{topic_uid}/")
+            )
+
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
         return len(self._buried(topic_uid, group_uid))
 

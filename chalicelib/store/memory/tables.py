@@ -82,5 +82,5 @@ def letter_place(letter: DeadLetter) -> Place:
 
 
 def timer_place(timer: Timer) -> Place:
-    row = timer_key(timer)
+    row = timer_key(timer.due_ms, timer.id)
     return row["f"]["S"], row["t"]["S"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...domain.timer import Timer
+from ..layout import timer_key
 from .tables import MemoryTables, timer_place
 
 
@@ -22,8 +23,12 @@ class MemoryTimers:
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
         return [timer for timer in self._of(fragment) if timer.due_ms <= until_ms][:limit]
 
-    def next_ms(self, fragment: int) -> int | None:
+    def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         return next((timer.due_ms for timer in self._of(fragment)), None)
+
+    def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        row = timer_key(due_ms, timer_id)
+        return self._tables.timers.get((row["f"]["S"], row["t"]["S"]))
 
     def _of(self, fragment: int) -> list[Timer]:
         with self._tables.lock:
