@@ -4,7 +4,7 @@ from typing import Any
 
 from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
-from chalicelib import observe, wiring
+from chalicelib import functions, wiring
 from chalicelib.api import access, http, routes
 from chalicelib.api.gateway import Front
 
@@ -17,11 +17,34 @@ def authorize(request: AuthRequest) -> AuthResponse:
     return access.authorize(request, wiring.deps())
 
 
+@app.lambda_function()
+def route(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return functions.route(event, wiring.deps())
+
+
+@app.lambda_function()
+def deliver(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return functions.deliver(event, context, wiring.deps())
+
+
+@app.schedule(Rate(1, Rate.MINUTES))
+def mover(event: CloudWatchEvent) -> dict[str, Any]:
+    return functions.mover(event.to_dict(), event.context, wiring.deps())
+
+
+@app.schedule(Rate(1, Rate.MINUTES))
+def sweep(event: CloudWatchEvent) -> dict[str, Any]:
+    return functions.sweep(event.context, wiring.deps())
+
+
+@app.schedule(Rate(1, Rate.MINUTES))
+def assign(event: CloudWatchEvent) -> dict[str, Any]:
+    return functions.assign(event.context, wiring.deps())
+
+
 @app.schedule(Rate(6, Rate.HOURS))
 def checkpoint(event: CloudWatchEvent) -> dict[str, Any]:
-    report = wiring.deps().checkpointer.run_once().as_dict()
-    observe.report("checkpoint", report)
-    return report
+    return functions.checkpoint(event.context, wiring.deps())
 
 
 http.register(app, authorize)

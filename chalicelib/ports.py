@@ -213,6 +213,11 @@ class Cursors(Protocol):
         """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
         ...
 
+    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+        """All cursors of a group (in a broadcast: of a consumer) by the log's partition key. One cheap query; it may
+        be a moment old."""
+        ...
+
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         """Store a first cursor unless there is one; the one that stands."""
         ...
@@ -242,6 +247,10 @@ class Records(Protocol):
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
         """The record of one delivery."""
+        ...
+
+    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+        """How many deliveries of the group wait for another attempt, as far as their records say."""
         ...
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
@@ -276,8 +285,12 @@ class Timers(Protocol):
         """The first timers of a fragment that are due by then, in order of time; read consistently."""
         ...
 
-    def next_ms(self, fragment: int) -> int | None:
-        """When the fragment's next timer is due; read consistently."""
+    def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
+        """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
+        ...
+
+    def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        """One timer, read consistently."""
         ...
 
     def drop(self, timers: Sequence[Timer]) -> None:

@@ -24,6 +24,27 @@ class Settings:
     data: Path
     """HEADRACE_DATA (.data): the local run's folder."""
 
+    origin: str = "headrace.local"
+    """HEADRACE_ORIGIN (headrace.local): our host name, as subscribers are asked to agree to it; it is never called."""
+
+    ports: tuple[int, ...] = (443,)
+    """HEADRACE_PORTS (443): the ports that subscriber URLs may name, with commas."""
+
+    allow_loopback: bool = False
+    """HEADRACE_ALLOW_LOOPBACK (0; 1 under `make run`): subscriber URLs may be http on this machine, unasked."""
+
+    account: str = ""
+    """HEADRACE_ACCOUNT: the AWS account whose Lambda functions may be consumers."""
+
+    functions: Path | None = None
+    """HEADRACE_FUNCTIONS: a Python file whose functions may be consumers, by name; local runs only."""
+
+    deliver: str | None = None
+    """HEADRACE_DELIVER: the deployed name of the function `deliver`."""
+
+    mover: str | None = None
+    """HEADRACE_MOVER: the deployed name of the function `mover`."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -31,11 +52,22 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of this process."""
+    """The settings of this process. ValueError, with what to change, for what a deployed stage must not have."""
     get = environment.get
+    deployed = bool(get("AWS_LAMBDA_FUNCTION_NAME"))
+    for name in ("HEADRACE_ALLOW_LOOPBACK", "HEADRACE_FUNCTIONS"):
+        if deployed and get(name, "0") not in ("", "0"):
+            raise ValueError(f"{name} is for local runs only: remove it from the stage's environment.")
     return Settings(
         prefix=get("HEADRACE_PREFIX", "headrace"),
         region=get("AWS_REGION") or get("AWS_DEFAULT_REGION") or "us-east-1",
         bucket=get("HEADRACE_BUCKET") or None,
         data=Path(get("HEADRACE_DATA", ".data")),
+        origin=get("HEADRACE_ORIGIN") or "headrace.local",
+        ports=tuple(int(port) for port in get("HEADRACE_PORTS", "443").split(",")),
+        allow_loopback=get("HEADRACE_ALLOW_LOOPBACK", "0") == "1",
+        account=get("HEADRACE_ACCOUNT", ""),
+        functions=Path(path) if (path := get("HEADRACE_FUNCTIONS")) else None,
+        deliver=get("HEADRACE_DELIVER") or None,
+        mover=get("HEADRACE_MOVER") or None,
     )

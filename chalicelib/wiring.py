@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
-from .ports import Blobs, Chance, Clock, Control, Cursors, Log, Records, Sender
+from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
+from .scheduler.mover import Mover
+from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
+from .services.claim import Claimer
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
+from .services.deliver import Deliverer
+from .services.health import Healths
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
 from .services.reader import Reader
+from .services.redrive import Redriver
 from .services.settle import Settler
 from .services.setup import Setup
 from .services.tokens import Tokens
+from .services.trace import Tracer
+from .services.wake import Waker
 from .settings import Settings
-from .store.clients import OnClient
+from .store.clients import Clients, OnClient
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
+_OWNER_CHARS = 8
+_MOST_THREADS = 256  # of one delivery
 
 
 class SystemClock:
@@ -54,6 +66,17 @@ class SystemChance:
         return secrets.token_bytes(32)
 
 
+class Nobody:
+    """ports.Invoker that starts nothing: a wake-up is only that, and schedules find what was to be done."""
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        return
+
+
+local_invoker: Invoker = Nobody()
+"""Set, before `deps` is first called, by a process that runs our functions itself."""
+
+
 @dataclass(frozen=True)
 class Adapters:
     """One form of every port."""
@@ -61,12 +84,16 @@ class Adapters:
     log: Log
     cursors: Cursors
     records: Records
+    timers: Timers
+    traces: Traces
     control: Control
     blobs: Blobs
     clock: Clock
     chance: Chance
     create_tables: Callable[[], None]
-    sender: Sender | None = None
+    sender: Callable[[], Sender]
+    invoker: Invoker
+    threads: Callable[[], Executor]
 
 
 class Deps:
@@ -106,11 +133,69 @@ class Deps:
 
     @cached_property
     def receiver(self) -> Receiver:
-        return Receiver(self.assignments, self.states, self.reader, self.adapters.clock, self.adapters.chance)
+        return Receiver(self.assignments, self.claimer, self.adapters.clock, self.adapters.chance)
+
+    @cached_property
+    def claimer(self) -> Claimer:
+        return Claimer(self.states, self.reader, self.adapters.clock, self.adapters.chance)
+
+    @cached_property
+    def waker(self) -> Waker:
+        return Waker(self.catalog, self.adapters.invoker, self.adapters.clock)
 
     @cached_property
     def settler(self) -> Settler:
-        return Settler(self.states, self.adapters.clock, lambda: self.signing_key)
+        return Settler(
+            self.states,
+            self.reader,
+            self.adapters.traces,
+            self.adapters.clock,
+            lambda: self.signing_key,
+            self.assignments.standing,
+            self.waker.filed,
+        )
+
+    @cached_property
+    def sender(self) -> Sender:
+        return self.adapters.sender()
+
+    @cached_property
+    def deliverer(self) -> Deliverer:
+        a = self.adapters
+        return Deliverer(
+            self.catalog,
+            self.claimer,
+            self.settler,
+            self.sender,
+            a.blobs,
+            a.timers,
+            self.waker,
+            Healths(self.admin.set_health, self.admin.disable, a.clock),
+            self.assignments.owners,
+            a.clock,
+            a.threads,
+        )
+
+    @cached_property
+    def redriver(self) -> Redriver:
+        a = self.adapters
+        return Redriver(
+            self.catalog, a.records, a.timers, a.traces, self.states, self.producer, self.waker, a.clock
+        )
+
+    @cached_property
+    def tracer(self) -> Tracer:
+        return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
+
+    @cached_property
+    def mover(self) -> Mover:
+        a = self.adapters
+        return Mover(a.timers, self.producer.move_due, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        a = self.adapters
+        return Sweeper(a.control, a.log, a.cursors, lambda shard: self.waker.route([shard]), a.clock)
 
     @cached_property
     def positions(self) -> Positions:
@@ -144,7 +229,17 @@ class Deps:
 @cache
 def deps() -> Deps:
     """The process's services, from its environment."""
-    return Deps(dynamo_adapters(environment.read()))
+    settings = environment.read()
+    return Deps(dynamo_adapters(settings, invoker=_invoker(settings)))
+
+
+def _invoker(settings: Settings) -> Invoker:
+    if not settings.deliver or not settings.mover:
+        return local_invoker
+    from .delivery.functions import LambdaInvoker
+
+    names = {"deliver": settings.deliver, "mover": settings.mover}
+    return LambdaInvoker(lambda: Clients(settings.region).get("lambda"), names)
 
 
 def dynamo_adapters(
@@ -152,10 +247,10 @@ def dynamo_adapters(
     clock: Clock | None = None,
     chance: Chance | None = None,
     on_client: OnClient | None = None,
+    invoker: Invoker | None = None,
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
     from .store.blobs import FolderBlobs, S3Blobs
-    from .store.clients import Clients
     from .store.control import DynamoControl, rows_of
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
@@ -163,6 +258,8 @@ def dynamo_adapters(
     from .store.log import DynamoLog
     from .store.records import DynamoRecords
     from .store.tables import create_missing
+    from .store.timers import DynamoTimers
+    from .store.traces import DynamoTraces
 
     clock, chance = clock or SystemClock(), chance or SystemChance()
     tables = Tables(settings.prefix)
@@ -178,6 +275,8 @@ def dynamo_adapters(
         log=DynamoLog(dynamo),
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
+        timers=DynamoTimers(dynamo),
+        traces=DynamoTraces(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -185,21 +284,54 @@ def dynamo_adapters(
         clock=clock,
         chance=chance,
         create_tables=lambda: create_missing(client, tables),
+        sender=lambda: _sender(settings, clients, clock),
+        invoker=invoker or Nobody(),
+        threads=_threads,
     )
 
 
-def memory_adapters(clock: Clock, chance: Chance) -> Adapters:
-    """The ports in memory, for tests and simulations."""
-    from .store.memory import MemoryBlobs, MemoryControl, MemoryCursors, MemoryLog, MemoryRecords
+def _threads() -> Executor:
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="send")
 
-    records = MemoryRecords()
+
+def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
+    from .delivery.addresses import Rules
+    from .delivery.egress import Egress
+    from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
+    from .delivery.sender import Sender as Out
+
+    rules = Rules(frozenset(settings.ports), frozenset({settings.origin}), settings.allow_loopback)
+    functions: Functions = LocalFunctions(settings.functions)
+    if settings.account:
+        functions = LambdaFunctions(
+            lambda: clients.get("lambda"), settings.region, settings.account, settings.prefix
+        )
+    return Out(Egress(rules, time.monotonic), functions, clock, time.monotonic, settings.origin)
+
+
+def memory_adapters(
+    clock: Clock,
+    chance: Chance,
+    sender: Callable[[], Sender] | None = None,
+    invoker: Invoker | None = None,
+    threads: Callable[[], Executor] = _threads,
+) -> Adapters:
+    """The ports in memory, for tests and simulations."""
+    from .store import memory
+
+    tables = memory.MemoryTables()
     return Adapters(
-        MemoryLog(),
-        MemoryCursors(records),
-        records,
-        MemoryControl(),
-        MemoryBlobs(),
-        clock,
-        chance,
-        lambda: None,
+        log=memory.MemoryLog(tables),
+        cursors=memory.MemoryCursors(tables),
+        records=memory.MemoryRecords(tables),
+        timers=memory.MemoryTimers(tables),
+        traces=memory.MemoryTraces(),
+        control=memory.MemoryControl(),
+        blobs=memory.MemoryBlobs(),
+        clock=clock,
+        chance=chance,
+        create_tables=lambda: None,
+        sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
+        invoker=invoker or Nobody(),
+        threads=threads,
     )

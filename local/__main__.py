@@ -25,6 +25,7 @@ environment:
   HEADRACE_DATA              the folder to keep everything in (.data)
   HEADRACE_TOKEN             the admin token to use (made at the first start, and kept, if not given)
   HEADRACE_ALLOW_LOOPBACK    1: subscriber URLs may be http on this machine (default here); 0: as on AWS
+  HEADRACE_STREAM            0: the log's stream wakes nobody, sweeps alone find new messages (slower, no less sure)
   {_ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
 """
 _HELLO = """\
@@ -52,6 +53,7 @@ class Options:
     data: Path
     token: str | None
     endpoint: str | None
+    stream: bool
 
     @property
     def token_file(self) -> Path:
@@ -66,7 +68,11 @@ def options() -> Options:
         raise Unusable(f"HEADRACE_PORT must be a number from 1 to 65535, not {given!r}.")
     data = Path(os.environ.get("HEADRACE_DATA") or ".data")
     return Options(
-        int(given), data, os.environ.get("HEADRACE_TOKEN") or None, os.environ.get(_ENDPOINT) or None
+        int(given),
+        data,
+        os.environ.get("HEADRACE_TOKEN") or None,
+        os.environ.get(_ENDPOINT) or None,
+        os.environ.get("HEADRACE_STREAM") != "0",
     )
 
 
@@ -78,8 +84,11 @@ def run(chosen: Options) -> None:
         endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
         _set_environment(chosen, endpoint)
         token = _start_app(chosen)
+        triggers = _triggers(chosen.stream)
+        stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
+        triggers.start()
         server = _server(chosen.port)
-        stack.callback(server.shutdown)  # before the engine: the stack ends in reverse
+        stack.callback(server.shutdown)
         server.start()
         _say_hello(chosen, token)
         threading.Event().wait()
@@ -139,6 +148,17 @@ def _keep(file: Path, token: str) -> None:
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
         out.write(token + "\n")
     draft.replace(file)
+
+
+def _triggers(stream: bool) -> Any:
+    from chalicelib.settings import read
+    from chalicelib.store.layout import Tables
+    from local.functions import Invocations, functions_of
+    from local.triggers import Triggers, client
+
+    app = importlib.import_module("app").app
+    invocations = Invocations(functions_of(app))
+    return Triggers(app, invocations, Tables(read().prefix).log, client if stream else None)
 
 
 def _server(port: int) -> Any:

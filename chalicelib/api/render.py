@@ -16,14 +16,12 @@ from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
 from ..domain.message import Message
 from ..domain.ranges import total
-from ..domain.signing import Receipt, seal_receipt
+from ..domain.signing import seal_receipt
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..services.consume import Delivery
+from ..services.claim import Delivery
 from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
 from ..services.produce import Placed
 from ..services.setup import Membership
-
-SECRET_PREFIX = "whsec_"
 
 
 @lru_cache(maxsize=1024)
@@ -211,11 +209,6 @@ def _at(ms: int | None) -> str | None:
     return at(ms) if ms is not None else None
 
 
-def secret(raw: bytes) -> str:
-    """A secret to sign with, as Standard Webhooks writes it."""
-    return SECRET_PREFIX + base64.b64encode(raw).decode()
-
-
 def placed(topic_name: str, p: Placed) -> dict[str, Any]:
     return {
         "id": p.id,
@@ -254,16 +247,10 @@ def content(m: Message) -> dict[str, Any]:
 def deliveries(received: list[Delivery], key: bytes) -> bytes:
     """The answer of a receive: messages with their receipts."""
     messages = [
-        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, _receipt(d))}
+        {**content(d.message), "attempt": d.attempt, "receipt": seal_receipt(key, d.receipt)}
         for d in received
     ]
     return msgjson.encode({"messages": messages})
-
-
-def _receipt(d: Delivery) -> Receipt:
-    return Receipt(
-        d.key.group_uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts
-    )
 
 
 def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:

@@ -83,13 +83,18 @@ class Fate(StrEnum):
     """What a consumer (or a policy) decided about one delivered offset."""
 
     SUCCESS = "SUCCESS"
-    RETRY = "RETRY"
+    RETRY = "RETRY"  # waits in the cursor for its next attempt
+    LATER = "LATER"  # settled here: a timer carries it on
+    BACK = "BACK"  # nothing was attempted: waits in the cursor under the same number
     DEAD = "DEAD"
+
+
+RETURNING = (Fate.RETRY, Fate.BACK)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one offset of a lease; `due_ms` only matters for RETRY."""
+    """The outcome of one offset of a lease; `due_ms` only matters where it waits in the cursor."""
 
     offset: int
     fate: Fate
@@ -199,7 +204,7 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
 def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Cursor, tuple[Result, ...]]:
     """Apply the results that the lease still holds; the others are refused by being absent from the answer.
 
-    RETRY puts the offset back to `waiting` with the next attempt number; SUCCESS and DEAD settle it.
+    RETRY puts the offset back to `waiting` with the next attempt number, BACK with the same; all others settle it.
     """
     lease = cursor.leases.get(token)
     if lease is None:
@@ -210,18 +215,24 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
     leases = {t: entry for t, entry in cursor.leases.items() if t != token}
     if left:
         leases[token] = replace(lease, spans=coalesce(left))
-    retried = coalesce(
-        Span(r.offset, 1, spans[r.offset].attempt + 1, spans[r.offset].unit, r.due_ms)
+    returning = coalesce(
+        replace(
+            spans[r.offset],
+            start=r.offset,
+            count=1,
+            attempt=spans[r.offset].attempt + (r.fate is Fate.RETRY),
+            due_ms=r.due_ms,
+        )
         for r in held.values()
-        if r.fate is Fate.RETRY
+        if r.fate in RETURNING
     )
-    done = ranges.of(r.offset for r in held.values() if r.fate is not Fate.RETRY)
+    done = ranges.of(r.offset for r in held.values() if r.fate not in RETURNING)
     # Neighbouring entries stay apart here: joining them is for claims, which own what they did not grant.
     changed = replace(
         cursor,
         leases=leases,
         settled=tuple(sorted(cursor.settled + done)),
-        waiting=tuple(sorted(cursor.waiting + retried, key=lambda s: s.start)),
+        waiting=tuple(sorted(cursor.waiting + returning, key=lambda s: s.start)),
     )
     return changed, tuple(held.values())
 
@@ -237,6 +248,16 @@ def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
 def seek(cursor: Cursor, to: int) -> Cursor:
     """Begin again at `to`: all leases are void, nothing waits, everything from `to` on is owed."""
     return start_at(to, cursor.epoch + 1)
+
+
+def hurry(cursor: Cursor, offset: int) -> Cursor | None:
+    """Make a waiting offset due at once, under a new epoch; None where it does not wait for a time."""
+    span = next((s for s in cursor.waiting if s.start <= offset < s.end and s.due_ms), None)
+    if span is None:
+        return None
+    rest = _without(cursor.waiting, ((offset, offset + 1),))
+    due = replace(span, start=offset, count=1, due_ms=0)
+    return replace(cursor, waiting=coalesce([*rest, due]), epoch=cursor.epoch + 1)
 
 
 class Position(StrEnum):

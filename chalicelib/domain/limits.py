@@ -63,8 +63,6 @@ MAX_DETAIL_CHARS = 256
 MAX_RETRY_AFTER = timedelta(hours=24)
 NEVER_RETRY_STATUS = 489
 ROTATION_OVERLAP = timedelta(days=1)
-MIN_SECRET_BYTES = 24  # Standard Webhooks
-MAX_SECRET_BYTES = 64
 BREAKER_OPEN = timedelta(seconds=5)  # at first; twice as long each time in a row
 BREAKER_LONGEST_OPEN = timedelta(seconds=300)
 DISABLE_AFTER = timedelta(days=5)  # of failures only

@@ -8,6 +8,8 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
+from . import ids
+
 _TAG_BYTES = 12
 
 
@@ -37,20 +39,34 @@ def _tag(key: bytes, purpose: str, payload: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a consumer shows to settle one delivery: the lease's token and the offset it was granted."""
+    """What a consumer shows to settle one delivery: the lease's token, the message and its place in the topic.
+
+    `entry` is its offset in the retry lane, if it was leased from there; `before` attempts were made before that
+    entry, `spent` of them in earlier lives. `last_attempt` is the number of the last one it has.
+    """
 
     group_uid: str
     consumer_uid: str
+    id: str
     shard: int
     offset: int
     token: str
-    max_attempts: int
+    last_attempt: int
+    claimed_ms: int = 0
+    entry: int | None = None
+    before: int = 0
+    spent: int = 0
+
+    @property
+    def leased(self) -> int:
+        """The offset that the lease holds."""
+        return self.offset if self.entry is None else self.entry
 
 
-def seal_receipt(key: bytes, receipt: Receipt) -> str:
+def seal_receipt(key: bytes, r: Receipt) -> str:
     """The receipt as the consumer gets it."""
-    fields = (receipt.group_uid, receipt.consumer_uid, receipt.shard, receipt.offset, receipt.token)
-    return seal(key, "receipt", "|".join(map(str, (*fields, receipt.max_attempts))))
+    text = f"{r.group_uid}|{r.consumer_uid}|{r.id}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
+    return seal(key, "receipt", text if r.entry is None else f"{text}|{r.entry}|{r.before}|{r.spent}")
 
 
 def open_receipt(key: bytes, text: str) -> Receipt | None:
@@ -58,5 +74,10 @@ def open_receipt(key: bytes, text: str) -> Receipt | None:
     opened = open_sealed(key, "receipt", text)
     if opened is None:
         return None
-    group_uid, consumer_uid, shard, offset, token, max_attempts = opened.split("|")
-    return Receipt(group_uid, consumer_uid, int(shard), int(offset), token, int(max_attempts))
+    group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = opened.split("|")
+    place = ids.parse_message_id(id)
+    if place is None:
+        return None
+    _, shard, offset = place
+    numbers = map(int, (last_attempt, claimed_ms, *lane))
+    return Receipt(group_uid, consumer_uid, id, shard, offset, token, *numbers)

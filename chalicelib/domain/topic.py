@@ -156,6 +156,7 @@ def lane_of(topic: Topic, group: Group, consumer_uid: str = "") -> Topic:
     )
 
 
-def cursor_key(topic: Topic, group: Group, shard: int, consumer_uid: str = "") -> CursorKey:
-    """The key of a group's (in a broadcast: a consumer's) cursor on one shard of the topic."""
-    return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)
+def cursor_key(topic: Topic, group: Group, shard: int | None, consumer_uid: str = "") -> CursorKey:
+    """The key of a group's (in a broadcast: a consumer's) cursor on a shard of the topic, or on its lane (None)."""
+    source = topic.shard_key(shard) if shard is not None else lane_of(topic, group, consumer_uid).shard_key(0)
+    return CursorKey(source, group.uid, consumer_uid)

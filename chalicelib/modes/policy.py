@@ -42,6 +42,9 @@ class Policy(Protocol):
     reads_units: bool
     """Does a claim need the messages' ordering keys?"""
 
+    holds_back: bool
+    """Does a failed message keep its place, and its unit waiting? Else a timer carries it to the retry lane."""
+
     def select(
         self,
         cursor: Cursor,

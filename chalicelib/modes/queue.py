@@ -13,6 +13,7 @@ from .policy import Candidate, Verdict
 class Queue:
     per_consumer = False
     reads_units = False
+    holds_back = False
 
     def select(
         self,

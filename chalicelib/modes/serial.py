@@ -18,6 +18,7 @@ from .policy import Candidate, Verdict
 class Serial:
     per_consumer = False
     reads_units = True
+    holds_back = True
 
     def select(
         self,

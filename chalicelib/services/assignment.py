@@ -68,6 +68,12 @@ class Assignments:
         by_uid = {c.uid: c for c in consumers}
         return [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
 
+    def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
+        """A consumer's name, rank and total, for those who look later; nothing where nobody is registered."""
+        name = next((c.name for c in self._catalog.consumers(topic, group) if c.uid == uid), "")
+        held = self.current(topic, group)
+        return name, held.rank(uid), len(held.members)
+
     def _made_again(self, topic: Topic, group: Group) -> Assignment:
         """The assignment that fits. What seemed to differ may have been our own old view, so all is read again
         before anything is written; the row first, since its epoch guards what is read after it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..domain.cursor import Change, Cursor
 from ..domain.errors import unavailable
+from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports import Clock, Conflict, Cursors, Record, Refused
 from .cache import Aging
@@ -41,13 +42,18 @@ class CursorStates:
         return self._seen.put(key, State(cursor or Cursor(), cursor is not None))
 
     def write(
-        self, key: CursorKey, state: State, change: Change, records: Sequence[Record] = ()
+        self,
+        key: CursorKey,
+        state: State,
+        change: Change,
+        records: Sequence[Record] = (),
+        timers: Sequence[Timer] = (),
     ) -> State | None:
         """The state after the write; None where it lost a race (the winner's state is then the last seen).
 
         Raises Unavailable where an answer was lost and nobody can tell.
         """
-        result = self.cursors.write(key, change, records, exists=state.exists)
+        result = self.cursors.write(key, change, records, timers, exists=state.exists)
         if isinstance(result, Refused):
             self._keep(key, result.current) if result.current else self._seen.drop(key)
             if result.why is Conflict.UNKNOWN:

@@ -15,11 +15,25 @@ from ..domain.limits import BLOB_THRESHOLD_BYTES, LOSSES_BEFORE_RESERVING, TAIL_
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.sharding import shard_of
+from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..ports import Blobs, Chance, Clock, DedupEntry, Known, Log, Pack, Stored, Taken
+from ..ports import (
+    Blobs,
+    Chance,
+    Clock,
+    DedupEntry,
+    Gone,
+    Known,
+    Log,
+    Movable,
+    Pack,
+    Stored,
+    Taken,
+)
 from .cache import Aging
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
+_MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
 
@@ -65,6 +79,37 @@ class Producer:
                 outcomes[i] = _repeated(drafts[first], draft, outcomes[first])
         return [outcome for outcome in outcomes if outcome is not None]
 
+    def move(self, topic: Topic, members: Sequence[tuple[Movable, Draft]]) -> list[Placed | None]:
+        """Put drafts into the log, each in the transaction that takes its timer or dead letter away: however often
+        it is tried, once. None: it had been taken before. What belongs to one shard becomes one segment.
+
+        Raises Unavailable where an answer was lost; to try again is safe.
+        """
+        outcomes: list[Placed | None] = [None] * len(members)
+        by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        for i, (_, draft) in enumerate(members):
+            by_shard[_shard_of(topic, draft)].append(i)
+        for shard, places in by_shard.items():
+            while places:
+                now = _that_can_move([members[i][0] for i in places])
+                pack = self._log.pack([members[i][1] for i in places[:now]])
+                taken = places[: len(pack.drafts)]
+                answer = self._write(topic, shard, pack, (), [members[i][0] for i in taken])
+                if isinstance(answer, Gone):
+                    places = [i for n, i in enumerate(places) if n not in answer.places]
+                    continue
+                assert not isinstance(answer, Known)
+                for i, place in zip(taken, answer, strict=True):
+                    outcomes[i] = place
+                places = places[len(taken) :]
+        return outcomes
+
+    def move_due(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
+        """Put what timers hold into a shard; how many went (the others had gone before)."""
+        home = Topic(shard.topic, shard.topic_uid, 0, shards=shard.shard + 1, retention_days=keep_days)
+        members = [(t, replace(t.draft, shard=shard.shard)) for t in timers if t.draft is not None]
+        return sum(place is not None for place in self.move(home, members))
+
     def _produce_to(
         self,
         topic: Topic,
@@ -101,6 +146,7 @@ class Producer:
         pack = self._log.pack([stored for *_, stored in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         answer = self._write(topic, shard, pack, [given for _, given, _ in now])
+        assert not isinstance(answer, Gone)
         if isinstance(answer, Known):
             entries = {entry.dedup_id: entry for entry in answer.entries}
             for i, given, _ in now:
@@ -112,8 +158,13 @@ class Producer:
         return list(later)
 
     def _write(
-        self, topic: Topic, shard: int | None, pack: Pack, originals: Sequence[Draft]
-    ) -> list[Placed] | Known:
+        self,
+        topic: Topic,
+        shard: int | None,
+        pack: Pack,
+        originals: Sequence[Draft],
+        moved: Sequence[Movable] = (),
+    ) -> list[Placed] | Known | Gone:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
         request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
@@ -124,8 +175,8 @@ class Producer:
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
-                result = self._log.put(key, segment, pack, entries)
-                if isinstance(result, Known):
+                result = self._log.put(key, segment, pack, entries, moved)
+                if isinstance(result, Known | Gone):
                     return result
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
@@ -225,6 +276,16 @@ def _shard_of(topic: Topic, draft: Draft) -> int | None:
     if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
         return 0
     return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards)
+
+
+def _that_can_move(moved: Sequence[Movable]) -> int:
+    """How many of them one transaction can hold."""
+    actions = 0
+    for n, each in enumerate(moved):
+        actions += 1 if isinstance(each, Timer) else 2
+        if actions > _MOVED_PER_SEGMENT:
+            return n
+    return len(moved)
 
 
 def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:

@@ -1,25 +1,32 @@
-"""Settling deliveries: ack, nack, extend. A receipt whose lease has passed on changes nothing."""
+"""Settling deliveries: ack, nack, extend, and what came of a push. A lease that has passed on changes nothing."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..domain import cursor as algebra
-from ..domain.cursor import Fate, Result
-from ..domain.errors import Conflict, HeadraceError, Malformed
+from ..domain.cursor import Fate, Lease, Result
+from ..domain.errors import Conflict, HeadraceError, Malformed, Unavailable
+from ..domain.message import Draft, Message, Origin
 from ..domain.signing import Receipt, open_receipt
-from ..domain.topic import CursorKey, Group, Topic, cursor_key
-from ..ports import Clock, Record
-from .cursor_state import CursorStates
+from ..domain.timer import Timer, TimerKind, retry_id
+from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ..domain.trace import TraceRow, Tried
+from ..modes import POLICIES
+from ..ports import Clock, Record, Traces
+from . import lanes
+from .cursor_state import CursorStates, State
+from .reader import Reader
 
-_RECORDS_PER_WRITE = 45  # each may need two actions; a transaction takes 100
+_ACTIONS_PER_WRITE = 90  # a transaction takes 100
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
+_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 
 Answer = HeadraceError | None
-Decision = tuple[Result, Record | None]
-Decide = Callable[[Receipt, int], Decision]
+Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
+"""Name, rank and total of a group's consumer by its uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,47 +38,87 @@ class Nack:
     reason: str | None = None
 
 
-class Settler:
-    """Settles receipts, all of one lease in one write. Answers stand in the order of the receipts."""
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What was decided about one delivery. `due_ms` is the earliest time of its next attempt; `reason` is a dead
+    letter's; `detail` says what went wrong, for people."""
 
-    def __init__(self, states: CursorStates, clock: Clock, signing_key: Callable[[], bytes]) -> None:
+    fate: Fate
+    due_ms: int = 0
+    reason: str | None = None
+    detail: str | None = None
+    duration_ms: int | None = None
+
+
+Rule = Callable[[Receipt, int], Ruling]
+"""Receipt and attempt number → ruling."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One delivery's part of a write."""
+
+    result: Result
+    tried: Tried | None
+    shard: int
+    record: Record | None = None
+    timer: Timer | None = None
+
+    @property
+    def actions(self) -> int:
+        """How many actions of a transaction it takes."""
+        dead = self.record is not None and self.record.message is not None
+        return (self.record is not None) + (self.timer is not None) + dead
+
+    @property
+    def weight(self) -> int:
+        return self.record.message.draft.weight if self.record and self.record.message else 0
+
+
+class Settler:
+    """Settles deliveries, all of one lease in one write. Answers stand in the order of the receipts."""
+
+    def __init__(
+        self,
+        states: CursorStates,
+        reader: Reader,
+        traces: Traces,
+        clock: Clock,
+        signing_key: Callable[[], bytes],
+        standing: Standing,
+        filed: Callable[[Sequence[Timer]], None],
+    ) -> None:
+        """`filed` is told of new timers."""
         self._states = states
+        self._reader = reader
+        self._traces = traces
         self._clock = clock
         self._signing_key = signing_key
+        self._standing = standing
+        self._filed = filed
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
         """Record SUCCESS; per receipt None or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
-        now_ms = self._clock.now_ms()
-
-        def decide(receipt: Receipt, attempt: int) -> Decision:
-            late = _record(receipt, "SUCCESS", attempt, now_ms) if attempt > 1 else None
-            return Result(receipt.offset, Fate.SUCCESS), late
-
-        return self._settle(topic, group, receipts, decide)
+        return self._settle_texts(topic, group, receipts, lambda *_: Ruling(Fate.SUCCESS))
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[Answer]:
         """Give messages back for another attempt, or bury them; per receipt None or why not."""
-        now_ms = self._clock.now_ms()
-        due_ms = now_ms + how.delay_ms if how.delay_ms else 0
+        due_ms = self._clock.now_ms() + how.delay_ms if how.delay_ms else 0
 
-        def decide(receipt: Receipt, attempt: int) -> Decision:
-            if how.dead_letter or attempt >= receipt.max_attempts:
-                why = "REJECTED" if how.dead_letter else "ATTEMPTS_EXHAUSTED"
-                return Result(receipt.offset, Fate.DEAD), _record(
-                    receipt, "DEAD", attempt, now_ms, why, how.reason
-                )
-            told = _record(receipt, "RETRYING", attempt, now_ms, None, how.reason) if how.reason else None
-            return Result(receipt.offset, Fate.RETRY, due_ms), told
+        def rule(receipt: Receipt, attempt: int) -> Ruling:
+            if how.dead_letter:
+                return Ruling(Fate.DEAD, reason="REJECTED", detail=how.reason)
+            return again(group, receipt, attempt, due_ms, how.reason)
 
-        return self._settle(topic, group, receipts, decide)
+        return self._settle_texts(topic, group, receipts, rule)
 
     def extend(self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int) -> list[Answer]:
         """Move the deadline of the receipts' leases to `lease_seconds` from now."""
         deadline_ms = self._clock.now_ms() + lease_seconds * 1000
-        answers, leases = self._open(topic, group, receipts)
-        for (key, token), members in leases.items():
+        answers, opened = self._open(group, receipts)
+        for (key, token), members in _by_lease(topic, group, opened).items():
             for i, receipt in members:
-                answers[i] = self._extend(key, token, receipt.offset, deadline_ms)
+                answers[i] = self._extend(key, token, receipt.leased, deadline_ms)
         return answers
 
     def _extend(self, key: CursorKey, token: str, offset: int, deadline_ms: int) -> Answer:
@@ -91,88 +138,223 @@ class Settler:
                 return error
         return _stale()
 
-    def _open(
-        self, topic: Topic, group: Group, texts: Sequence[str]
-    ) -> tuple[list[Answer], dict[tuple[CursorKey, str], list[tuple[int, Receipt]]]]:
-        """Verify receipts and sort them by lease."""
+    def _open(self, group: Group, texts: Sequence[str]) -> tuple[list[Answer], list[tuple[int, Receipt]]]:
+        """Verify receipts; those that are good, with their places."""
         answers: list[Answer] = [None] * len(texts)
-        leases: defaultdict[tuple[int, str, str], list[tuple[int, Receipt]]] = defaultdict(list)
+        good: list[tuple[int, Receipt]] = []
         signing_key = self._signing_key()
         for i, text in enumerate(texts):
             receipt = open_receipt(signing_key, text)
             if receipt is None or receipt.group_uid != group.uid:
                 answers[i] = Malformed("RECEIPT_INVALID", "This is not a receipt of this group.")
             else:
-                leases[receipt.shard, receipt.consumer_uid, receipt.token].append((i, receipt))
-        return answers, {
-            (cursor_key(topic, group, shard, consumer_uid), token): members
-            for (shard, consumer_uid, token), members in leases.items()
-        }
+                good.append((i, receipt))
+        return answers, good
 
-    def _settle(self, topic: Topic, group: Group, texts: Sequence[str], decide: Decide) -> list[Answer]:
-        answers, leases = self._open(topic, group, texts)
-        for (key, token), members in leases.items():
-            settled, error = self._settle_lease(key, token, [receipt for _, receipt in members], decide)
-            for i, receipt in members:
-                answers[i] = None if receipt.offset in settled else error or _stale()
-                settled.discard(receipt.offset)  # the same receipt twice in one call: the second is stale
+    def _settle_texts(self, topic: Topic, group: Group, texts: Sequence[str], rule: Rule) -> list[Answer]:
+        answers, opened = self._open(group, texts)
+        settled = self.settle(topic, group, [receipt for _, receipt in opened], rule)
+        for (i, _), answer in zip(opened, settled, strict=True):
+            answers[i] = answer
         return answers
 
-    def _settle_lease(
-        self, key: CursorKey, token: str, receipts: Sequence[Receipt], decide: Decide
-    ) -> tuple[set[int], HeadraceError | None]:
-        """The offsets that were settled, in as few writes as can hold them, and what stopped the others."""
-        state, fresh = self._states.last(key), False
+    def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule) -> list[Answer]:
+        """Settle deliveries as `rule` decides; per receipt None or why not."""
+        answers: list[Answer] = [None] * len(receipts)
+        for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
+            lease = _Leased(self, topic, group, key, token)
+            settled, error = lease.settle([receipt for _, receipt in members], rule)
+            for i, receipt in members:
+                answers[i] = None if receipt.leased in settled else error or _stale()
+                settled.discard(receipt.leased)  # the same receipt twice in one call: the second is stale
+        return answers
+
+
+class _Leased:
+    """The deliveries of one lease, being settled."""
+
+    def __init__(self, of: Settler, topic: Topic, group: Group, key: CursorKey, token: str) -> None:
+        self._of = of
+        self._topic = topic
+        self._group = group
+        self._key = key
+        self._token = token
+        self._now_ms = of._clock.now_ms()
+
+    def settle(self, receipts: Sequence[Receipt], rule: Rule) -> tuple[set[int], HeadraceError | None]:
+        """The leased offsets that were settled, in as few writes as can hold them, and what stopped the others."""
+        states = self._of._states
+        state, fresh = states.last(self._key), False
         settled: set[int] = set()
-        left = list({receipt.offset: receipt for receipt in receipts}.values())
+        left = list({receipt.leased: receipt for receipt in receipts}.values())
         while left:
-            lease = state.cursor.leases.get(token)
+            lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
-            decisions = [
-                decide(receipt, attempts[receipt.offset]) for receipt in left if receipt.offset in attempts
-            ]
-            if len(decisions) < len(left) and not fresh:
-                state, fresh = self._states.read(key), True
+            held = [receipt for receipt in left if receipt.leased in attempts]
+            if len(held) < len(left) and not fresh:
+                state, fresh = states.read(self._key), True
                 continue
-            results, records = _that_fit(decisions)
-            after, held = algebra.settle(state.cursor, token, results)
-            if not held:
+            if not held or lease is None:
                 break
             try:
-                written = self._states.write(key, state, algebra.change(state.cursor, after), records)
+                steps = _that_fit(
+                    self._step(r, ruled, r.before + attempts[r.leased])
+                    for r in sorted(held, key=lambda r: r.leased)
+                    if (ruled := rule(r, r.before + attempts[r.leased]))
+                )
+                written = self._write(state, steps)
             except HeadraceError as error:
                 return settled, error
             if written:
-                settled.update(result.offset for result in held)
-                left = [receipt for receipt in left if receipt.offset not in settled]
-            state = written or self._states.last(key)
+                settled.update(step.result.offset for step in steps)
+                left = [receipt for receipt in left if receipt.leased not in settled]
+                self._trace(lease, steps, held)
+            state = written or states.last(self._key)
         return settled, None
 
+    def _write(self, state: State, steps: Sequence[_Step]) -> State | None:
+        after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
+        records = [step.record for step in steps if step.record]
+        timers = [step.timer for step in steps if step.timer]
+        change = algebra.change(state.cursor, after)
+        written = self._of._states.write(self._key, state, change, records, timers)
+        if written and timers:
+            self._of._filed(timers)
+        return written
 
-def _that_fit(decisions: Sequence[Decision]) -> tuple[list[Result], list[Record]]:
-    """The first decisions that one write can hold: neighbours share an entry, records need two actions each."""
-    results: list[Result] = []
-    records: list[Record] = []
-    entries = 0
-    for result, record in sorted(decisions, key=lambda d: d[0].offset):
-        neighbour = results and results[-1].offset + 1 == result.offset and results[-1].fate is result.fate
+    def _step(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
+        tried = _tried(receipt, ruled, attempt, self._now_ms)
+        step = Result(receipt.leased, ruled.fate, ruled.due_ms)
+        if ruled.fate is Fate.LATER:
+            timer = self._timer(receipt, ruled, attempt)
+            return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
+        status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
+        told = attempt > 1 if ruled.fate is Fate.SUCCESS else ruled.detail or ruled.fate is Fate.DEAD
+        record = self._record(receipt, status, ruled, attempt) if status and told else None
+        return _Step(step, tried, receipt.shard, record)
+
+    def _record(self, receipt: Receipt, status: str, ruled: Ruling, attempt: int) -> Record:
+        dead = ruled.fate is Fate.DEAD
+        ends_ms = max(self._now_ms, ruled.due_ms)
+        return Record(
+            receipt.shard,
+            receipt.offset,
+            status,
+            attempt,
+            self._now_ms,
+            receipt.consumer_uid,
+            ruled.reason,
+            ruled.detail,
+            ruled.due_ms or None,
+            receipt.spent,
+            self._place(receipt.shard) if receipt.entry is not None else None,
+            self._message(receipt) if dead else None,
+            None if dead else ends_ms // 1000 + self._topic.retention_days * 86_400,
+        )
+
+    def _place(self, shard: int) -> CursorKey:
+        return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
+
+    def _message(self, receipt: Receipt) -> Message | None:
+        """The message that was delivered; None where retention took it meanwhile."""
+        slot = self._of._reader.fetch(self._key.shard, [receipt.leased])[receipt.leased]
+        return lanes.meant(self._of._reader, self._topic, slot.message) if slot.message else None
+
+    def _timer(self, receipt: Receipt, ruled: Ruling, attempt: int) -> Timer:
+        lane = lane_of(self._topic, self._group, self._key.consumer_uid)
+        reference = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
+        draft = Draft(b"", is_json=False, origin=reference)
+        message = self._message(receipt) if receipt.entry is not None else None
+        if message is not None:  # an entry may hold what is nowhere else
+            draft = lanes.entry_of(message, attempt, receipt.spent)
+        consumer_uid = self._key.consumer_uid
+        return Timer(
+            ruled.due_ms,
+            retry_id(self._group.uid, consumer_uid, receipt.shard, receipt.offset, attempt),
+            TimerKind.RETRY,
+            lane.shard_key(0),
+            draft,
+            self._topic.retention_days,
+            self._group.uid,
+            consumer_uid,
+        )
+
+    def _trace(self, lease: Lease, steps: Sequence[_Step], receipts: Sequence[Receipt]) -> None:
+        """Write down what was tried. It is a witness, not the truth: a settlement stands without it."""
+        by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
+        for step in steps:
+            if step.tried:
+                by_shard[step.shard].append(step.tried)
+        if not by_shard:
+            return
+        name, rank, total = self._of._standing(self._topic, self._group, lease.owner)
+        rows = [
+            TraceRow(
+                self._place(shard),
+                self._token,
+                name,
+                rank,
+                total,
+                receipts[0].claimed_ms,
+                tuple(sorted(tried, key=lambda t: t.offset)),
+                self._now_ms // 1000 + self._topic.retention_days * 86_400,
+            )
+            for shard, tried in by_shard.items()
+        ]
+        try:
+            self._of._traces.write(rows)
+        except Unavailable:
+            return
+
+
+def again(group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None) -> Ruling:
+    """The ruling on a failed delivery: another attempt at `due_ms` (0: at once) in the manner of the group's mode,
+    or none is left."""
+    if attempt >= receipt.last_attempt:
+        return Ruling(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED", detail=detail)
+    keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
+    return Ruling(Fate.RETRY if keeps_its_place or not due_ms else Fate.LATER, due_ms, detail=detail)
+
+
+def _tried(receipt: Receipt, ruled: Ruling, attempt: int, now_ms: int) -> Tried | None:
+    if ruled.fate is Fate.BACK:
+        return None
+    took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
+    outcome = "RETRY" if ruled.fate is Fate.LATER else ruled.fate.value
+    return Tried(receipt.offset, attempt, outcome, took_ms, ruled.detail or "")
+
+
+def _by_lease(
+    topic: Topic, group: Group, receipts: Iterable[tuple[int, Receipt]]
+) -> dict[tuple[CursorKey, str], list[tuple[int, Receipt]]]:
+    found: defaultdict[tuple[int | None, str, str], list[tuple[int, Receipt]]] = defaultdict(list)
+    for i, receipt in receipts:
+        shard = receipt.shard if receipt.entry is None else None
+        found[shard, receipt.consumer_uid, receipt.token].append((i, receipt))
+    return {
+        (cursor_key(topic, group, shard, uid), token): members
+        for (shard, uid, token), members in found.items()
+    }
+
+
+def _that_fit(steps: Iterable[_Step]) -> list[_Step]:
+    """The first steps that one write can hold; neighbours of one fate share an entry of the cursor."""
+    fit: list[_Step] = []
+    entries = actions = weight = 0
+    for step in steps:
+        neighbour = fit and _joins(fit[-1].result, step.result)
         entries += not neighbour
-        if entries > _ENTRIES_PER_WRITE or len(records) + (record is not None) > _RECORDS_PER_WRITE:
+        actions += step.actions
+        weight += step.weight
+        full = entries > _ENTRIES_PER_WRITE or actions > _ACTIONS_PER_WRITE or weight > _BYTES_PER_WRITE
+        if fit and full:
             break
-        results.append(result)
-        records += [record] if record else []
-    return results, records
+        fit.append(step)
+    return fit
 
 
-def _record(
-    receipt: Receipt,
-    status: str,
-    attempts: int,
-    at_ms: int,
-    reason: str | None = None,
-    error: str | None = None,
-) -> Record:
-    return Record(receipt.shard, receipt.offset, status, attempts, at_ms, receipt.consumer_uid, reason, error)
+def _joins(one: Result, other: Result) -> bool:
+    return one.offset + 1 == other.offset and (one.fate, one.due_ms) == (other.fate, other.due_ms)
 
 
 def _stale() -> Conflict:

@@ -1,16 +1,19 @@
-"""How messages are written inside a segment: a JSON array, compressed where that is smaller."""
+"""How messages and attempts are written inside a row: a JSON array, compressed where that is smaller."""
 
 from __future__ import annotations
 
 import base64
 import zlib
 from collections.abc import Sequence
+from dataclasses import astuple, replace
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
-from ..domain.message import JSON, Draft
+from ..domain.message import JSON, Draft, Origin
+from ..domain.trace import Tried
 from ..ports import Pack
 
 _COMPRESSION_LEVEL = 3
@@ -32,10 +35,12 @@ class Wire(msgspec.Struct, omit_defaults=True):
     h: dict[str, str] = {}
     e: int | None = None
     a: int | None = None
+    i: tuple[Any, ...] | None = None  # the fields of its Origin
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Wire])
+_runs = msgspec.json.Decoder(list[tuple[int, int, int, str, int, str]])
 
 
 def encode(draft: Draft) -> bytes:
@@ -53,12 +58,13 @@ def encode(draft: Draft) -> bytes:
             h=dict(draft.headers),
             e=draft.expires_ms,
             a=draft.max_attempts,
+            i=astuple(draft.origin) if draft.origin else None,
         )
     )
 
 
 def _body(draft: Draft) -> dict[str, Any]:
-    if draft.blob:
+    if draft.blob or (draft.origin and not draft.origin.whole):
         return {}
     if draft.is_json:
         return {"b": msgspec.Raw(draft.body)}
@@ -91,6 +97,7 @@ def _draft(wire: Wire) -> Draft:
         max_attempts=wire.a,
         blob=wire.u,
         blob_bytes=wire.s,
+        origin=Origin(*wire.i) if wire.i else None,
     )
 
 
@@ -106,14 +113,47 @@ def pack(drafts: Sequence[Draft]) -> Pack:
         encoded.append(text)
     held = tuple(drafts[: len(encoded)])
     plain = b"[" + b",".join(encoded) + b"]"
-    if len(plain) > COMPRESS_ABOVE_BYTES:
-        packed = zlib.compress(plain, _COMPRESSION_LEVEL)
-        if len(packed) < len(plain):
-            return Pack(held, packed, len(packed))
-    return Pack(held, plain.decode(), len(plain))
+    payload = _smaller(plain)
+    return Pack(held, payload, len(payload) if isinstance(payload, bytes) else len(plain))
 
 
 def unpack(payload: bytes | str) -> tuple[Draft, ...]:
     """The drafts of a stored payload."""
-    plain = zlib.decompress(payload) if isinstance(payload, bytes) else payload
-    return tuple(_draft(wire) for wire in _decoder.decode(plain))
+    return tuple(_draft(wire) for wire in _decoder.decode(_plain(payload)))
+
+
+def stored(draft: Draft) -> Draft:
+    """The draft as a row gives it back."""
+    return unpack(pack([draft]).payload)[0]
+
+
+def pack_tried(tried: Sequence[Tried]) -> bytes | str:
+    """Encode attempts, whose offsets rise: neighbours that ended alike as one run."""
+    runs = []
+    for alike, run in groupby(enumerate(tried), lambda nt: replace(nt[1], offset=nt[1].offset - nt[0])):
+        members = [t for _, t in run]
+        start = members[0].offset - tried[0].offset
+        runs.append((start, len(members), *astuple(alike)[1:]))
+    return _smaller(_encoder.encode(runs))
+
+
+def unpack_tried(payload: bytes | str, first: int) -> tuple[Tried, ...]:
+    """The attempts of a stored payload whose first offset is `first`."""
+    return tuple(
+        Tried(offset, attempt, outcome, duration_ms, detail)
+        for start, count, attempt, outcome, duration_ms, detail in _runs.decode(_plain(payload))
+        for offset in range(first + start, first + start + count)
+    )
+
+
+def _smaller(plain: bytes) -> bytes | str:
+    """The text, or what it compresses to where that is shorter."""
+    if len(plain) > COMPRESS_ABOVE_BYTES:
+        packed = zlib.compress(plain, _COMPRESSION_LEVEL)
+        if len(packed) < len(plain):
+            return packed
+    return plain.decode()
+
+
+def _plain(payload: bytes | str) -> bytes | str:
+    return zlib.decompress(payload) if isinstance(payload, bytes) else payload

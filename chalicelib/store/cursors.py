@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..domain.cursor import Change, Cursor, Lease, Span, took
+from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports import Conflict, Record, Refused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, Item, cursor_item_key, int_of, number
-from .records import record_puts
+from .layout import FORMAT, Item, cursor_item_key, cursor_owner, int_of, number, text
+from .records import record_writes
+from .timers import timer_put
 
 _SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at"}
 _MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
@@ -32,6 +34,14 @@ class DynamoCursors:
         )
         return cursor_of(answer["Item"]) if "Item" in answer else None
 
+    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="c = :c",
+            ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
+        )
+        return {item["s"]["S"]: cursor_of(item) for item in found}
+
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:
             self._dynamo.call("put_item", **self._put(key, cursor, "attribute_not_exists(e)", {}))
@@ -40,12 +50,22 @@ class DynamoCursors:
         return cursor
 
     def write(
-        self, key: CursorKey, change: Change, records: Sequence[Record] = (), *, exists: bool = True
+        self,
+        key: CursorKey,
+        change: Change,
+        records: Sequence[Record] = (),
+        timers: Sequence[Timer] = (),
+        *,
+        exists: bool = True,
     ) -> Cursor | Refused:
         operation, request = self._request(key, change, exists)
+        beside = [
+            *record_writes(self._dynamo.tables.records, key, records),
+            *(timer_put(self._dynamo.tables.timers, timer) for timer in timers),
+        ]
         try:
-            if records:
-                self._write_with_records(key, operation, request, records)
+            if beside:
+                self._write_with(operation, request, beside)
                 return self.get(key, consistent=True) or Cursor()
             answer = self._dynamo.call(operation, **request)
         except ConditionFailed as failed:
@@ -85,13 +105,10 @@ class DynamoCursors:
         }
         return {**request, "ExpressionAttributeValues": values} if values else request
 
-    def _write_with_records(
-        self, key: CursorKey, operation: str, request: dict[str, Any], records: Sequence[Record]
-    ) -> None:
+    def _write_with(self, operation: str, request: dict[str, Any], beside: list[dict[str, Any]]) -> None:
         request.pop("ReturnValues", None)
         action = {"Update" if operation == "update_item" else "Put": request}
-        puts = record_puts(self._dynamo.tables.records, key, records)
-        self._dynamo.call("transact_write_items", TransactItems=[action, *puts])
+        self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | Refused:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from ..domain.errors import unavailable
 from .failures import is_conflict, translate, was_resent
-from .layout import Tables
+from .layout import Item, Tables
 
-_CONFLICT_TRIES = 8
+_TRIES = 8
+_BATCH = 25  # rows that a batch takes
 
 
 class Dynamo:
@@ -19,8 +21,8 @@ class Dynamo:
     def __init__(
         self, client: Any, tables: Tables, pause: Callable[[int], None], token: Callable[[], str]
     ) -> None:
-        """`pause(n)` waits a little before the n-th repetition after a transaction conflict; `token()` names a
-        transaction, so that all its repetitions are one."""
+        """`pause(n)` waits a little before the n-th repetition, after a conflict or of what a batch left undone;
+        `token()` names a transaction, so that all its repetitions are one."""
         self.client = client
         self.tables = tables
         self._pause = pause
@@ -42,10 +44,44 @@ class Dynamo:
                 answer: dict[str, Any] = getattr(self.client, operation)(**request)
                 return answer
             except ClientError as error:
-                if is_conflict(error) and attempt < _CONFLICT_TRIES:
+                if is_conflict(error) and attempt < _TRIES:
                     resent = resent or was_resent(error)
                     self._pause(attempt)
                     continue
                 raise translate(error, resent) from error
             except BotoCoreError as error:
                 raise translate(error) from error
+
+    def query(self, **request: Any) -> Iterator[Item]:
+        """The rows that a query finds, page after page as they are asked for."""
+        while True:
+            answer = self.call("query", **request)
+            yield from answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def put(self, table: str, items: Sequence[Item]) -> None:
+        """Put rows of different keys, without a condition."""
+        if len(items) == 1:
+            self.call("put_item", TableName=table, Item=items[0])
+        else:
+            self._batch(table, [{"PutRequest": {"Item": item}} for item in items])
+
+    def delete(self, table: str, keys: Sequence[Item]) -> None:
+        """Delete rows of different keys, without a condition."""
+        if len(keys) == 1:
+            self.call("delete_item", TableName=table, Key=keys[0])
+        else:
+            self._batch(table, [{"DeleteRequest": {"Key": key}} for key in keys])
+
+    def _batch(self, table: str, requests: Sequence[dict[str, Any]]) -> None:
+        for start in range(0, len(requests), _BATCH):
+            left = {table: requests[start : start + _BATCH]}
+            for attempt in range(1, _TRIES + 1):
+                left = self.call("batch_write_item", RequestItems=left).get("UnprocessedItems") or {}
+                if not left:
+                    break
+                self._pause(attempt)
+            else:
+                raise unavailable()

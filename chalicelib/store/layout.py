@@ -31,10 +31,35 @@ Attribute names are short because a row is billed by its size, names included.
   one expression can add and remove entries beside each other, and two writers never touch the same entry.
 
 **records** · a delivery that did not succeed at once (so: rare). Written together with the cursor.
-    g  S   partition key: `<group uid>`, or `<group uid>#dead` for the index of dead letters
+    g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters
     k  S   sort key: `<topic uid>/<shard>/<offset>[/<consumer uid>]`, numbers padded so that they sort
-    j  S   status RETRYING, DEAD or SUCCESS (late); attempts `n`; at `a`; reason `q`; last error `h`;
-           next attempt `d`
+    n  N   attempts      a  N  at      q  S  reason      h  S  last error
+  in a record also
+    j  S   status RETRYING, DEAD or SUCCESS (late)
+    d  N   next attempt at      p  N  attempts spent in earlier lives      x  N  expires at (TTL)
+  and in a dead letter, which needs no log any more,
+    m S/B  the message, as a segment of one      i  S  its id      c  N  accepted at
+    e  N   edition: rises with each edit. Who moves, edits or discards a letter names edition and time of death.
+    w  BOOL  edited
+  A letter without a message (its log row expired before it was buried) is only counted.
+
+**timers** · everything that is due later. Written with the cursor, or alone; moved into the log with its segment.
+    f  S   partition key: the fragment's number
+    t  S   sort key: `<due ms, 15 digits>#<timer id>`
+    k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
+    d  N   days to keep the row that the draft becomes
+    g  S   group uid and c  S  consumer uid: for whom the shard is woken
+  Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
+    o  S   owner      u  N  until, ms: at this time it is free
+
+**traces** · what was tried: a row for each settled batch of attempts.
+    k  S   partition key: `<group uid>/<topic uid>/<shard>`
+    o  S   sort key: `<first offset, padded>#<id>`. A row spans at most MAX_RECEIVE offsets, so that all that may
+           cover an offset are in one range of keys.
+    w  S   consumer      u  S  its uid, in a broadcast      r  N  rank, where it has one      n  N  of how many
+    a  N   started at      x  N  expires at (TTL)
+    m S/B  the attempts, compressed where that is smaller: a JSON array of runs of neighbours with one outcome:
+           `[offset - first offset, count, attempt, outcome, duration ms, detail]`
 
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`
@@ -53,6 +78,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..domain.segment import ShardKey
+from ..domain.timer import fragment_of
 from ..domain.topic import CursorKey
 
 FORMAT = "1"
@@ -79,6 +105,14 @@ class Tables:
         return f"{self.prefix}-records"
 
     @property
+    def timers(self) -> str:
+        return f"{self.prefix}-timers"
+
+    @property
+    def traces(self) -> str:
+        return f"{self.prefix}-traces"
+
+    @property
     def dedup(self) -> str:
         return f"{self.prefix}-dedup"
 
@@ -93,6 +127,8 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.log, {"s": "S", "o": "N"}),
         _table(tables.cursors, {"c": "S", "s": "S"}),
         _table(tables.records, {"g": "S", "k": "S"}),
+        _table(tables.timers, {"f": "S", "t": "S"}),
+        _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
@@ -100,7 +136,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.dedup)
+    return (tables.log, tables.records, tables.traces, tables.dedup)
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -135,13 +171,34 @@ def text_of(item: Item, name: str) -> str | None:
     return str(item[name]["S"]) if name in item else None
 
 
+def packed(payload: bytes | str) -> dict[str, Any]:
+    """What `codec` made, as an attribute: text, or bytes where it was compressed."""
+    return {"S": payload} if isinstance(payload, str) else {"B": payload}
+
+
+def payload_of(item: Item, name: str = "m") -> bytes | str | None:
+    """What `packed` put into an attribute; None where it is absent."""
+    payload: bytes | str | None = next(iter(item[name].values())) if name in item else None
+    return payload
+
+
+def shard_of(told: str) -> ShardKey:
+    """The shard that `str(shard)` told."""
+    topic, _, rest = told.partition(":")
+    topic_uid, _, number = rest.rpartition("/")
+    return ShardKey(topic, topic_uid, int(number))
+
+
 def segment_key(shard: ShardKey, first: int) -> Item:
     return {"s": text(str(shard)), "o": number(first)}
 
 
 def cursor_item_key(key: CursorKey) -> Item:
-    owner = f"{key.group_uid}:{key.consumer_uid}" if key.consumer_uid else key.group_uid
-    return {"c": text(owner), "s": text(str(key.shard))}
+    return {"c": text(cursor_owner(key.group_uid, key.consumer_uid)), "s": text(str(key.shard))}
+
+
+def cursor_owner(group_uid: str, consumer_uid: str) -> str:
+    return f"{group_uid}:{consumer_uid}" if consumer_uid else group_uid
 
 
 def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
@@ -150,6 +207,19 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
         "g": text(f"{key.group_uid}#dead" if dead else key.group_uid),
         "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),
     }
+
+
+def timer_key(due_ms: int, timer_id: str) -> Item:
+    return {"f": text(str(fragment_of(timer_id))), "t": text(f"{due_ms:015d}#{timer_id}")}
+
+
+def lease_key(fragment: int) -> Item:
+    return {"f": text(str(fragment)), "t": text("~lease")}
+
+
+def trace_home(key: CursorKey) -> str:
+    """The partition of a group's traces on one shard."""
+    return f"{key.group_uid}/{key.shard.topic_uid}/{key.shard.shard}"
 
 
 def dedup_key(topic_uid: str, dedup_id: str) -> Item:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from ..domain.errors import unavailable
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
-from ..ports import DedupEntry, Known, Pack, PutResult, Stored, Taken
+from ..domain.timer import Timer
+from ..ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from . import codec
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, META_OFFSET, Item, dedup_key, int_of, number, segment_key, text, text_of
+from .layout import (
+    FORMAT,
+    META_OFFSET,
+    Item,
+    dedup_key,
+    int_of,
+    number,
+    packed,
+    payload_of,
+    segment_key,
+    text,
+    text_of,
+)
+from .records import letter_move
+from .timers import timer_delete
 
 TOMBSTONE = "tombstone"
 
@@ -39,7 +55,12 @@ class DynamoLog:
         return Tail(max(tail.offset, int_of(memory.get("Item", {}), "t", -1)), tail.way)
 
     def put(
-        self, shard: ShardKey, segment: Segment, pack: Pack, dedup: Sequence[DedupEntry] = ()
+        self,
+        shard: ShardKey,
+        segment: Segment,
+        pack: Pack,
+        dedup: Sequence[DedupEntry] = (),
+        moved: Sequence[Movable] = (),
     ) -> PutResult:
         put: dict[str, Any] = {
             "TableName": self._table,
@@ -47,23 +68,25 @@ class DynamoLog:
             "ConditionExpression": "attribute_not_exists(o)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
+        beside = [{"Put": self._remember(entry)} for entry in dedup]
+        moves = [self._move(each, segment.accepted_ms) for each in moved]
+        places = [place for place, actions in enumerate(moves) for _ in actions]
         try:
-            if dedup:
-                self._put_once(put, dedup)
+            if dedup or moved:
+                actions = [{"Put": put}, *beside, *chain.from_iterable(moves)]
+                self._dynamo.call("transact_write_items", TransactItems=actions)
             else:
                 self._dynamo.call("put_item", **put)
         except ConditionFailed as failed:
             return _stored_or_taken(segment, failed.item)
         except Cancelled as cancelled:
-            known = tuple(_dedup_entry(e, i) for e, i in zip(dedup, cancelled.items[1:], strict=True) if i)
-            if known and not cancelled.items[0]:
-                return Known(known)
-            return _stored_or_taken(segment, cancelled.items[0])
+            return _refused(segment, dedup, places, cancelled.items)
         return Stored()
 
-    def _put_once(self, put: dict[str, Any], dedup: Sequence[DedupEntry]) -> None:
-        actions = [{"Put": put}, *({"Put": self._remember(entry)} for entry in dedup)]
-        self._dynamo.call("transact_write_items", TransactItems=actions)
+    def _move(self, moved: Movable, at_ms: int) -> list[dict[str, Any]]:
+        if isinstance(moved, Timer):
+            return [timer_delete(self._dynamo.tables.timers, moved)]
+        return letter_move(self._dynamo.tables.records, moved, at_ms)
 
     def _remember(self, entry: DedupEntry) -> dict[str, Any]:
         return {
@@ -183,20 +206,20 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
     if segment.way is Way.RESERVED:
         item["w"] = text(segment.way)
     if pack:
-        item["m"] = {"S": pack.payload} if isinstance(pack.payload, str) else {"B": pack.payload}
+        item["m"] = packed(pack.payload)
     return item
 
 
 def segment_of(item: Item) -> Segment:
     """The segment a row holds."""
-    payload = item.get("m")
+    payload = payload_of(item)
     return Segment(
         first=int_of(item, "o"),
         count=int_of(item, "n"),
         request_id=text_of(item, "r") or "",
         accepted_ms=int_of(item, "a"),
         expires_s=int_of(item, "x"),
-        drafts=codec.unpack(payload["S"] if "S" in payload else payload["B"]) if payload else (),
+        drafts=codec.unpack(payload) if payload else (),
         way=Way(text_of(item, "w") or Way.OPTIMISTIC),
     )
 
@@ -215,6 +238,19 @@ def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
         raise unavailable()
     by = segment_of(item)
     return Stored() if by.request_id == segment.request_id else Taken(by)
+
+
+def _refused(
+    segment: Segment, dedup: Sequence[DedupEntry], places: Sequence[int], items: Sequence[Item | None]
+) -> PutResult:
+    """What a cancelled transaction means, by the items that stood in the way of its actions."""
+    first, used, missing = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
+    if not first:
+        if known := tuple(_dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
+            return Known(known)
+        if gone := {place for place, item in zip(places, missing, strict=True) if item is not None}:
+            return Gone(tuple(sorted(gone)))
+    return _stored_or_taken(segment, first)
 
 
 def _dedup_entry(asked: DedupEntry, item: Item) -> DedupEntry:

@@ -1,16 +1,22 @@
-"""Delivery records on DynamoDB (layout: table `records`)."""
+"""Delivery records and dead letters on DynamoDB (layout: table `records`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from ..domain.topic import CursorKey
-from ..ports import Record
+from ..domain.message import Message
+from ..domain.topic import CursorKey, Group, Topic
+from ..ports import DeadLetter, Record
+from . import codec
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, number, record_key, text, text_of
+from .failures import ConditionFailed
+from .layout import FORMAT, Item, int_of, number, packed, payload_of, record_key, text, text_of
 
 DEAD = "DEAD"
+RETRYING = "RETRYING"
 
 
 class DynamoRecords:
@@ -24,58 +30,224 @@ class DynamoRecords:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=record_key(key, offset))
         return _record(answer["Item"]) if "Item" in answer else None
 
+    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+        retrying = {"FilterExpression": "j = :j", "ExpressionAttributeValues": {":j": text("RETRYING")}}
+        return self._count(topic_uid, group_uid, retrying)
+
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
+        return self._count(topic_uid, f"{group_uid}#dead", {})
+
+    def _count(self, topic_uid: str, partition: str, narrowed: dict[str, Any]) -> int:
         total, start = 0, None
+        values = {":g": text(partition), ":t": text(f"{topic_uid}/")}
+        values |= narrowed.pop("ExpressionAttributeValues", {})
         while True:
             answer = self._dynamo.call(
                 "query",
                 TableName=self._table,
                 Select="COUNT",
                 KeyConditionExpression="g = :g AND begins_with(k, :t)",
-                ExpressionAttributeValues={":g": text(f"{group_uid}#dead"), ":t": text(f"{topic_uid}/")},
+                ExpressionAttributeValues=values,
+                **narrowed,
                 **({"ExclusiveStartKey": start} if start else {}),
             )
             total += int(answer["Count"])
             if not (start := answer.get("LastEvaluatedKey")):
                 return total
 
+    def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":g": text(f"{group.uid}#dead"),
+                ":first": text(
+                    f"{after}!" if after else f"{topic.uid}/"
+                ),  # "!" sorts before all that marks hold
+                ":last": text(f"{topic.uid}/~"),
+            },
+            Limit=limit,
+            ConsistentRead=True,
+        )
+        whole = (item for item in found if "m" in item)
+        return [(item["k"]["S"], _letter(_key(topic, group, item), item)) for item in islice(whole, limit)]
 
-def record_puts(table: str, key: CursorKey, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The transaction's actions that store these records; a dead one also enters the dead-letter index."""
-    puts = []
+    def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
+        )
+        item: Item = answer.get("Item", {})
+        return _letter(key, item) if "m" in item else None
+
+    def edit(self, letter: DeadLetter) -> bool:
+        item = _letter_item(replace(letter, version=letter.version + 1))
+        try:
+            self._dynamo.call(
+                "put_item",
+                TableName=self._table,
+                Item=item,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **_unchanged(letter),
+            )
+        except ConditionFailed as failed:
+            return failed.retried and failed.item == item  # our own success, whose answer was lost
+        return True
+
+    def discard(self, letter: DeadLetter) -> bool:
+        try:
+            self._dynamo.call(
+                "delete_item",
+                TableName=self._table,
+                Key=record_key(letter.key, letter.offset, dead=True),
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **_unchanged(letter),
+            )
+        except ConditionFailed as failed:
+            return failed.retried and not failed.item
+        return True
+
+
+def record_writes(table: str, key: CursorKey, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The transaction's actions that store these records, and the dead letters among them."""
+    actions: list[dict[str, Any]] = []
     for record in records:
-        item = _item(record)
-        puts.append({"Put": {"TableName": table, "Item": {**record_key(key, record.offset), **item}}})
+        place = record.of or key
+        item = {**record_key(place, record.offset), **_item(record)}
+        actions.append({"Put": {"TableName": table, "Item": item}})
         if record.status == DEAD:
-            dead = record_key(key, record.offset, dead=True)
-            puts.append({"Put": {"TableName": table, "Item": {**dead, "v": {"N": FORMAT}}}})
-    return puts
+            actions.append(_bury(table, place, record))
+    return actions
+
+
+def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
+    """Store the dead letter; where its message is gone, count it, and leave an earlier letter as it is."""
+    if letter := letter_of(key, record):
+        return {"Put": {"TableName": table, "Item": _letter_item(letter)}}
+    return {
+        "Update": {
+            "TableName": table,
+            "Key": record_key(key, record.offset, dead=True),
+            "UpdateExpression": "SET v = :v",
+            "ExpressionAttributeValues": {":v": {"N": FORMAT}},
+        }
+    }
+
+
+def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, Any]]:
+    """The transaction's actions that take a dead letter away, if it is just this one, and begin a new life."""
+    return [
+        {
+            "Delete": {
+                "TableName": table,
+                "Key": record_key(letter.key, letter.offset, dead=True),
+                **_unchanged(letter),
+            }
+        },
+        {
+            "Update": {
+                "TableName": table,
+                "Key": record_key(letter.key, letter.offset),
+                "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :a, v = :v REMOVE q, x",
+                "ExpressionAttributeValues": {
+                    ":j": text(RETRYING),
+                    ":n": number(letter.attempts),
+                    ":a": number(at_ms),
+                    ":v": {"N": FORMAT},
+                },
+            }
+        },
+    ]
+
+
+def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
+    """The letter that a DEAD record leaves; None where its message is gone."""
+    if record.message is None:
+        return None
+    return DeadLetter(
+        key=key,
+        offset=record.offset,
+        message=record.message,
+        reason=record.reason or "",
+        attempts=record.attempts,
+        at_ms=record.at_ms,
+        last_error=record.last_error,
+    )
+
+
+def _unchanged(letter: DeadLetter) -> dict[str, Any]:
+    """The condition that this letter, buried then, still has its version."""
+    return {
+        "ConditionExpression": "e = :e AND a = :a",
+        "ExpressionAttributeValues": {":e": number(letter.version), ":a": number(letter.at_ms)},
+    }
 
 
 def _item(record: Record) -> Item:
-    item: Item = {
-        "j": text(record.status),
-        "n": number(record.attempts),
-        "a": number(record.at_ms),
-        "v": {"N": FORMAT},
-    }
-    optional = {"q": record.reason, "h": record.last_error}
-    item.update({name: text(value) for name, value in optional.items() if value is not None})
-    if record.next_ms is not None:
-        item["d"] = number(record.next_ms)
+    item = {"j": text(record.status), **_past(record)}
+    optional = {"d": record.next_ms, "p": record.spent or None, "x": record.expires_s}
+    item.update({name: number(value) for name, value in optional.items() if value is not None})
     return item
 
 
+def _past(of: Record | DeadLetter) -> Item:
+    """The attributes that records and dead letters share."""
+    item: Item = {"n": number(of.attempts), "a": number(of.at_ms), "v": {"N": FORMAT}}
+    optional = {"q": of.reason, "h": of.last_error}
+    item.update({name: text(value) for name, value in optional.items() if value is not None})
+    return item
+
+
+def _letter_item(letter: DeadLetter) -> Item:
+    return {
+        **record_key(letter.key, letter.offset, dead=True),
+        **_past(letter),
+        "m": packed(codec.pack([letter.message.draft]).payload),
+        "i": text(letter.message.id),
+        "c": number(letter.message.accepted_ms),
+        "e": number(letter.version),
+        **({"w": {"BOOL": True}} if letter.edited else {}),
+    }
+
+
 def _record(item: Item) -> Record:
-    _, shard, offset, *consumer = item["k"]["S"].split("/")
+    shard, offset, consumer_uid = _place(item)
     return Record(
-        shard=int(shard),
-        offset=int(offset),
+        shard=shard,
+        offset=offset,
         status=text_of(item, "j") or "",
         attempts=int_of(item, "n"),
         at_ms=int_of(item, "a"),
-        consumer_uid=consumer[0] if consumer else "",
+        consumer_uid=consumer_uid,
         reason=text_of(item, "q"),
         last_error=text_of(item, "h"),
         next_ms=int_of(item, "d") if "d" in item else None,
+        spent=int_of(item, "p"),
+        expires_s=int_of(item, "x") if "x" in item else None,
     )
+
+
+def _letter(key: CursorKey, item: Item) -> DeadLetter:
+    shard, offset, _ = _place(item)
+    (draft,) = codec.unpack(payload_of(item) or "")
+    return DeadLetter(
+        key=key,
+        offset=offset,
+        message=Message(item["i"]["S"], shard, offset, int_of(item, "c"), draft),
+        reason=text_of(item, "q") or "",
+        attempts=int_of(item, "n"),
+        at_ms=int_of(item, "a"),
+        last_error=text_of(item, "h"),
+        edited="w" in item,
+        version=int_of(item, "e"),
+    )
+
+
+def _key(topic: Topic, group: Group, item: Item) -> CursorKey:
+    shard, _, consumer_uid = _place(item)
+    return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)
+
+
+def _place(item: Item) -> tuple[int, int, str]:
+    """Shard, offset and consumer uid."""
+    _, shard, offset, *consumer = item["k"]["S"].split("/")
+    return int(shard), int(offset), consumer[0] if consumer else ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.topic import Consumer, Group, Secret, Topic
 from chalicelib.ports import Control, Staffed
 from tests.support import factories as make
 from tests.support.stages import Stage
@@ -198,3 +199,34 @@ def test_the_first_proposal_becomes_the_signing_key(make_stage: Callable[[], Sta
     control = make_stage().adapters.control
     assert control.signing_key(b"first") == b"first"
     assert control.signing_key(b"second") == b"first"
+
+
+@pytest.mark.parametrize("kind", [Topic, Group, Consumer])
+def test_rows_of_an_earlier_release_are_read_with_todays_defaults(kind: type) -> None:
+    made = {
+        Topic: make.topic(),
+        Group: make.group(make.topic()),
+        Consumer: make.consumer(make.group(make.topic())),
+    }
+    document = msgspec.json.decode(msgspec.json.encode(made[kind]))
+    since = {"wake", "batch_size", "max_in_flight", "offline", "assignment", "payload", "state", "target"}
+    since |= {"secrets", "why", "failing_ms", "open_until_ms", "trips"}
+    earlier = {name: value for name, value in document.items() if name not in since}
+    assert len(earlier) < len(document)
+    assert msgspec.json.decode(msgspec.json.encode(earlier), type=kind) == made[kind]
+
+
+def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Topic, group: Group) -> None:
+    told = make.consumer(
+        group,
+        kind="url",
+        state="DISABLED",
+        target="https://example.com/in",
+        secrets=(Secret("00ff", 5), Secret("ab")),
+        why="410",
+        failing_ms=1,
+        open_until_ms=2,
+        trips=3,
+    )
+    assert control.put_consumer(topic, group, told, None)
+    assert control.consumers(topic, group) == [replace(told, version=1)]

@@ -16,7 +16,7 @@ from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, Span
 from chalicelib.domain.segment import Segment, Tail, Way
 from chalicelib.domain.topic import CursorKey, Topic
-from chalicelib.ports import Refused
+from chalicelib.ports import Record, Refused
 from tests.support import factories as make
 from tests.support.stages import Stage, dynamo_stage, memory_stage
 
@@ -207,6 +207,97 @@ def test_cursors_and_records_answer_alike(pair: Pair, calls: list[tuple[str, int
     for call in calls:
         player.play(call)
     pair.ask(lambda s: s.adapters.cursors.get(player.key, consistent=True))
+
+
+few = st.integers(0, 2)
+move_calls = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(("file", "drop", "bury", "lose", "look", "edit", "discard")), few),
+        st.tuples(
+            st.just("put"), st.integers(0, 3), st.sets(st.tuples(st.booleans(), few)), st.sampled_from("xy ")
+        ),
+        st.tuples(st.just("hold"), st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("let_go"), st.sampled_from("ab")),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+class MoveCalls:
+    """Timers and dead letters come, change, and are moved by one who knows them as last seen."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.topic = make.topic()
+        self.group = make.group(self.topic)
+        self.key = CursorKey(self.topic.shard_key(0), self.group.uid)
+        self.lane = make.shard()
+        self.fragment = int(uuid4().hex[:8], 16)
+        self.timers = [make.timer(n) for n in range(3)]
+        self.seen = {n: make.letter(self.key, make.dead_record(n)) for n in range(3)}
+        self.cursor: Cursor | None = None
+
+    def play(self, call: tuple[Any, ...]) -> None:
+        getattr(self, call[0])(*call[1:])
+        self.pair.ask(lambda s: s.adapters.timers.due(0, 2, 2))
+        self.pair.ask(lambda s: s.adapters.timers.next_ms(0))
+        self.pair.ask(lambda s: s.adapters.records.dead(self.topic, self.group, None, 2))
+        self.pair.ask(lambda s: s.adapters.records.count_dead(self.topic.uid, self.group.uid))
+        self.pair.ask(lambda s: [s.adapters.records.get(self.key, n) for n in range(3)])
+
+    def file(self, n: int) -> None:
+        self.pair.ask(lambda s: s.adapters.timers.file(self.timers[n:]))
+
+    def drop(self, n: int) -> None:
+        self.pair.ask(lambda s: s.adapters.timers.drop(self.timers[n:]))
+
+    def bury(self, n: int) -> None:
+        self._write(make.dead_record(n, last_error="503", spent=n, at_ms=n, expires_s=n or None))
+
+    def lose(self, n: int) -> None:
+        self._write(make.record(n, attempts=2))
+
+    def _write(self, record: Record) -> None:
+        known = self.cursor or Cursor()
+        change = algebra.replacement(known, algebra.seek(known, 1))
+        self.cursor = self.pair.ask(
+            lambda s: s.adapters.cursors.write(
+                self.key, change, [record], self.timers[:1], exists=self.cursor is not None
+            )
+        )
+
+    def look(self, n: int) -> None:
+        found = self.pair.ask(lambda s: s.adapters.records.dead_letter(self.key, n))
+        self.seen[n] = found or self.seen[n]
+
+    def edit(self, n: int) -> None:
+        self.pair.ask(lambda s: s.adapters.records.edit(replace(self.seen[n], edited=True)))
+
+    def discard(self, n: int) -> None:
+        self.pair.ask(lambda s: s.adapters.records.discard(self.seen[n]))
+
+    def put(self, first: int, what: set[tuple[bool, int]], dedup_id: str) -> None:
+        moved = [self.timers[n] if is_timer else self.seen[n] for is_timer, n in sorted(what)]
+        segment = make.segment(first, 1)
+        entries = [make.dedup(segment, 0, dedup_id, topic_uid=self.topic.uid)] if dedup_id.strip() else []
+        self.pair.ask(lambda s: s.adapters.log.put(self.lane, segment, make.packed(segment), entries, moved))
+        self.pair.ask(lambda s: s.adapters.log.tail(self.lane))
+
+    def hold(self, owner: str, now_ms: int, until_ms: int) -> None:
+        self.pair.ask(lambda s: s.adapters.timers.hold(self.fragment, owner, now_ms, until_ms))
+
+    def let_go(self, owner: str) -> None:
+        self.pair.ask(lambda s: s.adapters.timers.let_go(self.fragment, owner))
+
+
+@settings(max_examples=60)
+@given(calls=move_calls)
+def test_timers_letters_and_moves_answer_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
+    player = MoveCalls(pair)
+    pair.ask(lambda s: s.adapters.timers.drop(s.adapters.timers.due(0, 9, 99)))
+    for call in calls:
+        player.play(call)
 
 
 control_calls = st.lists(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from chalicelib.domain.cursor import Cursor, Lease, Span
-from chalicelib.domain.message import Draft
+from chalicelib.domain.message import Draft, Message, Origin
 from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
-from chalicelib.ports import DedupEntry, Pack, Record
+from chalicelib.domain.trace import TraceRow, Tried
+from chalicelib.ports import DeadLetter, DedupEntry, Pack, Record
 from chalicelib.store import codec
 
 from .clock import DAY_MS, START_MS
@@ -117,3 +120,60 @@ def record(offset: int, status: str = "DEAD", **settings: Any) -> Record:
 def odd_spans(end: int) -> tuple[Span, ...]:
     """Every other offset from 0 on waits by itself: as scattered as a cursor can be."""
     return tuple(Span(n, 1) for n in range(0, end, 2))
+
+
+def message(offset: int = 0, of: Draft | None = None, **settings: Any) -> Message:
+    """A message of shard 0 with this draft."""
+    shard_number = settings.pop("shard", 0)
+    return Message(
+        f"{offset:012d}-0-0", shard_number, offset, settings.pop("accepted_ms", START_MS), of or draft(1)
+    )
+
+
+def dead_record(offset: int, held: Draft | None = None, **settings: Any) -> Record:
+    """A burial with the message that is buried."""
+    at = message(offset, held, shard=settings.get("shard", 0))
+    return record(offset, message=at, reason=settings.pop("reason", "REJECTED"), **settings)
+
+
+def letter(key: CursorKey, of: Record, **settings: Any) -> DeadLetter:
+    """The dead letter that this record leaves."""
+    assert of.message is not None
+    made = DeadLetter(
+        key, of.offset, of.message, of.reason or "", of.attempts, of.at_ms, last_error=of.last_error
+    )
+    return replace(made, **settings)
+
+
+def origin(offset: int = 0, **settings: Any) -> Origin:
+    """Where an entry of a retry lane comes from, after one attempt."""
+    return Origin(f"{offset:012d}-0-0", 0, offset, START_MS, settings.pop("attempts", 1), **settings)
+
+
+def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:
+    """A timer kept in this fragment: to put a message into a shard, unless it is of another kind."""
+    kind = settings.pop("kind", TimerKind.DELIVER)
+    found = settings.pop("id", None) or next(i for i in iter(uid, None) if fragment_of(i) == fragment)
+    held = settings.pop("draft", draft(1) if kind is TimerKind.DELIVER else None)
+    return Timer(due_ms, found, kind, settings.pop("shard", None) or shard(), held, **settings)
+
+
+def tried(
+    offsets: Sequence[int], attempt: int = 1, outcome: str = "SUCCESS", **settings: Any
+) -> tuple[Tried, ...]:
+    return tuple(Tried(offset, attempt, outcome, **settings) for offset in offsets)
+
+
+def trace(of: CursorKey, attempts: Sequence[Tried], **settings: Any) -> TraceRow:
+    """A settled batch of attempts by one consumer."""
+    started_ms = settings.pop("started_ms", START_MS)
+    return TraceRow(
+        of,
+        settings.pop("id", None) or uid("x"),
+        settings.pop("consumer", "worker-1"),
+        settings.pop("rank", 0),
+        settings.pop("total", 1),
+        started_ms,
+        tuple(attempts),
+        settings.pop("expires_s", (started_ms + 7 * DAY_MS) // 1000),
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chalicelib.settings import Settings
-from chalicelib.store.layout import number
+from chalicelib.store.layout import Tables, definitions, number
 from chalicelib.wiring import Adapters, Deps, dynamo_adapters, memory_adapters
 
 from .clock import ManualClock, SeededChance
@@ -34,12 +34,11 @@ def memory_stage() -> Stage:
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
-        chance = SeededChance(f"memory {next(seeds)}")
-        held = (adapters.log, adapters.cursors, adapters.records, adapters.control, adapters.blobs)
-        return Adapters(*held, clock, chance, lambda: None)
+        return replace(adapters, chance=SeededChance(f"memory {next(seeds)}"))
 
     def drop_expired() -> None:
-        adapters.log.drop_expired(clock.now_ms() // 1000)  # type: ignore[attr-defined]
+        for held in (adapters.log, adapters.records, adapters.traces):
+            held.drop_expired(clock.now_ms() // 1000)  # type: ignore[attr-defined]
 
     return Stage(adapters, clock, another, drop_expired)
 
@@ -47,6 +46,7 @@ def memory_stage() -> Stage:
 def dynamo_stage(prefix: str, folder: Path) -> Stage:
     clock = ManualClock()
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
+    tables = Tables(prefix)
     adapters = dynamo_adapters(settings, clock, SeededChance(prefix))
     seeds = iter(range(1, 1_000_000))
 
@@ -55,13 +55,15 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
 
     def drop_expired() -> None:
         client = adapters.log._dynamo.client  # type: ignore[attr-defined]
-        pages = client.get_paginator("scan").paginate(
-            TableName=f"{prefix}-log",
-            FilterExpression="x <= :now",
-            ExpressionAttributeValues={":now": number(clock.now_ms() // 1000)},
-        )
-        for row in [row for page in pages for row in page["Items"]]:
-            client.delete_item(TableName=f"{prefix}-log", Key={"s": row["s"], "o": row["o"]})
+        keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
+        for table in (tables.log, tables.records, tables.traces):
+            pages = client.get_paginator("scan").paginate(
+                TableName=table,
+                FilterExpression="x <= :now",
+                ExpressionAttributeValues={":now": number(clock.now_ms() // 1000)},
+            )
+            for row in [row for page in pages for row in page["Items"]]:
+                client.delete_item(TableName=table, Key={name: row[name] for name in keys[table]})
 
     adapters.create_tables()
     return Stage(adapters, clock, another, drop_expired)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 
 from chalicelib.domain.cursor import Cursor, Lease, Span
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
-from chalicelib.domain.message import Draft
+from chalicelib.domain.message import Draft, Origin
+from chalicelib.domain.trace import Tried
 from chalicelib.store import codec
 from chalicelib.store.cursors import _item, cursor_of, lease_text, parse_lease, parse_span, span_text
 from tests.support import factories as make
@@ -103,6 +105,57 @@ drafts = st.one_of(
     ),
     st.builds(Draft, st.just(b""), st.booleans(), blob=words.filter(bool), blob_bytes=st.integers(1, 2**32)),
 )
+
+
+origins = st.builds(
+    Origin,
+    words,
+    st.integers(0, 255),
+    numbers,
+    numbers,
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+)
+
+
+@given(drafts, origins)
+def test_an_entry_of_a_retry_lane_keeps_its_origin_and_only_a_whole_one_its_body(
+    draft: Draft, origin: Origin
+) -> None:
+    reference, whole = replace(draft, origin=origin), replace(draft, origin=replace(origin, whole=True))
+    assert codec.unpack(codec.pack([reference, whole]).payload) == (replace(reference, body=b""), whole)
+
+
+def test_a_reference_takes_little_room() -> None:
+    origin = Origin("0123456789ab-3-4y", 3, 158, 4_102_444_800_000, 2)
+    assert len(codec.encode(make.draft("x" * 9_999, origin=origin))) < 60
+
+
+tried = st.lists(
+    st.builds(
+        Tried,
+        st.integers(0, 2**50),
+        st.integers(1, 2),
+        st.sampled_from(("SUCCESS", "RETRY")),
+        st.integers(0, 2),
+        words,
+    ),
+    min_size=1,
+    unique_by=lambda t: t.offset,
+)
+
+
+@given(tried)
+def test_attempts_are_read_as_they_were_packed(tried: list[Tried]) -> None:
+    tried.sort(key=lambda t: t.offset)
+    assert codec.unpack_tried(codec.pack_tried(tried), tried[0].offset) == tuple(tried)
+
+
+def test_neighbours_that_ended_alike_are_one_run() -> None:
+    tried = make.tried([7, 8, 9, 11]) + make.tried([12], 2, "RETRY", duration_ms=5, detail="503")
+    assert (
+        codec.pack_tried(tried) == '[[0,3,1,"SUCCESS",0,""],[4,1,1,"SUCCESS",0,""],[5,1,2,"RETRY",5,"503"]]'
+    )
 
 
 @given(st.lists(drafts, min_size=1, max_size=6))

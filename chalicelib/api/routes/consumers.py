@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...delivery.webhooks import format_secret, parse_secret
 from ...domain.errors import Refused
 from ...domain.outcome import Verdict
 from ...domain.topic import Group, Topic
-from ...ports import Sender
 from ...services.setup import PULLS, Contact, Membership
+from ...wiring import Deps
 from .. import parse, render
-from ..http import ANY, Answer, Context, call
+from ..http import ANY, Answer, Context, call, invalid
 from ..requests import ConsumerBody, NoBody
 
 _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
@@ -20,43 +21,40 @@ _ROLES = ("consume", "admin")
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody)
 def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
-    body, sender = context.body, context.deps.adapters.sender
-    _check(body, sender)
     found, wanted = _find(context, topic, group)
-    contact = _contact(body, sender) if sender else PULLS
+    contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.admin.register(found, wanted, consumer, contact)
-    shown = _shown(context, member) | ({"secret": render.secret(secret)} if secret else {})
+    shown = _shown(context, member) | ({"secret": format_secret(secret)} if secret else {})
     return Answer(shown, 201 if created else 200)
 
 
-def _check(body: ConsumerBody, sender: Sender | None) -> None:
-    """Refused for what is not a consumer that we can serve, whatever the target."""
-    if sender is None and (body.url, body.function, body.secret) != (None, None, None):
-        raise Refused(
-            "PUSH_UNAVAILABLE", "Consumers that are called are not available yet; register with {} and pull."
-        )
+def _contact(body: ConsumerBody, deps: Deps) -> Contact:
+    """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
     if body.url is not None and body.function is not None:
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
     if body.secret is not None and body.url is None:
         raise Refused("SECRET_NEEDS_URL", "Give a secret with a url only: nothing else is signed.")
-
-
-def _contact(body: ConsumerBody, sender: Sender) -> Contact:
-    """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
-    secret = parse.secret(body.secret) if body.secret is not None else None
+    secret = _secret(body.secret) if body.secret is not None else None
     target = body.url if body.url is not None else body.function
     if target is None:
         return PULLS
     kind = "url" if body.url is not None else "function"
-    refusal = sender.refusal(kind, target)
+    refusal = deps.sender.refusal(kind, target)
     if refusal:
         raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
     if kind == "function":
         return Contact(kind, target)
-    greeting = sender.greet(target)
+    greeting = deps.sender.greet(target)
     if greeting.verdict is Verdict.DONE:
         return Contact(kind, target, secret=secret)
     return Contact(kind, target, "PENDING", greeting.detail, secret)
+
+
+def _secret(text: str) -> bytes:
+    secret = parse_secret(text)
+    if isinstance(secret, str):
+        raise invalid("secret", secret)
+    return secret
 
 
 @call("GET", _CONSUMER, scopes=ANY)
@@ -94,7 +92,7 @@ def rotate_secret(context: Context, topic: str, group: str, consumer: str) -> An
     """Sign with a new secret; for a day more also with the old one."""
     found, wanted = _find(context, topic, group)
     signed = context.deps.catalog.consumer(found, wanted, consumer)
-    return Answer({"secret": render.secret(context.deps.admin.rotate_secret(found, wanted, signed))})
+    return Answer({"secret": format_secret(context.deps.admin.rotate_secret(found, wanted, signed))})
 
 
 @call("DELETE", _CONSUMER, scopes=_ROLES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -39,8 +39,8 @@ class World:
 
 @pytest.fixture
 def world(api: Client, monkeypatch: pytest.MonkeyPatch) -> World:
-    made, deps = World(), wiring.deps()
-    monkeypatch.setattr(deps, "adapters", replace(deps.adapters, sender=made))
+    made = World()
+    monkeypatch.setitem(vars(wiring.deps()), "sender", made)
     return made
 
 
@@ -157,7 +157,7 @@ def test_what_is_no_secret_is_refused_with_the_reason_and_not_repeated(
 ) -> None:
     reply = put(group, url=HOOK, secret=secret)
     [problem] = reply.refused(400, "VALIDATION")["errors"]
-    assert problem == {"path": "secret", "issue": "must be whsec_ and base64 of 24 to 64 bytes"}
+    assert problem == {"path": "secret", "issue": "must be whsec_ and 24 to 64 bytes in base64"}
     assert world.greeted == []
     group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
 

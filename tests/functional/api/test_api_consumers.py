@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.support.http import Client, Group, ShiftingClock
 
 
@@ -126,22 +124,3 @@ def test_consumers_are_listed_page_by_page(api: Client) -> None:
         group.register(name)
     pages = api.pages(f"{group.path}/consumers", 2)
     assert [[c["consumer"] for c in page] for page in pages] == [["a", "b"], ["c"]]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"url": "https://example.com/hook"},
-        {"url": "http://169.254.169.254/"},
-        {"function": "arn:aws:lambda:us-east-1:123456789012:function:f"},
-        {"secret": "whsec_abcdefghijklmnopqrstuvwxyz"},
-    ],
-)
-def test_consumers_that_are_called_are_refused_and_not_registered(
-    api: Client, fields: dict[str, str]
-) -> None:
-    group = api.topic().group()
-    reply = api.put(f"{group.path}/consumers/c", fields)
-    reply.refused(422, "PUSH_UNAVAILABLE")
-    assert all(value not in reply.raw.decode() for value in fields.values())
-    api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")

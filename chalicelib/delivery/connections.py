@@ -1,0 +1,228 @@
+"""HTTP/1.1 over sockets that obey a deadline.
+
+The standard library reads the answers; its own time-outs, though, start anew with every byte. Here each socket
+operation gets just the time that is left of the whole, so a trickle ends with the deadline and needs no watchdog.
+"""
+
+from __future__ import annotations
+
+import io
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from typing import Any, cast
+
+from ..domain.limits import MAX_REPLY_BYTES, MAX_REPLY_HEADER_BYTES
+
+Monotonic = Callable[[], float]
+Dial = Callable[[str, int, float], socket.socket]
+
+_IDLE_SECONDS = 4.0  # common servers close after five
+_MAX_IDLE = 256
+
+
+class Deadline:
+    """A span of wall-clock time, from now on."""
+
+    def __init__(self, monotonic: Monotonic, seconds: float) -> None:
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._ends = self._began + seconds
+
+    def left(self) -> float:
+        """Seconds left; TimeoutError if there are none."""
+        left = self._ends - self._monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def spent_ms(self) -> int:
+        """Milliseconds since the beginning."""
+        return round((self._monotonic() - self._began) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer. Header names are lower case; the body may have been cut at its limit."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HeadersTooLong(HTTPException):
+    """The head of an answer is longer than we read."""
+
+
+class BrokenOff(HTTPException):
+    """An answer ended before its end."""
+
+
+def dial(address: str, port: int, seconds: float) -> socket.socket:
+    """A TCP connection to an address (never a name)."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        sock.settimeout(seconds)
+        sock.connect((address, port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def encrypt(sock: socket.socket, tls: ssl.SSLContext, host: str, seconds: float) -> ssl.SSLSocket:
+    """TLS on a connection, the certificate checked for the host. Closes the connection if that fails."""
+    try:
+        sock.settimeout(seconds)
+        return tls.wrap_socket(sock, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise
+
+
+class Connection:
+    """An open connection to one checked address; `key` says whose. `heard` tells whether any byte has come
+    since the last request was begun."""
+
+    def __init__(self, key: tuple[Any, ...], sock: socket.socket) -> None:
+        self.key = key
+        self.heard = False
+        self._sock = sock
+
+    def is_quiet(self) -> bool:
+        """Still open, as far as one can tell, and nothing has come unasked?"""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return not poll.poll(0)
+
+    def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[Answer, bool]:
+        """Send a request and read its answer; may the connection be used again?"""
+        self.heard = False
+        self._send(request, deadline)
+        wire = _Wire(self, deadline)
+        response = HTTPResponse(cast(socket.socket, wire), method=method)
+        response.begin()
+        wire.begin_body()
+        body = _body(response)
+        cut = wire.left == 0 or len(body) >= MAX_REPLY_BYTES
+        if response.length and not cut:
+            raise BrokenOff
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, headers, body), response.isclosed() and not response.will_close
+
+    def _send(self, request: bytes, deadline: Deadline) -> None:
+        rest = memoryview(request)
+        try:
+            while rest:
+                self._sock.settimeout(deadline.left())
+                rest = rest[self._sock.send(rest) :]
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the answer may have come before all was sent; if there is none, reading says so
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        """The bytes that have come: at least one, or 0 at the end."""
+        self._sock.settimeout(deadline.left())
+        count = self._sock.recv_into(buffer)
+        self.heard = self.heard or count > 0
+        return count
+
+    def close(self) -> None:
+        """Shut it. Harmless to repeat."""
+        self._sock.close()
+
+
+class _Wire(io.RawIOBase):
+    """What HTTPResponse reads from: one answer's bytes, so many for the head and so many for the body."""
+
+    def __init__(self, connection: Connection, deadline: Deadline) -> None:
+        self.left = MAX_REPLY_HEADER_BYTES
+        self._in_head = True
+        self._connection = connection
+        self._deadline = deadline
+
+    def begin_body(self) -> None:
+        self.left = MAX_REPLY_BYTES
+        self._in_head = False
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)[: self.left]
+        if not view:
+            if self._in_head:
+                raise HeadersTooLong
+            return 0
+        count = self._connection.receive_into(view, self._deadline)
+        self.left -= count
+        return count
+
+
+def _body(response: HTTPResponse) -> bytes:
+    try:
+        return response.read(MAX_REPLY_BYTES)
+    except IncompleteRead as error:
+        response.length = 1  # of a chunked answer: something is missing
+        return error.partial
+
+
+class Pool:
+    """Open connections that wait for their next use, newest first."""
+
+    def __init__(self, monotonic: Monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[Any, ...], list[tuple[float, Connection]]] = {}
+        self._swept = monotonic()
+
+    def take(self, key: tuple[Any, ...]) -> Connection | None:
+        """A connection that is still good, as far as one can tell."""
+        while True:
+            with self._lock:
+                waiting = self._idle.get(key)
+                if not waiting:
+                    return None
+                since, connection = waiting.pop()
+            if self._monotonic() - since < _IDLE_SECONDS and connection.is_quiet():
+                return connection
+            connection.close()
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection for later, if there is room. From time to time, close the old ones."""
+        now = self._monotonic()
+        with self._lock:
+            old = self._sweep(now) if now - self._swept >= _IDLE_SECONDS else []
+            if sum(map(len, self._idle.values())) < _MAX_IDLE:
+                self._idle.setdefault(connection.key, []).append((now, connection))
+            else:
+                old.append(connection)
+        for one in old:
+            one.close()
+
+    def close(self) -> None:
+        """Close all that wait."""
+        with self._lock:
+            old = self._sweep(float("inf"))
+        for one in old:
+            one.close()
+
+    def _sweep(self, now: float) -> list[Connection]:
+        """Take out what has waited too long."""
+        self._swept = now
+        everything = [(key, entry) for key, waiting in self._idle.items() for entry in waiting]
+        self._idle = {}
+        old = []
+        for key, entry in everything:
+            if now - entry[0] < _IDLE_SECONDS:
+                self._idle.setdefault(key, []).append(entry)
+            else:
+                old.append(entry[1])
+        return old

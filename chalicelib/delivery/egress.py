@@ -1,0 +1,194 @@
+"""The one way out: deliveries, handshakes and checks all leave through `Egress.call`.
+
+Each call judges the URL, resolves its name and judges every address anew, and connects to an address it has judged.
+It follows no redirect and knows no proxy, netrc or cookie. What comes back is hostile until proved otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from http.client import HTTPException
+
+from .addresses import UNUSABLE, Rules, Target, parse_url
+from .connections import (
+    Answer,
+    BrokenOff,
+    Connection,
+    Deadline,
+    Dial,
+    HeadersTooLong,
+    Monotonic,
+    Pool,
+    dial,
+    encrypt,
+)
+from .names import Lookups, Resolve, system_resolve
+
+HOP_HEADER = "Headrace-Hop"  # we send it, the front door refuses it: no message goes in circles
+_OURS = {"User-Agent": "headrace", "Accept-Encoding": "identity", HOP_HEADER: "1"}
+_MAX_ADDRESSES = 4  # of one host to try
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_FRAMING = {"host", "content-length", "transfer-encoding", "trailer", "te", "expect", "upgrade", "connection"}
+_FRAMING |= {"keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"}
+_FRAMING |= {name.lower() for name in _OURS}
+_REGISTRATION_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, whatever its status. `body` is cut at 64 KB; header names are lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """No answer, and why, in words that may be shown."""
+
+    detail: str
+    duration_ms: int
+
+
+class Egress:
+    """Calls URLs. Threads share it; a hanging host holds nobody up but its own callers."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        monotonic: Monotonic,
+        resolve: Resolve = system_resolve,
+        tls: ssl.SSLContext | None = None,
+        dial: Dial = dial,
+    ) -> None:
+        self.rules = rules
+        self._monotonic = monotonic
+        self._lookups = Lookups(resolve)
+        self._given_tls = tls
+        self._dial = dial
+        self._pool = Pool(monotonic)
+
+    def call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, seconds: float
+    ) -> Reply | Unreached:
+        """One request, over in `seconds` of wall-clock time whatever happens.
+
+        Headers that belong to the connection, or to us, are left out.
+        """
+        deadline = Deadline(self._monotonic, seconds)
+        try:
+            answer = self._attempt(method, url, headers, body, deadline)
+        except (OSError, HTTPException, ValueError) as error:
+            return Unreached(_detail(error, seconds), deadline.spent_ms())
+        if answer is None:
+            return Unreached(UNUSABLE, deadline.spent_ms())
+        return Reply(answer.status, answer.headers, answer.body, deadline.spent_ms())
+
+    def refusal(self, url: str) -> str | None:
+        """Why a URL may not be called, judged by its text and by what it resolves to now; None: it may."""
+        target = parse_url(url, self.rules)
+        if isinstance(target, str):
+            return target
+        try:
+            found = self._addresses(target, Deadline(self._monotonic, _REGISTRATION_SECONDS))
+        except TimeoutError:
+            found = ()
+        return None if found else UNUSABLE
+
+    def close(self) -> None:
+        """Close the connections that were kept."""
+        self._pool.close()
+
+    def _attempt(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, deadline: Deadline
+    ) -> Answer | None:
+        target = parse_url(url, self.rules)
+        addresses = () if isinstance(target, str) else self._addresses(target, deadline)
+        if isinstance(target, str) or not addresses:
+            return None
+        request = _request(method, target, headers, body)
+        for address in addresses:
+            kept = self._pool.take(_key(target, address))
+            if kept is None:
+                continue
+            try:
+                return self._exchange(kept, method, request, deadline)
+            except (ConnectionError, ssl.SSLError):
+                if kept.heard:
+                    raise
+                break  # it was closed while it waited: a new one has to do
+        return self._exchange(self._connect(target, addresses, deadline), method, request, deadline)
+
+    def _addresses(self, target: Target, deadline: Deadline) -> tuple[str, ...]:
+        """The target's addresses now; none if a single one may not be called."""
+        found = target.addresses or self._lookups.addresses(target.host, deadline.left())
+        return found[:_MAX_ADDRESSES] if all(map(target.may_use, found)) else ()
+
+    def _connect(self, target: Target, addresses: tuple[str, ...], deadline: Deadline) -> Connection:
+        """A connection to the first address that takes one; each may use its share of the time left."""
+        for tries_left in range(len(addresses), 0, -1):
+            address = addresses[-tries_left]
+            try:
+                sock = self._dial(address, target.port, deadline.left() / tries_left)
+                break
+            except OSError:
+                if tries_left == 1:
+                    raise
+        if target.scheme == "https":
+            sock = encrypt(sock, self._tls, target.host, deadline.left())
+        return Connection(_key(target, address), sock)
+
+    def _exchange(self, connection: Connection, method: str, request: bytes, deadline: Deadline) -> Answer:
+        reusable = False
+        try:
+            answer, reusable = connection.exchange(method, request, deadline)
+            return answer
+        finally:
+            if reusable:
+                self._pool.keep(connection)
+            else:
+                connection.close()
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return self._given_tls or ssl.create_default_context()
+
+
+def _key(target: Target, address: str) -> tuple[str, str, int, str]:
+    return target.scheme, target.host, target.port, address
+
+
+def _request(method: str, target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    given = {
+        name: _CONTROL.sub(" ", value)
+        for name, value in headers.items()
+        if name.lower() not in _FRAMING and _TOKEN.fullmatch(name)
+    }
+    ours = {"Host": target.authority, **_OURS, "Content-Length": str(len(body))}
+    lines = [f"{name}: {value}" for name, value in (ours | given).items()]
+    return "\r\n".join((f"{method} {target.path} HTTP/1.1", *lines, "", "")).encode() + body
+
+
+def _detail(error: Exception, seconds: float) -> str:
+    match error:
+        case TimeoutError():
+            return f"no answer within {seconds:g} s"
+        case ssl.SSLCertVerificationError():
+            return "the certificate is not valid for the host"
+        case ssl.SSLError():
+            return "no secure connection"
+        case HeadersTooLong():
+            return "the answer's headers are too long"
+        case BrokenOff() | ConnectionResetError() | BrokenPipeError():
+            return "the connection broke off"
+        case OSError():
+            return "no connection"
+        case _:
+            return "no proper HTTP answer"

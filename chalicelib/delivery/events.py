@@ -1,0 +1,141 @@
+"""CloudEvents 1.0: what a request to a URL looks like, in its three content modes.
+
+A producer's own event was stored with its attributes as message headers `ce-*`. Id, source, time and version are
+ours; its type, schema and extensions are kept, and its subject where the message has no key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ..domain.message import JSON, Draft
+from ..domain.outcome import Attempt, Parcel
+
+_TYPE = "headrace.message"
+_ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}")
+_NOT_KEPT = {"id", "source", "specversion", "time", "datacontenttype", "data", "data_base64"}
+_OUR_PREFIXES = ("ce-", "webhook-", "headrace-")
+_NOT_FORWARDED = {"content-type", "authorization", "cookie"}
+_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A request: what is signed as its id, its headers (without the signature) and its body."""
+
+    id: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def post(parcel: Parcel) -> Post:
+    """The request that carries a parcel, in the content mode its group asked for."""
+    first = parcel.attempts[0]
+    if parcel.payload == "batch" or len(parcel.attempts) > 1:
+        return _batch(parcel)
+    headers = _forwarded(first.message.draft) | _places(parcel, first)
+    if parcel.payload == "structured":
+        event = _event(parcel, first)
+        return Post(
+            first.message.id,
+            headers | {"Content-Type": "application/cloudevents+json"},
+            msgspec.json.encode(event),
+        )
+    attributes = _attributes(parcel, first)
+    headers |= {f"ce-{name}": quote(value, safe=_PLAIN) for name, value in attributes.items()}
+    draft = first.message.draft
+    return Post(first.message.id, headers | {"Content-Type": draft.content_type}, draft.body)
+
+
+def rfc3339(ms: int) -> str:
+    """A time in UTC, with milliseconds."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def _batch(parcel: Parcel) -> Post:
+    """A batch bears what differs by message as extensions; headers of its messages are not forwarded."""
+    ids = "\n".join(attempt.message.id for attempt in parcel.attempts)
+    events = [
+        {"headrace" + name: value for name, value in _place(attempt).items()} | _event(parcel, attempt)
+        for attempt in parcel.attempts
+    ]
+    headers = {"Headrace-Topic": parcel.topic, "Headrace-Group": parcel.group}
+    return Post(
+        "batch-" + hashlib.sha256(ids.encode()).hexdigest()[:32],
+        headers | {"Content-Type": "application/cloudevents-batch+json"},
+        msgspec.json.encode(events),
+    )
+
+
+def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
+    """All but datacontenttype, which goes elsewhere in binary mode."""
+    message = attempt.message
+    attributes = {"type": _TYPE, **_producers(message.draft)}
+    if message.draft.keys:
+        attributes["subject"] = message.draft.keys[0]
+    return attributes | {
+        "id": message.id,
+        "source": f"/topics/{parcel.topic}",
+        "specversion": "1.0",
+        "time": rfc3339(message.accepted_ms),
+    }
+
+
+def _producers(draft: Draft) -> dict[str, str]:
+    """The attributes of the producer's own event that are kept."""
+    given = ((name.lower(), value) for name, value in draft.headers.items())
+    named = ((name[3:], value) for name, value in given if name.startswith("ce-") and value)
+    return {name: value for name, value in named if name not in _NOT_KEPT and _ATTRIBUTE.fullmatch(name)}
+
+
+def _event(parcel: Parcel, attempt: Attempt) -> dict[str, Any]:
+    """An event in JSON format. A JSON body goes in as it stands, to the digit."""
+    draft = attempt.message.draft
+    event: dict[str, Any] = {**_attributes(parcel, attempt), "datacontenttype": draft.content_type}
+    if _is_json(draft):
+        return event | {"data": msgspec.Raw(draft.body)}
+    return event | {"data_base64": base64.b64encode(draft.body).decode()}
+
+
+def _is_json(draft: Draft) -> bool:
+    """Checked at the door where `is_json`; a published body is only said to be JSON."""
+    if draft.is_json:
+        return True
+    media = draft.content_type.partition(";")[0].strip().lower()
+    if media != JSON and not media.endswith("+json"):
+        return False
+    try:
+        msgspec.json.decode(draft.body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _place(attempt: Attempt) -> dict[str, str]:
+    message = attempt.message
+    place = {"shard": str(message.shard), "offset": str(message.offset), "attempt": str(attempt.number)}
+    return place | ({"tag": message.draft.tag} if message.draft.tag else {})
+
+
+def _places(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
+    place = {"topic": parcel.topic, "group": parcel.group, **_place(attempt)}
+    return {f"Headrace-{name.capitalize()}": value for name, value in place.items()}
+
+
+def _forwarded(draft: Draft) -> dict[str, str]:
+    """The producer's own headers, but for those we set and those that would carry somebody's credentials."""
+    return {
+        name: value
+        for name, value in draft.headers.items()
+        if not name.lower().startswith(_OUR_PREFIXES) and name.lower() not in _NOT_FORWARDED
+    }

@@ -1,0 +1,59 @@
+"""What a function gets and answers, by the convention of AWS's event sources."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from ..domain.outcome import Attempt, Parcel
+from .events import rfc3339
+
+
+class _Failure(msgspec.Struct):
+    id: str = msgspec.field(name="itemIdentifier")
+
+
+class _Answer(msgspec.Struct):
+    failures: list[_Failure] | None = msgspec.field(name="batchItemFailures", default=None)
+
+
+def event(parcel: Parcel) -> bytes:
+    """A parcel as a function's event."""
+    messages = [_message(attempt) for attempt in parcel.attempts]
+    return msgspec.json.encode({"topic": parcel.topic, "group": parcel.group, "messages": messages})
+
+
+def failed(parcel: Parcel, answer: bytes) -> frozenset[str] | None:
+    """The ids of the messages that failed; None where the answer is malformed or names a message that was not
+    in the batch: then nobody knows. No answer (null) means that all went well."""
+    try:
+        read = msgspec.json.decode(answer or b"null", type=_Answer | None)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    ids = frozenset(failure.id for failure in (read.failures or ())) if read else frozenset()
+    sent = {attempt.message.id for attempt in parcel.attempts}
+    return ids if ids <= sent else None
+
+
+def _message(attempt: Attempt) -> dict[str, Any]:
+    message, draft = attempt.message, attempt.message.draft
+    body: dict[str, Any] = (
+        {"body": msgspec.Raw(draft.body)}
+        if draft.is_json
+        else {"body_base64": base64.b64encode(draft.body).decode()}
+    )
+    return {
+        "id": message.id,
+        **body,
+        "content_type": draft.content_type,
+        "keys": draft.keys,
+        "tag": draft.tag,
+        "ordering_key": draft.ordering_key,
+        "headers": draft.headers,
+        "accepted_at": rfc3339(message.accepted_ms),
+        "attempt": attempt.number,
+        "shard": message.shard,
+        "offset": message.offset,
+    }

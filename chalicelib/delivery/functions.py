@@ -1,0 +1,144 @@
+"""Functions that consume, on AWS and in a local file; and our own, started from one another."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import runpy
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ReadTimeoutError
+
+from ..domain.errors import unavailable
+
+_MAX_EVENT_BYTES = 6 * 1024 * 1024  # Lambda's limit
+_ARN = re.compile(
+    r"arn:aws[a-z-]*:lambda:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12})"
+    r":function:(?P<name>[A-Za-z0-9_-]{1,64})(?::(?:\$LATEST|[A-Za-z0-9_-]{1,128}))?"
+)
+_THROTTLED = {"TooManyRequestsException", "EC2ThrottledException"}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFailed:
+    """The function was, or may have been, called, and did not succeed."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The function was not called: there was no room for it."""
+
+
+class Functions(Protocol):
+    """Calls a consumer's function."""
+
+    def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
+        """Call it with a JSON event and wait for its JSON answer."""
+        ...
+
+    def refusal(self, name: str) -> str | None:
+        """Why it may not be called; None: it may."""
+        ...
+
+
+class LambdaFunctions:
+    """Lambda functions of our own account and region, but not Headrace's own, whose names begin with `prefix`.
+
+    The client's read time-out bounds a call, and the client must not try again by itself: a second try would be a
+    second attempt.
+    """
+
+    def __init__(self, client: Callable[[], Any], region: str, account: str, prefix: str) -> None:
+        self._client = client
+        self._region = region
+        self._account = account
+        self._prefix = prefix
+
+    def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
+        refusal = self.refusal(name)
+        if refusal:
+            return FunctionFailed(f"the function {refusal}")
+        if len(event) > _MAX_EVENT_BYTES:
+            return FunctionFailed("the event is larger than Lambda takes")
+        try:
+            answer = self._client().invoke(FunctionName=name, InvocationType="RequestResponse", Payload=event)
+            payload: bytes = answer["Payload"].read()
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            return Throttled() if code in _THROTTLED else FunctionFailed(f"not invoked: {code}")
+        except ReadTimeoutError:
+            return FunctionFailed(f"no answer within {seconds:g} s")
+        except (BotoCoreError, HTTPClientError):
+            return FunctionFailed("Lambda was not reached")
+        return FunctionFailed("the function failed") if answer.get("FunctionError") else payload
+
+    def refusal(self, name: str) -> str | None:
+        match = _ARN.fullmatch(name)
+        if not match:
+            return "must be given by the ARN of a Lambda function"
+        if (match["region"], match["account"]) != (self._region, self._account):
+            return "must be of Headrace's own account and region"
+        if match["name"].lower().startswith(self._prefix.lower()):
+            return "must not be one of Headrace's own"
+        return None
+
+
+class LocalFunctions:
+    """Functions of a Python file, by name, which take (event) or (event, context). For examples and local runs.
+
+    The file is run when this is made; what is wrong with it is raised then.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        found = runpy.run_path(str(path), run_name="headrace_functions") if path else {}
+        self._functions = {name: f for name, f in found.items() if inspect.isfunction(f)}
+
+    def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
+        function = self._functions.get(name)
+        if function is None:
+            return FunctionFailed("the function is not in the file")
+        call = _Call(function, json.loads(event))
+        call.start()
+        call.join(seconds)
+        if call.is_alive():
+            return FunctionFailed(f"no answer within {seconds:g} s")
+        return FunctionFailed("the function failed") if call.answer is None else call.answer
+
+    def refusal(self, name: str) -> str | None:
+        return None if name in self._functions else "is not in the file of local functions"
+
+
+class _Call(threading.Thread):
+    """A call that can be waited for a while. What it raises ends its thread, and is printed there."""
+
+    def __init__(self, function: Callable[..., Any], event: Any) -> None:
+        super().__init__(name=f"function {function.__name__}", daemon=True)
+        self.answer: bytes | None = None
+        self._function, self._event = function, event
+
+    def run(self) -> None:
+        wants_context = len(inspect.signature(self._function).parameters) > 1
+        arguments = (self._event, None) if wants_context else (self._event,)
+        self.answer = json.dumps(self._function(*arguments)).encode()
+
+
+class LambdaInvoker:
+    """ports.Invoker on Lambda. `names` are the deployed names of the functions of app.py."""
+
+    def __init__(self, client: Callable[[], Any], names: Mapping[str, str]) -> None:
+        self._client = client
+        self._names = names
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        payload = json.dumps(event).encode()
+        try:
+            self._client().invoke(FunctionName=self._names[function], InvocationType="Event", Payload=payload)
+        except (ClientError, BotoCoreError) as error:
+            raise unavailable("A function could not be started; try again.") from error

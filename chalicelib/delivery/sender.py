@@ -1,0 +1,97 @@
+"""One attempt at one consumer: what it is sent, and what its answer means."""
+
+from __future__ import annotations
+
+from ..domain.limits import NEVER_RETRY_STATUS
+from ..domain.outcome import Outcome, Parcel, Verdict
+from ..domain.topic import Consumer
+from ..ports import Clock
+from . import events, function_batch, handshake, webhooks
+from .connections import Deadline, Monotonic
+from .egress import Egress, Reply, Unreached
+from .functions import FunctionFailed, Functions, Throttled
+from .retry_after import wait_ms
+
+_SLOW_DOWN = {429, 503}
+_GONE = 410
+
+
+class Sender:
+    """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes."""
+
+    def __init__(
+        self,
+        egress: Egress,
+        functions: Functions,
+        clock: Clock,
+        monotonic: Monotonic,
+        origin: str,
+        never_retry_status: int = NEVER_RETRY_STATUS,
+    ) -> None:
+        self._egress = egress
+        self._functions = functions
+        self._clock = clock
+        self._monotonic = monotonic
+        self._origin = origin
+        self._never_retry_status = never_retry_status
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        if consumer.kind == "function":
+            return self._call(consumer.target, parcel, seconds)
+        return (self._post(consumer, parcel, seconds),) * len(parcel.attempts)
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return self._functions.refusal(target) if kind == "function" else self._egress.refusal(target)
+
+    def greet(self, url: str) -> Outcome:
+        return handshake.greet(self._egress, url, self._origin)
+
+    def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
+        now_ms = self._clock.now_ms()
+        secrets = live_secrets(consumer, now_ms)
+        if not secrets:
+            return Outcome(Verdict.HELD, "the consumer has no secret to sign with")
+        post = events.post(parcel)
+        signature = webhooks.sign(secrets, post.id, now_ms // 1000, post.body)
+        answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
+        if isinstance(answer, Unreached):
+            return Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+        return self._judge(answer)
+
+    def _judge(self, answer: Reply) -> Outcome:
+        status = answer.status
+        if status in _SLOW_DOWN:
+            wait = wait_ms(answer.headers.get("retry-after"), self._clock.now_ms())
+            return Outcome(Verdict.FAILED, f"HTTP {status}", status, wait, answer.duration_ms)
+        if 200 <= status < 300:
+            verdict = Verdict.DONE
+        elif status == _GONE:
+            verdict = Verdict.GONE
+        else:
+            verdict = Verdict.REFUSED if status == self._never_retry_status else Verdict.FAILED
+        return Outcome(verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms)
+
+    def _call(self, name: str, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        spent = Deadline(self._monotonic, seconds)
+        answer = self._functions.call(name, function_batch.event(parcel), seconds)
+        ms = spent.spent_ms()
+        count = len(parcel.attempts)
+        if isinstance(answer, Throttled):
+            return (Outcome(Verdict.HELD, "the function is throttled", duration_ms=ms),) * count
+        if isinstance(answer, FunctionFailed):
+            return (Outcome(Verdict.FAILED, answer.detail, duration_ms=ms),) * count
+        failed = function_batch.failed(parcel, answer)
+        if failed is None:
+            return (Outcome(Verdict.FAILED, "the function's answer is malformed", duration_ms=ms),) * count
+        done = Outcome(Verdict.DONE, duration_ms=ms)
+        bad = Outcome(Verdict.FAILED, "the function reported it as failed", duration_ms=ms)
+        return tuple(bad if attempt.message.id in failed else done for attempt in parcel.attempts)
+
+
+def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
+    """The secrets that sign now: the present one, and an old one until its end."""
+    return [
+        bytes.fromhex(secret.hex)
+        for secret in consumer.secrets
+        if secret.until_ms is None or secret.until_ms > now_ms
+    ]

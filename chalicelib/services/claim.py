@@ -1,0 +1,260 @@
+"""Claiming: the mode's policy chooses from one shard (or the retry lane), one conditional write grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..domain import cursor as algebra
+from ..domain import ranges
+from ..domain.cursor import Cursor, Selection, Span
+from ..domain.ids import base32
+from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_RECEIVE
+from ..domain.message import Draft, Message, expired
+from ..domain.sharding import unit_of
+from ..domain.signing import Receipt
+from ..domain.topic import CursorKey, Group, Topic, cursor_key, matches
+from ..modes import POLICIES, Candidate, Policy, Verdict
+from ..ports import Chance, Clock, Record
+from . import lanes
+from .cursor_state import CursorStates, State
+from .reader import Reader, Slot
+
+_UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
+_DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
+_DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
+_LOOKAHEAD = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One granted message: what the consumer gets, and what it must show to settle it."""
+
+    message: Message
+    attempt: int
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims, for what group, under which settings. `most_in_flight` bounds what one cursor has leased."""
+
+    topic: Topic
+    group: Group
+    lease_seconds: int
+    owner: str = ""
+    consumer_uid: str = ""
+    most_in_flight: int = 1 << 30
+
+    def key(self, shard: int | None) -> CursorKey:
+        """The cursor on a shard, or on the retry lane (None)."""
+        return cursor_key(self.topic, self.group, shard, self.consumer_uid)
+
+    def policy(self, shard: int | None) -> Policy:
+        """The mode's policy. What is in the lane has lost its place, so nothing orders it."""
+        return POLICIES[self.group.mode if shard is not None else "queue"]
+
+    def last_attempt(self, draft: Draft) -> int:
+        """The number of the last attempt a message has; a redriven one has as many again."""
+        spent = draft.origin.spent if draft.origin else 0
+        return spent + (draft.max_attempts or (self.group.retry or self.topic.retry).max_attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one claim would do."""
+
+    selection: Selection
+    cursor: Cursor  # with overdue leases returned
+    messages: dict[int, Message]
+    dead: tuple[Record, ...]
+
+
+class Claimer:
+    """Claims from one cursor at a time."""
+
+    def __init__(self, states: CursorStates, reader: Reader, clock: Clock, chance: Chance) -> None:
+        self._states = states
+        self._reader = reader
+        self._clock = clock
+        self._chance = chance
+
+    def claim(
+        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
+    ) -> list[Delivery] | None:
+        """One claim on one shard, or on the retry lane (None): what it granted, [] where there is nothing, None
+        where it lost a race.
+
+        `most_bytes` bounds what they take in the answer; an answer's first message may be larger.
+        """
+        key = claimant.key(shard)
+        for _ in range(_UNWANTED_WRITES):
+            state = self._states.last(key)
+            now_ms = self._clock.now_ms()
+            one = _Claim(self._reader, claimant, shard, key, now_ms)
+            plan = one.plan(state.cursor, most, most_bytes)
+            if not plan.selection.granted and not plan.selection.settled:
+                return []
+            token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
+            deadline_ms = now_ms + claimant.lease_seconds * 1000
+            after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
+            if self._states.write(key, state, _change(state, after), plan.dead) is None:
+                return None
+            if plan.selection.granted:
+                return [
+                    one.delivery(token, span.attempt, offset, plan.messages[offset])
+                    for span in plan.selection.granted
+                    for offset in range(span.start, span.end)
+                ]
+        return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
+
+
+class _Claim:
+    """One look at a cursor and its log."""
+
+    def __init__(
+        self, reader: Reader, claimant: Claimant, shard: int | None, key: CursorKey, now_ms: int
+    ) -> None:
+        self._reader = reader
+        self._claimant = claimant
+        self._policy = claimant.policy(shard)
+        self._shard = shard
+        self._key = key
+        self._now_ms = now_ms
+
+    def plan(self, known: Cursor, most: int, most_bytes: int) -> _Plan:
+        """Read what could be claimed and let the policy choose, looking further where much is passed over."""
+        current = algebra.expire(known, self._now_ms)
+        most = max(0, min(most, self._claimant.most_in_flight - current.in_flight))
+        spans = algebra.returned(current, self._now_ms) if most else ()
+        due = [(offset, span) for span in spans for offset in range(span.start, span.end)]
+        due = due if self._policy.reads_units else due[:most]
+        slots = self._meant(self._reader.fetch(self._key.shard, (offset for offset, _ in due)).values())
+        held = {slot.offset: slot for slot in slots}
+        back = [self._candidate(held[offset], span) for offset, span in due]
+        room = algebra.joined(current).entries < MAX_CURSOR_ENTRIES
+        want = min(most, MAX_RECEIVE) if room else 0
+        if not self._policy.reads_units:
+            want = max(0, want - len(due))
+        while True:
+            ahead = self._ahead(current, want) if want else []
+            fresh = [self._candidate(slot, None) for slot in ahead]
+            returned, fresh, dead = _within_bounds(back, fresh, most_bytes)
+            selection = self._policy.select(current, returned, fresh, most, self._now_ms)
+            granted = sum(s.count for s in selection.granted)
+            if granted >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
+                break
+            want = min(_LOOKAHEAD, want * 2)
+        messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
+        return _Plan(
+            self._with_hint(ahead, current, selection),
+            current,
+            messages,
+            self._records(dead, selection, messages),
+        )
+
+    def _ahead(self, current: Cursor, want: int) -> list[Slot]:
+        return self._meant(self._reader.fresh(self._key.shard, current.next, current.segment_at, want))
+
+    def _meant(self, slots: Iterable[Slot]) -> list[Slot]:
+        """What a lane's entries stand for; a topic's messages as they are."""
+        if self._shard is not None:
+            return list(slots)
+        return [
+            replace(slot, message=lanes.meant(self._reader, self._claimant.topic, slot.message))
+            if slot.message
+            else slot
+            for slot in slots
+        ]
+
+    def _with_hint(self, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
+        if selection.next <= cursor.next:
+            return selection
+        return replace(selection, segment_at=self._reader.segment_at(self._key.shard, ahead, selection.next))
+
+    def _candidate(self, slot: Slot, span: Span | None) -> Candidate:
+        """What the message shows: deliver it, or settle it without a delivery."""
+        attempt = span.attempt if span else 1
+        if slot.message is None:
+            return Candidate(slot.offset, slot.count, attempt, span.unit if span else "", Verdict.SETTLE)
+        draft = slot.message.draft
+        unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
+        wanted = draft.origin is not None or matches(self._claimant.group.tags, draft.tag)
+        exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
+        dead = exhausted or expired(draft, self._now_ms)
+        verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE
+        return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
+
+    def delivery(self, token: str, attempt: int, offset: int, message: Message) -> Delivery:
+        """What the claim's holder gets for one leased offset."""
+        origin = message.draft.origin
+        receipt = Receipt(
+            self._key.group_uid,
+            self._key.consumer_uid,
+            message.id,
+            message.shard,
+            message.offset,
+            token,
+            self._claimant.last_attempt(message.draft),
+            self._now_ms,
+            *((offset, origin.attempts, origin.spent) if origin else ()),
+        )
+        return Delivery(message, _before(message.draft) + attempt, receipt)
+
+    def _records(
+        self, dead: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
+    ) -> tuple[Record, ...]:
+        """A DEAD record for each delivery that the claim buries."""
+        return tuple(
+            self._record(candidate, messages[candidate.offset])
+            for candidate in dead
+            if ranges.contains(selection.settled, candidate.offset)
+        )
+
+    def _record(self, candidate: Candidate, message: Message) -> Record:
+        origin = message.draft.origin
+        place = cursor_key(
+            self._claimant.topic, self._claimant.group, message.shard, self._claimant.consumer_uid
+        )
+        return Record(
+            message.shard,
+            message.offset,
+            "DEAD",
+            _before(message.draft) + candidate.attempt - 1,
+            self._now_ms,
+            self._key.consumer_uid,
+            "EXPIRED" if expired(message.draft, self._now_ms) else "ATTEMPTS_EXHAUSTED",
+            spent=origin.spent if origin else 0,
+            of=place if origin else None,
+            message=message,
+        )
+
+
+def _before(draft: Draft) -> int:
+    """How many attempts were made before the one the cursor calls its first."""
+    return draft.origin.attempts if draft.origin else 0
+
+
+def _change(state: State, after: Cursor) -> algebra.Change:
+    """What to write: the whole item where none is stored yet."""
+    return algebra.change(state.cursor, after) if state.exists else algebra.replacement(state.cursor, after)
+
+
+def _within_bounds(
+    back: Sequence[Candidate], fresh: Sequence[Candidate], most_bytes: int
+) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
+    """Cut the candidates so that one answer can hold them and one transaction bury the dead among them."""
+    kept: list[Candidate] = []
+    dead: list[Candidate] = []
+    size = buried = 0
+    for candidate in (*back, *fresh):
+        size += candidate.size
+        if size > most_bytes and (kept or most_bytes < MAX_ANSWER_BYTES):
+            break
+        if candidate.dead:
+            buried += candidate.size
+            if len(dead) == _DEAD_PER_WRITE or (dead and buried > _DEAD_BYTES_PER_WRITE):
+                break
+            dead.append(candidate)
+        kept.append(candidate)
+    return kept[: len(back)], kept[len(back) :], dead

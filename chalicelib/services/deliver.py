@@ -1,0 +1,323 @@
+"""Delivering: claim, call the subscriber, settle, until the shards are drained or time is nearly up."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+
+from ..domain.cursor import RETURNING
+from ..domain.errors import NotFound, Unavailable
+from ..domain.outcome import Attempt, Outcome, Parcel, Verdict
+from ..domain.signing import Receipt
+from ..domain.timer import Timer, TimerKind
+from ..domain.topic import Consumer, Group, Topic, lane_of
+from ..ports import Blobs, Clock, Sender, Timers
+from .bodies import with_body
+from .catalog import Catalog
+from .claim import Claimant, Claimer, Delivery
+from .consume import LANE_SHARE
+from .health import Healths
+from .parcels import parcels, ruling
+from .settle import Ruling, Settler
+from .wake import Job, Waker, workers_of
+
+MAX_ATTEMPT_SECONDS = 60
+_MARGIN_SECONDS = (
+    5  # by which a lease, and the function itself, outlive an attempt: its settlement needs time
+)
+_GATHER_SECONDS = 0.02  # outcomes this close to one another are settled together
+_LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
+_LOST_RACES = 10
+
+Owners = Callable[[Topic, Group], Sequence[Consumer | None]]
+"""Who has which shard."""
+Finished = tuple[Consumer, Sequence[Delivery], Sequence[Outcome]]
+Events = queue.SimpleQueue[Finished | None]
+"""What a delivery waits for: parcels that came back, or a bell (None): look again."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What one delivery did: attempts by what came of them, and settlements that came too late."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    stale: int = 0
+    finished: bool = True
+
+    def as_dict(self) -> dict[str, int | bool]:
+        return {**self.outcomes, "stale": self.stale, "finished": self.finished}
+
+
+@dataclass(frozen=True)
+class Deliverer:
+    """Delivers. Within a process one delivery runs for a job: a second one only rings the first one's bell."""
+
+    catalog: Catalog
+    claimer: Claimer
+    settler: Settler
+    sender: Sender
+    blobs: Blobs
+    timers: Timers
+    waker: Waker
+    healths: Healths
+    owners: Owners
+    clock: Clock
+    threads: Callable[[], Executor]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _running: dict[Job, Events] = field(default_factory=dict)
+
+    def deliver(self, job: Job, seconds_left: Callable[[], float]) -> Report:
+        """Deliver until there is nothing left to claim. Where time ends first, the job is started anew.
+
+        No attempt begins that could not end, with its settlement, within `seconds_left()`.
+        """
+        events: Events = queue.SimpleQueue()
+        with self._lock:
+            if self._running.setdefault(job, events) is not events:
+                self._running[job].put(None)
+                return Report()
+        run = _Run(self, job, events, seconds_left)
+        try:
+            run.until_drained()
+            while not self._may_end(job, events, run.report):
+                run.until_drained()
+        except BaseException:
+            del self._running[job]
+            raise
+        run.leave()
+        return run.report
+
+    def _may_end(self, job: Job, events: Events, report: Report) -> bool:
+        """Was the bell not rung since the last look? From now on who rings starts anew."""
+        with self._lock:
+            if report.finished and not events.empty():
+                events.get()
+                return False
+            del self._running[job]
+            return True
+
+
+class _Run:
+    """One delivery at work."""
+
+    def __init__(self, of: Deliverer, job: Job, events: Events, seconds_left: Callable[[], float]) -> None:
+        self._of = of
+        self._job = job
+        self._events = events
+        self._seconds_left = seconds_left
+        self._seconds_given = seconds_left()
+        self._flying: Counter[str] = Counter()  # deliveries under way, by consumer
+        self._flying_from_lane = 0
+        self._due_ms: int | None = None  # when somebody must look again
+        self._looks = 0
+        self._fault: Unavailable | None = None
+        self.report = Report()
+
+    def until_drained(self) -> None:
+        """Claim and send as long as there is something; every outcome is settled."""
+        with self._of.threads() as pool:
+            while self._launch(pool):
+                self._settle(self._gather())
+        if self._fault:
+            raise self._fault
+
+    def leave(self) -> None:
+        """See to it that somebody comes back: at once if time ran out, else when something is due."""
+        if not self.report.finished:
+            self._of.waker.start(self._job)
+        elif self._due_ms is not None and (found := self._find()):
+            lane = lane_of(*found, self._job.consumer_uid)
+            shard = replace(lane.shard_key(0), shard=self._job.worker)
+            wake = Timer(self._due_ms, f"wake.{shard}", TimerKind.WAKE, shard)
+            self._of.timers.file([wake])
+            self._of.waker.filed([wake])
+
+    def _look_again(self, at_ms: int) -> None:
+        self._due_ms = min(at_ms, self._due_ms or at_ms)
+
+    def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
+        try:
+            topic = self._of.catalog.topic(self._job.topic)
+            group = self._of.catalog.group(topic, self._job.group)
+        except NotFound:
+            return None
+        return None if group.paused and not even_paused else (topic, group)
+
+    def _launch(self, pool: Executor) -> bool:
+        """Send what may be sent now; whether anything is under way."""
+        found = self._find()
+        self._looks += 1
+        if found and self._has_time(*found) and not self._fault:
+            sources = _Sources(*found, self._job, self._of.owners(*found))
+            self._wait_for_circuits(*found)
+            try:
+                for shard in sources.in_turn(self._looks):
+                    self._launch_from(pool, sources, shard)
+            except Unavailable as error:  # what is under way is settled first
+                self._fault = error
+        return self._flying.total() > 0
+
+    def _wait_for_circuits(self, topic: Topic, group: Group) -> None:
+        """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
+        now_ms = self._of.clock.now_ms()
+        for consumer in self._of.catalog.consumers(topic, group):
+            if consumer.is_called and (consumer.open_until_ms or 0) > now_ms:
+                self._look_again(consumer.open_until_ms or 0)
+
+    def _has_time(self, topic: Topic, group: Group) -> bool:
+        self.report.finished = self._seconds_left() >= self._attempt_seconds(topic, group) + _MARGIN_SECONDS
+        return self.report.finished
+
+    def _attempt_seconds(self, topic: Topic, group: Group) -> float:
+        """How long one attempt may take: as long as a consumer may keep a message, within what a run has."""
+        lease_seconds = group.lease_seconds or topic.lease_seconds
+        return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_given / 2)
+
+    def _launch_from(self, pool: Executor, sources: _Sources, shard: int | None) -> None:
+        lost = 0
+        while lost < _LOST_RACES and (room := self._room(sources, shard)) > 0:
+            granted = self._of.claimer.claim(self._claimant(sources, shard), shard, room)
+            if granted is None:
+                lost += 1
+                continue
+            if not granted:
+                return
+            self._send_all(pool, sources, granted)
+
+    def _claimant(self, sources: _Sources, shard: int | None) -> Claimant:
+        topic, group = sources.topic, sources.group
+        lease_seconds = self._attempt_seconds(topic, group) + _MARGIN_SECONDS
+        consumer = sources.consumer_of(shard)
+        return Claimant(
+            topic,
+            group,
+            int(lease_seconds) + 1,
+            consumer.uid if consumer else "",
+            self._job.consumer_uid,
+            sources.budget_of(shard),
+        )
+
+    def _room(self, sources: _Sources, shard: int | None) -> int:
+        """How many more messages of a source may be under way now."""
+        consumer = sources.consumer_of(shard)
+        if consumer is None:
+            return 0
+        healths = self._of.healths
+        allowed = healths.allowance(consumer, sources.budget)
+        room = min(sources.budget - self._flying.total(), allowed - self._flying[consumer.uid])
+        return room if shard is not None else min(room, sources.budget_of(None) - self._flying_from_lane)
+
+    def _send_all(self, pool: Executor, sources: _Sources, granted: Sequence[Delivery]) -> None:
+        by_consumer: dict[str, tuple[Consumer, list[Delivery]]] = {}
+        for delivery in granted:
+            consumer = sources.consumer_for(delivery.message.shard)
+            by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
+        seconds = self._attempt_seconds(sources.topic, sources.group)
+        for consumer, deliveries in by_consumer.values():
+            for parcel in parcels(sources.group, consumer, deliveries):
+                self._count(consumer, parcel, +1)
+                future = pool.submit(self._send, sources.group, consumer, parcel, seconds)
+                future.add_done_callback(
+                    lambda f, c=consumer, p=parcel: self._events.put((c, p, _came(f, p)))
+                )
+
+    def _count(self, consumer: Consumer, parcel: Sequence[Delivery], sign: int) -> None:
+        self._flying[consumer.uid] += sign * len(parcel)
+        self._flying_from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
+
+    def _send(
+        self, group: Group, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
+    ) -> tuple[Outcome, ...]:
+        try:
+            attempts = tuple(Attempt(with_body(self._of.blobs, d.message), d.attempt) for d in deliveries)
+        except Unavailable:
+            return (Outcome(Verdict.HELD),) * len(deliveries)
+        parcel = Parcel(group.topic, group.name, group.payload, attempts)
+        return self._of.sender.send(consumer, parcel, seconds)
+
+    def _gather(self) -> list[Finished]:
+        """What has come back, with what comes right behind it. Nothing after a while, or at a bell: look again."""
+        got: list[Finished] = []
+        waiting = self._flying.total()
+        try:
+            while waiting > 0 and (
+                event := self._events.get(timeout=_GATHER_SECONDS if got else _LOOK_SECONDS)
+            ):
+                got.append(event)
+                waiting -= len(event[1])
+        except queue.Empty:
+            pass
+        return got
+
+    def _settle(self, finished: Sequence[Finished]) -> None:
+        found = self._find(even_paused=True)
+        rulings: dict[Receipt, Ruling] = {}
+        for consumer, deliveries, outcomes in finished:
+            self._count(consumer, deliveries, -1)
+            self.report.outcomes.update(outcome.verdict.value for outcome in outcomes)
+            if found:
+                self._of.healths.note(*found, consumer, outcomes, found[1].max_in_flight)
+                now_ms = self._of.clock.now_ms()
+                for delivery, outcome in zip(deliveries, outcomes, strict=True):
+                    rulings[delivery.receipt] = ruling(*found, delivery, outcome, now_ms)
+        if not found or not rulings:
+            return
+        answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])
+        self.report.stale += sum(answer is not None for answer in answers)
+        for ruled in rulings.values():
+            if ruled.fate in RETURNING:
+                self._look_again(ruled.due_ms)
+
+
+class _Sources:
+    """The shards and the lane of one job: who has them, and how many messages may be under way."""
+
+    def __init__(self, topic: Topic, group: Group, job: Job, owners: Sequence[Consumer | None]) -> None:
+        self.topic = topic
+        self.group = group
+        workers = workers_of(topic, group)
+        share = group.max_in_flight // workers + (job.worker < group.max_in_flight % workers)
+        self.budget = max(share, group.batch_size)
+        self._shards = range(job.worker, topic.shards, workers)
+        self._has_lane = job.worker == 0
+        if job.consumer_uid:
+            owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards
+        self._owners = [c if c and c.is_called else None for c in owners]
+
+    def in_turn(self, look: int) -> Iterator[int | None]:
+        """The shards, another one first each time, after the lane; where hardly anything may be under way, the lane
+        mostly comes last."""
+        lane_first = self.budget >= LANE_SHARE or not look % LANE_SHARE
+        start = look % len(self._shards) if self._shards else 0
+        if self._has_lane and lane_first:
+            yield None
+        yield from (*self._shards[start:], *self._shards[:start])
+        if self._has_lane and not lane_first:
+            yield None
+
+    def budget_of(self, shard: int | None) -> int:
+        return self.budget if shard is not None else max(1, self.budget // LANE_SHARE)
+
+    def consumer_of(self, shard: int | None) -> Consumer | None:
+        """Whom a source's messages go to; the lane's go to whoever has the message's shard."""
+        if shard is not None:
+            return self._owners[shard] if shard < len(self._owners) else None
+        return next((c for c in self._owners if c), None)
+
+    def consumer_for(self, message_shard: int) -> Consumer:
+        """Whom a granted message goes to."""
+        consumer = self.consumer_of(message_shard) or self.consumer_of(None)
+        assert consumer is not None, "nothing is claimed where nobody is called"
+        return consumer
+
+
+def _came(sent: Future[tuple[Outcome, ...]], deliveries: Sequence[Delivery]) -> tuple[Outcome, ...]:
+    """The outcomes of a parcel; a fault of our own is a failed attempt, so that it shows and comes to an end."""
+    error = sent.exception()
+    if error is None:
+        return sent.result()
+    return (Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}"),) * len(deliveries)

@@ -1,0 +1,41 @@
+"""Retry lanes: what a lane's entry stands for.
+
+A group's lane (in a broadcast: a consumer's) is a log of one shard beside the topic's. Its entries name messages that
+are to be tried again; only one that was edited holds the content itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..domain.message import Draft, Message, Origin
+from ..domain.topic import Topic
+from .reader import Reader
+
+_LONG_AGO_MS = 1
+
+
+def meant(reader: Reader, topic: Topic, entry: Message) -> Message:
+    """The message an entry stands for, with its origin; an ordinary message is itself.
+
+    What retention has taken meanwhile is empty and expired: it will be buried as such.
+    """
+    origin = entry.draft.origin
+    if origin is None:
+        return entry
+    if origin.whole:
+        return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, entry.draft)
+    found = reader.fetch(topic.shard_key(origin.shard), [origin.offset])[origin.offset].message
+    if found is None:
+        gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
+        return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)
+    return replace(found, draft=replace(found.draft, origin=origin))
+
+
+def entry_of(message: Message, attempts: int, spent: int, *, whole: bool = False) -> Draft:
+    """What to put into a lane for a message that was tried `attempts` times, `spent` of them in earlier lives."""
+    whole = whole or bool(message.draft.origin and message.draft.origin.whole)
+    origin = Origin(
+        message.id, message.shard, message.offset, message.accepted_ms, attempts, spent, whole=whole
+    )
+    return replace(message.draft, origin=origin) if whole else Draft(b"", is_json=False, origin=origin)

@@ -1,0 +1,57 @@
+"""Which messages go out together, and what their outcomes mean. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from ..domain.cursor import Fate
+from ..domain.ladder import next_wait_ms
+from ..domain.outcome import Outcome, Verdict
+from ..domain.topic import Consumer, Group, Topic
+from .claim import Delivery
+from .settle import Ruling, again
+
+HELD_PAUSE = timedelta(seconds=1)  # before what could not even be attempted is looked at again
+
+
+def batch_limit(batch_size: int, delivery: Delivery) -> int:
+    """With how many others a message may travel: half as many after each failure, and alone on its last attempt, so
+    that one bad message ends up by itself and the others get through."""
+    receipt = delivery.receipt
+    if delivery.attempt >= receipt.last_attempt:
+        return 1
+    return max(1, batch_size >> (delivery.attempt - receipt.spent - 1))
+
+
+def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
+    """Cut deliveries into parcels: one message each, unless the group asked for batches."""
+    in_batches = consumer.kind == "function" or group.payload == "batch"
+    size = group.batch_size if in_batches else 1
+    parcel: list[Delivery] = []
+    least = size
+    for delivery in sorted(deliveries, key=lambda d: -batch_limit(size, d)) if size > 1 else deliveries:
+        least = min(least, batch_limit(size, delivery))
+        if len(parcel) >= least:
+            yield parcel
+            parcel = []
+        parcel.append(delivery)
+    if parcel:
+        yield parcel
+
+
+def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int) -> Ruling:
+    """What becomes of a delivery after an attempt."""
+    told, took = outcome.detail or None, outcome.duration_ms
+    if outcome.verdict is Verdict.DONE:
+        return Ruling(Fate.SUCCESS, duration_ms=took)
+    if outcome.verdict is Verdict.REFUSED:
+        return Ruling(Fate.DEAD, reason="REJECTED", detail=told, duration_ms=took)
+    if outcome.verdict is Verdict.HELD:
+        return Ruling(Fate.BACK, now_ms + HELD_PAUSE // timedelta(milliseconds=1))
+    receipt = delivery.receipt
+    retry = group.retry or topic.retry
+    failed = delivery.attempt - receipt.spent
+    due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
+    ruled = again(group, receipt, delivery.attempt, due_ms, told)
+    return Ruling(ruled.fate, ruled.due_ms, ruled.reason, ruled.detail, took)

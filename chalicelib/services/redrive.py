@@ -1,0 +1,211 @@
+"""Dead letters and retries in people's hands: list, edit, send again, delete; try now what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..domain import cursor as algebra
+from ..domain import ids
+from ..domain.errors import Conflict, NotFound
+from ..domain.message import JSON
+from ..domain.timer import retry_id
+from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ..domain.trace import TraceRow, Tried
+from ..modes import POLICIES
+from ..ports import Clock, DeadLetter, Record, Records, Timers, Traces
+from . import lanes
+from .catalog import Catalog
+from .cursor_state import CursorStates, State
+from .produce import Producer
+from .wake import Waker
+
+_PAGE = 100
+_PAGES = 10  # what one page of a filtered list reads at most
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which dead letters: all where nothing is given."""
+
+    reason: str | None = None
+    tag: str | None = None
+    key: str | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        draft = letter.message.draft
+        return (
+            self.reason in (None, letter.reason)
+            and self.tag in (None, draft.tag)
+            and (self.key is None or self.key in draft.keys)
+        )
+
+
+class Redriver:
+    """A dead letter leaves for the retry lane in the transaction that deletes it: however often, once."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        records: Records,
+        timers: Timers,
+        traces: Traces,
+        states: CursorStates,
+        producer: Producer,
+        waker: Waker,
+        clock: Clock,
+    ) -> None:
+        self._catalog = catalog
+        self._records = records
+        self._timers = timers
+        self._traces = traces
+        self._states = states
+        self._producer = producer
+        self._waker = waker
+        self._clock = clock
+
+    def page(
+        self, topic: Topic, group: Group, wanted: Wanted, after: str | None, limit: int
+    ) -> tuple[list[DeadLetter], str | None]:
+        """Up to `limit` dead letters by place, and the mark to go on after (None: the end)."""
+        found: list[DeadLetter] = []
+        for _ in range(_PAGES):
+            rows = self._records.dead(topic, group, after, _PAGE)
+            for mark, letter in rows:
+                after = mark
+                if wanted.matches(letter):
+                    found.append(letter)
+                if len(found) == limit:
+                    return found, after
+            if len(rows) < _PAGE:
+                return found, None
+        return found, after
+
+    def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The dead letter of a message (in a broadcast there may be one for each consumer), or NotFound."""
+        letters = [
+            letter
+            for key, offset in self._places(topic, group, message_id)
+            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
+        ]
+        if not letters:
+            raise NotFound(
+                "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
+            )
+        return letters
+
+    def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
+        place = ids.parse_message_id(message_id)
+        if place and place[1] < topic.shards:
+            owners = [""]
+            if POLICIES[group.mode].per_consumer:
+                owners = [c.uid for c in self._catalog.consumers(topic, group)]
+            for uid in owners:
+                yield cursor_key(topic, group, place[1], uid), place[2]
+
+    def edit(self, letter: DeadLetter, body: bytes) -> DeadLetter:
+        """Give a dead letter another JSON body; what is redriven is what stands there then."""
+        draft = replace(
+            letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
+        )
+        edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
+        if not self._records.edit(edited):
+            raise _changed()
+        return edited
+
+    def discard(self, letter: DeadLetter) -> None:
+        """Delete a dead letter; its delivery stays DEAD."""
+        if not self._records.discard(letter):
+            raise _changed()
+
+    def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter]) -> int:
+        """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
+        faster with does not count)."""
+        went = 0
+        by_owner: dict[str, list[DeadLetter]] = {}
+        for letter in letters:
+            by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
+        for uid, members in by_owner.items():
+            moves = [(x, lanes.entry_of(x.message, x.attempts, x.attempts, whole=True)) for x in members]
+            placed = self._producer.move(lane_of(topic, group, uid), moves)
+            gone = [x for x, place in zip(members, placed, strict=True) if place]
+            self._note(topic, gone)
+            went += len(gone)
+        if went:
+            self._waker.group(topic, group)
+        return went
+
+    def redrive_some(self, topic: Topic, group: Group, wanted: Wanted, limit: int) -> int:
+        """Send up to `limit` matching dead letters again, page by page; how many went."""
+        went, after = 0, None
+        while went < limit:
+            letters, after = self.page(topic, group, wanted, after, min(_PAGE, limit - went))
+            went += self.redrive(topic, group, letters)
+            if after is None:
+                break
+        return went
+
+    def _note(self, topic: Topic, letters: Sequence[DeadLetter]) -> None:
+        now_ms = self._clock.now_ms()
+        expires_s = now_ms // 1000 + topic.retention_days * 86_400
+        self._traces.write(
+            [
+                TraceRow(
+                    x.key,
+                    f"redrive.{now_ms}",
+                    "",
+                    None,
+                    0,
+                    now_ms,
+                    (Tried(x.offset, x.attempts, "REDRIVEN"),),
+                    expires_s,
+                )
+                for x in letters
+            ]
+        )
+
+    def try_now(self, topic: Topic, group: Group, message_id: str) -> None:
+        """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""
+        tried = [
+            self._try_now(topic, group, key, offset, message_id)
+            for key, offset in self._places(topic, group, message_id)
+        ]
+        if not any(tried):
+            raise Conflict(
+                "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
+            )
+        self._waker.group(topic, group)
+
+    def _try_now(self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str) -> bool:
+        letter = self._records.dead_letter(key, offset)
+        if letter and letter.message.id == message_id:
+            return self.redrive(topic, group, [letter]) > 0
+        record = self._records.get(key, offset)
+        if record and record.status == "RETRYING" and self._hurry_timer(topic, group, key, offset, record):
+            return True
+        return self._hurry_in_place(key, offset)
+
+    def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, offset: int, record: Record) -> bool:
+        if record.next_ms is None:
+            return False
+        id = retry_id(group.uid, key.consumer_uid, key.shard.shard, offset, record.attempts)
+        timer = self._timers.find(record.next_ms, id)
+        if timer is None or timer.draft is None:
+            return False
+        return self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)]) != [None]
+
+    def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
+        """A message that waits in the cursor for its unit's next attempt becomes due."""
+
+        def attempt(state: State) -> algebra.Change | None:
+            after = algebra.hurry(state.cursor, offset)
+            return algebra.change(state.cursor, after) if after else None
+
+        self._states.read(key)
+        return self._states.update(key, attempt) is not None
+
+
+def _changed() -> Conflict:
+    return Conflict(
+        "DEAD_LETTER_CHANGED", "Somebody else edited, redrove or deleted it just now; look again."
+    )

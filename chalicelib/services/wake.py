@@ -1,0 +1,151 @@
+"""Who must be woken: deliveries for what was appended, movers for what is due soon.
+
+A wake-up is only that. One that is lost, doubled or late is harmless: cursors and timers are the truth, and the sweeper
+and the movers' schedule look at them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..domain.errors import NotFound, Unavailable
+from ..domain.timer import Timer
+from ..domain.topic import Group, Topic
+from ..modes import POLICIES
+from ..ports import Clock, Invoker
+from .cache import Aging
+from .catalog import Catalog
+
+SOON_MS = 60_000  # the movers' schedule sees to what is due later
+_AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One delivery's work: the shards that leave `worker` over when divided by the number of workers; worker 0 also
+    has the retry lane. `consumer_uid` is a broadcast's consumer."""
+
+    topic: str
+    group: str
+    worker: int = 0
+    consumer_uid: str = ""
+
+    def event(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def job_of(event: Mapping[str, Any]) -> Job:
+    """The job in an event of the `deliver` function."""
+    return Job(event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", ""))
+
+
+def workers_of(topic: Topic, group: Group) -> int:
+    """How many deliveries of a group run beside one another: one for each shard, if so many may be in flight."""
+    return min(topic.shards, group.max_in_flight)
+
+
+class Waker:
+    """Starts deliveries and movers."""
+
+    def __init__(self, catalog: Catalog, invoker: Invoker, clock: Clock) -> None:
+        self._catalog = catalog
+        self._invoker = invoker
+        self._clock = clock
+        self._woken: Aging[Job, bool] = Aging(clock, _AGAIN_MS)
+        self._awake_until: dict[int, int] = {}  # by fragment: a mover stays until this time
+
+    def route(self, shards: Iterable[str]) -> int:
+        """Wake the deliveries of log shards that have new rows (partition keys of the log); how many."""
+        jobs = {job: None for text in dict.fromkeys(shards) for job in self._jobs(text)}
+        for job in jobs:
+            self._invoker.invoke("deliver", job.event())
+        return len(jobs)
+
+    def appended(self, topic: Topic, shards: Iterable[int]) -> None:
+        """Wake a topic's deliveries at once, if it wants that: called after a produce was stored."""
+        if topic.wake != "direct":
+            return
+        for job in {job: None for shard in shards for job in self._jobs(str(topic.shard_key(shard)))}:
+            if not self._woken.get(job):
+                self._woken.put(job, True)
+                self._start("deliver", job.event())
+
+    def start(self, job: Job) -> None:
+        """Start one delivery."""
+        self._start("deliver", job.event())
+
+    def group(self, topic: Topic, group: Group) -> None:
+        """Wake all deliveries of a group: after a registration, a seek, a resumption, a redrive."""
+        for job in self.jobs_of(topic, group):
+            self.start(job)
+
+    def jobs_of(self, topic: Topic, group: Group) -> Iterator[Job]:
+        """All jobs of a group; none where Headrace calls nobody."""
+        for uid in self._called(topic, group):
+            for worker in range(workers_of(topic, group)):
+                yield Job(topic.name, group.name, worker, uid)
+
+    def _jobs(self, partition: str) -> Iterator[Job]:
+        name, _, place = partition.partition(":")
+        uid, _, number = place.partition("/")
+        name, _, group_name = name.partition("~")
+        try:
+            topic = self._catalog.topic(name)
+            groups = [self._catalog.group(topic, group_name)] if group_name else self._catalog.groups(topic)
+        except NotFound:
+            return
+        for group in groups:
+            for consumer_uid in self._called(topic, group):
+                if uid == (consumer_uid or group.uid if group_name else topic.uid):
+                    yield Job(topic.name, group.name, int(number) % workers_of(topic, group), consumer_uid)
+
+    def _called(self, topic: Topic, group: Group) -> Sequence[str]:
+        """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""
+        if group.paused:
+            return ()
+        called = [c for c in self._catalog.consumers(topic, group) if c.is_called and c.state == "ACTIVE"]
+        if POLICIES[group.mode].per_consumer:
+            return [c.uid for c in called]
+        return ("",) if called else ()
+
+    def due(self, timers: Sequence[Timer]) -> None:
+        """Wake what WAKE timers stand for."""
+        self.route(str(timer.shard) for timer in timers)
+
+    def filed(self, timers: Sequence[Timer]) -> None:
+        """Wake a mover for timers that are due before its schedule would see to them."""
+        soon_ms = self._clock.now_ms() + SOON_MS
+        fragments = {t.fragment: t.due_ms for t in timers if t.due_ms <= soon_ms}
+        # A mover that was woken for a later timer of the fragment is still there.
+        asleep = [f for f in fragments if self._awake_until.get(f, 0) <= self._clock.now_ms()]
+        for timer in timers:
+            if timer.fragment in asleep and timer.due_ms <= soon_ms:
+                self._awake_until[timer.fragment] = max(
+                    timer.due_ms, self._awake_until.get(timer.fragment, 0)
+                )
+        if asleep:
+            self._start("mover", as_if_scheduled({"fragments": sorted(asleep)}))
+
+    def _start(self, function: str, event: Mapping[str, Any]) -> None:
+        """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""
+        try:
+            self._invoker.invoke(function, event)
+        except Unavailable:
+            return
+
+
+def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """An event in EventBridge's shape, for functions that otherwise run on a schedule."""
+    return {
+        "version": "0",
+        "id": "",
+        "account": "",
+        "region": "",
+        "time": "",
+        "source": "headrace",
+        "resources": [],
+        "detail-type": "Headrace Wake",
+        "detail": dict(detail),
+    }

@@ -1,0 +1,21 @@
+"""The ports in memory: for tests and simulations, kept honest by the suite that DynamoDB passes too."""
+
+from .blobs import MemoryBlobs
+from .control import MemoryControl
+from .cursors import MemoryCursors
+from .log import MemoryLog
+from .records import MemoryRecords
+from .tables import MemoryTables
+from .timers import MemoryTimers
+from .traces import MemoryTraces
+
+__all__ = [
+    "MemoryBlobs",
+    "MemoryControl",
+    "MemoryCursors",
+    "MemoryLog",
+    "MemoryRecords",
+    "MemoryTables",
+    "MemoryTimers",
+    "MemoryTraces",
+]

@@ -1,0 +1,16 @@
+"""ports.Blobs in memory."""
+
+from __future__ import annotations
+
+
+class MemoryBlobs:
+    """ports.Blobs as a dict."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+
+    def put(self, name: str, body: bytes) -> None:
+        self._blobs[name] = body
+
+    def get(self, name: str) -> bytes | None:
+        return self._blobs.get(name)

@@ -1,0 +1,111 @@
+"""ports.Control in memory."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TypeVar
+
+from ...domain.assignment import Assignment
+from ...domain.topic import Consumer, Group, Token, Topic
+from ...ports import Staffed
+
+K = TypeVar("K")
+V = TypeVar("V", Topic, Group, Consumer)
+W = TypeVar("W")
+
+
+class MemoryControl:
+    """ports.Control as dicts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._topics: dict[str, Topic] = {}
+        self._groups: dict[tuple[str, str], Group] = {}
+        self._consumers: dict[tuple[str, str, str], Consumer] = {}
+        self._assignments: dict[str, Assignment] = {}
+        self._tokens: dict[str, Token] = {}
+        self._key: bytes | None = None
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topics(self, after: str | None, limit: int) -> list[Topic]:
+        return _page(self._topics, after, limit)
+
+    def put_topic(self, topic: Topic, old: Topic | None) -> bool:
+        return self._put(self._topics, topic.name, topic, old)
+
+    def delete_topic(self, topic: Topic) -> None:
+        self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
+        self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
+        self._topics.pop(topic.name, None)
+
+    def group(self, topic: Topic, name: str) -> Group | None:
+        return self._groups.get((topic.uid, name))
+
+    def groups(self, topic: Topic) -> list[Group]:
+        return [g for (uid, _), g in sorted(self._groups.items()) if uid == topic.uid]
+
+    def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
+        return self._put(self._groups, (topic.uid, group.name), group, old)
+
+    def delete_group(self, topic: Topic, group: Group) -> None:
+        for consumer in self.consumers(topic, group):
+            self.delete_consumer(topic, group, consumer)
+        self._assignments.pop(group.uid, None)
+        self._groups.pop((topic.uid, group.name), None)
+
+    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
+        home = (topic.uid, group.uid)
+        return [c for key, c in sorted(self._consumers.items()) if key[:2] == home]
+
+    def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
+        return self._put(self._consumers, (topic.uid, group.uid, consumer.name), consumer, old)
+
+    def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        self._consumers.pop((topic.uid, group.uid, consumer.name), None)
+
+    def assignment(self, topic: Topic, group: Group) -> Assignment | None:
+        return self._assignments.get(group.uid)
+
+    def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        with self._lock:
+            held = self._assignments.get(group.uid)
+            if new.epoch != (held.epoch if held else 0) + 1:
+                return False
+            self._assignments[group.uid] = new
+            return True
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        with_consumers = [(g, tuple(self.consumers(topic, g))) for g in self.groups(topic)]
+        return [Staffed(g, held, self.assignment(topic, g)) for g, held in with_consumers if held]
+
+    def token(self, token_id: str) -> Token | None:
+        return self._tokens.get(token_id)
+
+    def tokens(self, after: str | None, limit: int) -> list[Token]:
+        return _page(self._tokens, after, limit)
+
+    def put_token(self, token: Token) -> None:
+        self._tokens[token.id] = token
+
+    def delete_token(self, token_id: str) -> bool:
+        return self._tokens.pop(token_id, None) is not None
+
+    def signing_key(self, proposal: bytes) -> bytes:
+        with self._lock:
+            self._key = self._key or proposal
+            return self._key
+
+    def _put(self, rows: dict[K, V], key: K, new: V, old: V | None) -> bool:
+        with self._lock:
+            current = rows.get(key)
+            if (current.version if current else None) != (old.version if old else None):
+                return False
+            rows[key] = replace(new, version=(old.version if old else 0) + 1)
+            return True
+
+
+def _page(rows: dict[str, W], after: str | None, limit: int) -> list[W]:
+    return [rows[name] for name in sorted(rows) if after is None or name > after][:limit]

@@ -1,0 +1,58 @@
+"""ports.Cursors in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...domain.cursor import Change, Cursor, apply, holds
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey
+from ...ports import Conflict, Record, Refused
+from .tables import MemoryTables
+
+
+class MemoryCursors:
+    """ports.Cursors as a dict."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+        self._lock = tables.lock
+        self._items: dict[CursorKey, Cursor] = {}
+
+    def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
+        return self._items.get(key)
+
+    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+        with self._lock:
+            return {
+                str(key.shard): cursor
+                for key, cursor in self._items.items()
+                if (key.group_uid, key.consumer_uid) == (group_uid, consumer_uid)
+            }
+
+    def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        with self._lock:
+            return self._items.setdefault(key, cursor)
+
+    def write(
+        self,
+        key: CursorKey,
+        change: Change,
+        records: Sequence[Record] = (),
+        timers: Sequence[Timer] = (),
+        *,
+        exists: bool = True,
+    ) -> Cursor | Refused:
+        with self._lock:
+            current = self._items.get(key)
+            if (current is not None) != exists or (current is not None and not holds(change, current)):
+                return Refused(Conflict.LOST, current)
+            self._items[key] = apply(current or Cursor(), change)
+            self._tables.put_records(key, records)
+            self._tables.put_timers(timers)
+            return self._items[key]
+
+    def delete(self, keys: Iterable[CursorKey]) -> None:
+        with self._lock:
+            for key in keys:
+                self._items.pop(key, None)

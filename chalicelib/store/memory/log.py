@@ -1,0 +1,108 @@
+"""ports.Log in memory."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...domain.message import Draft
+from ...domain.segment import Segment, ShardKey, Tail, Way
+from ...ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
+from .. import codec
+from ..log import TOMBSTONE
+from .tables import MemoryTables
+
+
+class MemoryLog:
+    """ports.Log as sorted lists."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+        self._lock = tables.lock
+        self._firsts: dict[ShardKey, list[int]] = {}
+        self._rows: dict[tuple[ShardKey, int], Segment] = {}
+        self._counters: dict[ShardKey, int] = {}
+        self._checkpoints: dict[ShardKey, int] = {}
+        self._dedup: dict[tuple[str, str], DedupEntry] = {}
+
+    def pack(self, drafts: Sequence[Draft]) -> Pack:
+        return codec.pack(drafts)
+
+    def tail(self, shard: ShardKey) -> Tail:
+        checkpoint = self._checkpoints.get(shard, -1)
+        firsts = self._firsts.get(shard)
+        if firsts:
+            last = self._rows[shard, firsts[-1]]
+            return Tail(max(last.end - 1, checkpoint), last.way)
+        way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
+        return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), way)
+
+    def put(
+        self,
+        shard: ShardKey,
+        segment: Segment,
+        pack: Pack,
+        dedup: Sequence[DedupEntry] = (),
+        moved: Sequence[Movable] = (),
+    ) -> PutResult:
+        with self._lock:
+            by = self._rows.get((shard, segment.first))
+            if by is not None:
+                return Stored() if by.request_id == segment.request_id else Taken(by)
+            if known := tuple(e for entry in dedup if (e := self._remembered(entry))):
+                return Known(known)
+            if gone := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
+                return Gone(gone)
+            self._dedup.update({(e.topic_uid, e.dedup_id): e for e in dedup})
+            for each in moved:
+                self._tables.move(each, segment.accepted_ms)
+            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))
+        return Stored()
+
+    def _remembered(self, entry: DedupEntry) -> DedupEntry | None:
+        old = self._dedup.get((entry.topic_uid, entry.dedup_id))
+        return old if old and old.expires_s > entry.accepted_ms // 1000 else None
+
+    def _store(self, shard: ShardKey, segment: Segment) -> None:
+        bisect.insort(self._firsts.setdefault(shard, []), segment.first)
+        self._rows[shard, segment.first] = segment
+
+    def reserve(self, shard: ShardKey, count: int) -> int | None:
+        with self._lock:
+            first = self._counters.get(shard)
+            if first is not None:
+                self._counters[shard] = first + count
+            return first
+
+    def begin_reserving(self, shard: ShardKey, following: int) -> None:
+        with self._lock:
+            self._counters.setdefault(shard, following)
+
+    def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
+        with self._lock:
+            if (shard, offset) not in self._rows:
+                self._store(shard, Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Way.RESERVED))
+            return self._rows[shard, offset]
+
+    def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+        firsts = self._firsts.get(shard, [])
+        start = bisect.bisect_left(firsts, first)
+        return [self._rows[shard, o] for o in firsts[start : start + rows]]
+
+    def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+        firsts = self._firsts.get(shard, [])
+        end = bisect.bisect_right(firsts, last)
+        return [self._rows[shard, o] for o in reversed(firsts[max(0, end - rows) : end])]
+
+    def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
+        with self._lock:
+            self._checkpoints[shard] = max(self._checkpoints.get(shard, -1), tail.offset)
+
+    def drop_expired(self, now_s: int) -> None:
+        """What DynamoDB's TTL does."""
+        with self._lock:
+            for (shard, first), segment in list(self._rows.items()):
+                if segment.expires_s <= now_s:
+                    del self._rows[shard, first]
+                    self._firsts[shard].remove(first)

@@ -1,0 +1,65 @@
+"""ports.Records in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...domain.topic import CursorKey, Group, Topic
+from ...ports import DeadLetter, Record
+from .tables import MemoryTables, letter_place, record_place
+
+
+class MemoryRecords:
+    """ports.Records over the common tables."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+
+    def get(self, key: CursorKey, offset: int) -> Record | None:
+        return self._tables.records.get(record_place(key, offset))
+
+    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+        with self._tables.lock:
+            return sum(
+                record.status == "RETRYING"
+                for (g, k), record in self._tables.records.items()
+                if g == group_uid and k.startswith(f"{topic_uid}/")
+            )
+
+    def count_dead(self, topic_uid: str, group_uid: str) -> int:
+        return len(self._buried(topic_uid, group_uid))
+
+    def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
+        buried = self._buried(topic.uid, group.uid)
+        return [(k, letter) for k, letter in buried if letter and (after is None or k > after)][:limit]
+
+    def _buried(self, topic_uid: str, group_uid: str) -> list[tuple[str, DeadLetter | None]]:
+        with self._tables.lock:
+            held = [
+                (k, letter) for (g, k), letter in self._tables.letters.items() if g == f"{group_uid}#dead"
+            ]
+        return sorted(
+            (each for each in held if each[0].startswith(f"{topic_uid}/")), key=lambda each: each[0]
+        )
+
+    def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
+        return self._tables.letters.get(record_place(key, offset, dead=True))
+
+    def edit(self, letter: DeadLetter) -> bool:
+        with self._tables.lock:
+            if there := self._tables.has_letter(letter):
+                self._tables.put_letter(replace(letter, version=letter.version + 1))
+            return there
+
+    def discard(self, letter: DeadLetter) -> bool:
+        with self._tables.lock:
+            if there := self._tables.has_letter(letter):
+                del self._tables.letters[letter_place(letter)]
+            return there
+
+    def drop_expired(self, now_s: int) -> None:
+        """What DynamoDB's TTL does."""
+        with self._tables.lock:
+            for place, record in list(self._tables.records.items()):
+                if record.expires_s is not None and record.expires_s <= now_s:
+                    del self._tables.records[place]

@@ -1,0 +1,86 @@
+"""The rows that one transaction may touch, under one lock, and what such a transaction does to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey
+from ...ports import DeadLetter, Movable, Record
+from .. import codec
+from ..layout import record_key, timer_key
+from ..records import DEAD, RETRYING, letter_of
+
+Place = tuple[str, str]  # partition and sort key, as on DynamoDB
+
+
+@dataclass
+class MemoryTables:
+    """What the log and the cursors of one stage write together with others' rows."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    records: dict[Place, Record] = field(default_factory=dict)
+    letters: dict[Place, DeadLetter | None] = field(default_factory=dict)
+    timers: dict[Place, Timer] = field(default_factory=dict)
+
+    def put_timers(self, timers: Sequence[Timer]) -> None:
+        for timer in timers:
+            draft = codec.stored(timer.draft) if timer.draft else None
+            self.timers[timer_place(timer)] = replace(timer, draft=draft)
+
+    def put_records(self, key: CursorKey, records: Sequence[Record]) -> None:
+        for record in records:
+            at = record.of or key
+            self.records[record_place(at, record.offset)] = replace(record, of=None, message=None)
+            if record.status == DEAD:
+                self.letters.setdefault(record_place(at, record.offset, dead=True), None)
+                if letter := letter_of(at, record):
+                    self.put_letter(letter)
+
+    def put_letter(self, letter: DeadLetter) -> None:
+        message = replace(letter.message, draft=codec.stored(letter.message.draft))
+        self.letters[letter_place(letter)] = replace(letter, message=message)
+
+    def has_letter(self, letter: DeadLetter) -> bool:
+        """Is just this one there, unchanged?"""
+        there = self.letters.get(letter_place(letter))
+        return there is not None and (there.version, there.at_ms) == (letter.version, letter.at_ms)
+
+    def has(self, moved: Movable) -> bool:
+        return timer_place(moved) in self.timers if isinstance(moved, Timer) else self.has_letter(moved)
+
+    def move(self, moved: Movable, at_ms: int) -> None:
+        """Take it away; a dead letter begins a new life."""
+        if isinstance(moved, Timer):
+            del self.timers[timer_place(moved)]
+            return
+        del self.letters[letter_place(moved)]
+        place, attempts = record_place(moved.key, moved.offset), moved.attempts
+        old = self.records.get(place)
+        self.records[place] = Record(
+            moved.key.shard.shard,
+            moved.offset,
+            RETRYING,
+            attempts,
+            at_ms,
+            moved.key.consumer_uid,
+            last_error=old.last_error if old else None,
+            next_ms=at_ms,
+            spent=attempts,
+        )
+
+
+def record_place(key: CursorKey, offset: int, *, dead: bool = False) -> Place:
+    row = record_key(key, offset, dead=dead)
+    return row["g"]["S"], row["k"]["S"]
+
+
+def letter_place(letter: DeadLetter) -> Place:
+    return record_place(letter.key, letter.offset, dead=True)
+
+
+def timer_place(timer: Timer) -> Place:
+    row = timer_key(timer.due_ms, timer.id)
+    return row["f"]["S"], row["t"]["S"]

@@ -1,0 +1,54 @@
+"""ports.Timers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...domain.timer import Timer
+from ..layout import timer_key
+from .tables import MemoryTables, timer_place
+
+
+class MemoryTimers:
+    """ports.Timers over the common tables."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+        self._leases: dict[int, tuple[str, int]] = {}
+
+    def file(self, timers: Sequence[Timer]) -> None:
+        with self._tables.lock:
+            self._tables.put_timers(timers)
+
+    def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
+        return [timer for timer in self._of(fragment) if timer.due_ms <= until_ms][:limit]
+
+    def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
+        return next((timer.due_ms for timer in self._of(fragment)), None)
+
+    def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        row = timer_key(due_ms, timer_id)
+        return self._tables.timers.get((row["f"]["S"], row["t"]["S"]))
+
+    def _of(self, fragment: int) -> list[Timer]:
+        with self._tables.lock:
+            found = [timer for timer in self._tables.timers.values() if timer.fragment == fragment]
+        return sorted(found, key=timer_place)
+
+    def drop(self, timers: Sequence[Timer]) -> None:
+        with self._tables.lock:
+            for timer in timers:
+                self._tables.timers.pop(timer_place(timer), None)
+
+    def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
+        with self._tables.lock:
+            holder, deadline_ms = self._leases.get(fragment, (owner, 0))
+            if holder != owner and deadline_ms > now_ms:
+                return False
+            self._leases[fragment] = (owner, until_ms)
+            return True
+
+    def let_go(self, fragment: int, owner: str) -> None:
+        with self._tables.lock:
+            if self._leases.get(fragment, ("", 0))[0] == owner:
+                del self._leases[fragment]

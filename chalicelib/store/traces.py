@@ -1,0 +1,90 @@
+"""Traces on DynamoDB (layout: table `traces`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..domain.limits import MAX_RECEIVE
+from ..domain.topic import CursorKey
+from ..domain.trace import TraceRow, Tried
+from . import codec
+from .dynamo import Dynamo
+from .layout import FORMAT, Item, int_of, number, packed, payload_of, text, text_of, trace_home
+
+
+class DynamoTraces:
+    """ports.Traces: one write unit for a small row, one query for all that may cover an offset."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.traces
+
+    def write(self, rows: Sequence[TraceRow]) -> None:
+        self._dynamo.put(self._table, [_item(part) for row in rows for part in parts(row)])
+
+    def covering(self, key: CursorKey, offset: int) -> list[TraceRow]:
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":k": text(trace_home(key)),
+                ":first": text(_place(max(0, offset - MAX_RECEIVE + 1))),
+                ":last": text(f"{_place(offset)}~"),
+            },
+        )
+        return in_order((_row(key, item) for item in found), offset)
+
+
+def parts(row: TraceRow) -> Iterator[TraceRow]:
+    """The row, or several where its offsets span more than one may."""
+    held: list[Tried] = []
+    for tried in row.tried:
+        if held and tried.offset - held[0].offset >= MAX_RECEIVE:
+            yield replace(row, tried=tuple(held))
+            held = []
+        held.append(tried)
+    if held:
+        yield replace(row, tried=tuple(held))
+
+
+def in_order(rows: Iterator[TraceRow], offset: int) -> list[TraceRow]:
+    """Those that hold an attempt at the offset, in order of time."""
+    holding = (row for row in rows if any(tried.offset == offset for tried in row.tried))
+    return sorted(holding, key=lambda row: row.started_ms)
+
+
+def _place(first: int) -> str:
+    return f"{first:016d}"
+
+
+def _item(row: TraceRow) -> Item:
+    item = {
+        "k": text(trace_home(row.key)),
+        "o": text(f"{_place(row.tried[0].offset)}#{row.id}"),
+        "w": text(row.consumer),
+        "n": number(row.total),
+        "a": number(row.started_ms),
+        "x": number(row.expires_s),
+        "m": packed(codec.pack_tried(row.tried)),
+        "v": {"N": FORMAT},
+    }
+    if row.key.consumer_uid:
+        item["u"] = text(row.key.consumer_uid)
+    if row.rank is not None:
+        item["r"] = number(row.rank)
+    return item
+
+
+def _row(key: CursorKey, item: Item) -> TraceRow:
+    first, _, row_id = item["o"]["S"].partition("#")
+    return TraceRow(
+        key=replace(key, consumer_uid=text_of(item, "u") or ""),
+        id=row_id,
+        consumer=item["w"]["S"],
+        rank=int_of(item, "r") if "r" in item else None,
+        total=int_of(item, "n"),
+        started_ms=int_of(item, "a"),
+        tried=codec.unpack_tried(payload_of(item) or "[]", int(first)),
+        expires_s=int_of(item, "x"),
+    )

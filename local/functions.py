@@ -1,0 +1,189 @@
+"""Lambda's part: calls the functions of app.py, in this process.
+
+Not imitated: a function that runs longer than its time-out is not killed, it only sees that no time remains.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chalice.app import Chalice
+
+FUNCTION_SECONDS = 60.0
+RETRY_PAUSES = (60.0, 120.0)  # Lambda's, for asynchronous invocations
+_IDLE_SECONDS = 10.0
+_MOST_AT_ONCE = 200
+_ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
+
+Function = Callable[[Any, Any], Any]
+
+
+def functions_of(app: Chalice) -> dict[str, Function]:
+    """The Lambda functions an app has beside its HTTP handler and authorizers, by name. Safe for threads."""
+    names = [source.name for source in app.event_sources]
+    names += [function.name for function in app.pure_lambda_functions]
+    return {name: app.handler_map[name] for name in names}
+
+
+class Context:
+    """What a Lambda function is told about its invocation."""
+
+    function_version = "$LATEST"
+    memory_limit_in_mb = 512
+
+    def __init__(
+        self,
+        function_name: str,
+        request_id: str,
+        stopping: threading.Event,
+        seconds: float = FUNCTION_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.function_name = function_name
+        self.aws_request_id = request_id
+        self.invoked_function_arn = _ARN + function_name
+        self._stopping = stopping
+        self._clock = clock
+        self._deadline = clock() + seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the time-out; 0 when this process is about to end, so that functions finish early."""
+        return 0 if self._stopping.is_set() else max(0, int((self._deadline - self._clock()) * 1000))
+
+
+def attempt(function: Function, event: Any, context: Context) -> bool:
+    """Call a function once. False: it raised, and the traceback is on standard error."""
+    try:
+        function(event, context)
+    except Exception:
+        print(f"Function {context.function_name} failed ({context.aws_request_id}):", file=sys.stderr)
+        traceback.print_exc(file=sys.stderr)
+        return False
+    return True
+
+
+@dataclass(order=True, slots=True)
+class _Call:
+    due: float
+    number: int
+    function: str = field(compare=False)
+    event: str = field(compare=False)
+    id: str = field(compare=False)
+    pauses: tuple[float, ...] = field(compare=False)
+
+
+class Invocations:
+    """ports.Invoker: a queue, and threads that come when there is work and go when there is none.
+
+    At any time some thread attends to the queue while calls wait in it, unless `most` are busy: whoever takes a
+    call, or leaves, sees to that.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        *,
+        seconds: Mapping[str, float] | None = None,
+        pauses: Sequence[float] = RETRY_PAUSES,
+        most: int = _MOST_AT_ONCE,
+        idle_seconds: float = _IDLE_SECONDS,
+    ) -> None:
+        """`seconds`: time-outs by function (60). `pauses`: before each further attempt at one that raised."""
+        self._functions = functions
+        self._seconds = seconds or {}
+        self._pauses = tuple(pauses)
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._calls: list[_Call] = []
+        self._numbers = itertools.count()
+        self._threads = self._free = 0
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are at this moment."""
+        return self._threads
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        """Call it soon, in another thread. After `stop` this does nothing, as if the process had died just then.
+
+        Raises LookupError: there is no such function; TypeError: the event is not JSON."""
+        if function not in self._functions:
+            raise LookupError(f"app.py has no function named {function}")
+        text = json.dumps(event)
+        self._push(
+            _Call(time.monotonic(), next(self._numbers), function, text, str(uuid.uuid4()), self._pauses)
+        )
+
+    def stop(self, seconds: float) -> bool:
+        """Start nothing more, tell running functions that their time is up and wait for them. False: some still run."""
+        with self._changed:
+            self._stopping.set()
+            self._calls.clear()
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._threads == self._free, seconds)
+
+    def _push(self, call: _Call) -> None:
+        with self._changed:
+            if not self._stopping.is_set():
+                heapq.heappush(self._calls, call)
+                self._attend()
+
+    def _attend(self) -> None:
+        """See that a free thread looks at the queue afresh."""
+        if self._calls and not self._free and self._threads < self._most:
+            self._threads += 1
+            self._free += 1
+            threading.Thread(target=self._work, name="function", daemon=True).start()
+        else:
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while call := self._next():
+            self._run(call)
+
+    def _next(self) -> _Call | None:
+        """Wait for a call that is due; None when there was none for long."""
+        with self._changed:
+            idle_at = time.monotonic() + self._idle_seconds
+            while not (call := self._take()) and self._is_needed(idle_at):
+                until = self._calls[0].due if self._calls else idle_at
+                self._changed.wait(max(0.0, until - time.monotonic()))
+            self._free -= 1
+            if not call:
+                self._threads -= 1
+            self._attend()
+            return call
+
+    def _take(self) -> _Call | None:
+        due = self._calls and self._calls[0].due <= time.monotonic()
+        return heapq.heappop(self._calls) if due else None
+
+    def _is_needed(self, idle_at: float) -> bool:
+        if self._stopping.is_set():
+            return False
+        return time.monotonic() < idle_at or (bool(self._calls) and self._free == 1)
+
+    def _run(self, call: _Call) -> None:
+        context = Context(
+            call.function, call.id, self._stopping, self._seconds.get(call.function, FUNCTION_SECONDS)
+        )
+        done = attempt(self._functions[call.function], json.loads(call.event), context)
+        if not done and call.pauses:
+            pause, *left = call.pauses
+            self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(left)))
+        with self._changed:
+            self._free += 1
+            if self._stopping.is_set():
+                self._changed.notify_all()

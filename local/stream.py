@@ -1,0 +1,196 @@
+"""The event source mapping's part: calls a function with what happens in a table, as its stream tells it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.functions import Context, Function, attempt
+
+BATCH = 100
+QUICK_SECONDS, IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
+_IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
+_RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
+_LONGEST_TROUBLE_SECONDS = 5.0
+_TRIMMED = "TrimmedDataAccessException"
+_STALE = ("ExpiredIteratorException", "ValidationException", _TRIMMED)
+_NAMES = {"UNKNOWN_TO_SDK_VERSION": "REMOVE"}  # what DynamoDB Local calls an expiry
+
+
+@dataclass(slots=True)
+class _Shard:
+    """A shard and how far it was read."""
+
+    id: str
+    parent: str | None
+    start: dict[str, str]
+    iterator: str | None = None
+    ended: bool = False
+
+
+class Pump:
+    """Reads the stream of a table from now on, and calls the function at least once with each record.
+
+    Records of a shard come in order, a shard's after its parent's. A batch whose function raises is tried again
+    with growing pauses, then given up with a line on standard error. A table without a stream gets one.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        name: str,
+        function: Function,
+        dynamodb: Any,
+        streams: Any,
+        *,
+        quick_seconds: float = QUICK_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+        retry_pauses: Sequence[float] = _RETRY_PAUSES,
+    ) -> None:
+        """`dynamodb` and `streams` are boto3 clients. The pause between polls is `quick_seconds` after traffic and
+        grows to `idle_seconds`."""
+        self._table, self._name, self._function = table, name, function
+        self._dynamodb, self._streams = dynamodb, streams
+        self._quick, self._idle = quick_seconds, idle_seconds
+        self._retry_pauses = retry_pauses
+        self._arn = ""
+        self._shards: dict[str, _Shard] = {}
+        self._looked, self._look_again = False, True
+        self._ready = threading.Event()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Go on until `stop`, whatever the engine does."""
+        last_traffic = time.monotonic()
+        trouble = 0
+        while not self._stopping.is_set():
+            try:
+                if self._poll():
+                    last_traffic = time.monotonic()
+                trouble = 0
+                self._ready.set()
+            except (ClientError, BotoCoreError) as error:
+                if not trouble:
+                    print(f"The stream of {self._table} cannot be read, trying on: {error}", file=sys.stderr)
+                trouble += 1
+                self._look_again = True
+            silence = time.monotonic() - last_traffic
+            pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER))
+            self._stopping.wait(min(_LONGEST_TROUBLE_SECONDS, pause * 2**trouble) if trouble else pause)
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Wait until its place in the stream is taken: what is written from then on reaches the function."""
+        return self._ready.wait(seconds)
+
+    def stop(self) -> None:
+        """End `run`, after the call under way."""
+        self._stopping.set()
+
+    def _poll(self) -> bool:
+        """Read every shard until it gives no full batch; whether there was anything."""
+        if self._look_again:
+            self._discover()
+        busy = False
+        for shard in self._shards.values():
+            parent = self._shards.get(shard.parent or "")
+            if not shard.ended and (parent is None or parent.ended):
+                while count := self._read(shard):
+                    busy = True
+                    if count < BATCH or shard.ended or self._stopping.is_set():
+                        break
+        return busy
+
+    def _discover(self) -> None:
+        """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
+        self._arn = self._stream()
+        known, self._shards = self._shards, {}
+        for shard in self._listed():
+            new = _Shard(
+                shard["ShardId"],
+                shard.get("ParentShardId"),
+                {"ShardIteratorType": "TRIM_HORIZON" if self._looked else "LATEST"},
+                ended=not self._looked and "EndingSequenceNumber" in shard["SequenceNumberRange"],
+            )
+            self._shards[new.id] = known.get(new.id, new)
+        self._looked = True
+        parents = {shard.parent for shard in self._shards.values()}
+        self._look_again = any(shard.ended and shard.id not in parents for shard in self._shards.values())
+
+    def _stream(self) -> str:
+        """The ARN of the table's stream, which is enabled if it is not."""
+        table = self._dynamodb.describe_table(TableName=self._table)["Table"]
+        if not table.get("StreamSpecification", {}).get("StreamEnabled"):
+            table = self._dynamodb.update_table(
+                TableName=self._table,
+                StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+            )["TableDescription"]
+        return str(table["LatestStreamArn"])
+
+    def _listed(self) -> Iterator[dict[str, Any]]:
+        page: dict[str, str] = {}
+        while True:
+            stream = self._streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
+            yield from stream["Shards"]
+            if "LastEvaluatedShardId" not in stream:
+                return
+            page = {"ExclusiveStartShardId": stream["LastEvaluatedShardId"]}
+
+    def _read(self, shard: _Shard) -> int:
+        """Deliver the shard's next records; how many there were."""
+        try:
+            shard.iterator = shard.iterator or self._iterator(shard)
+            answer = self._streams.get_records(ShardIterator=shard.iterator, Limit=BATCH)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in _STALE:
+                shard.iterator = None
+            if code == _TRIMMED:
+                shard.start = {"ShardIteratorType": "TRIM_HORIZON"}
+            raise
+        records: list[dict[str, Any]] = answer["Records"]
+        if records:
+            self._deliver(_event(records, self._arn))
+            last = records[-1]["dynamodb"]["SequenceNumber"]
+            shard.start = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": last}
+        shard.iterator = answer.get("NextShardIterator")
+        shard.ended = shard.iterator is None
+        self._look_again |= shard.ended
+        return len(records)
+
+    def _iterator(self, shard: _Shard) -> str:
+        answer = self._streams.get_shard_iterator(StreamArn=self._arn, ShardId=shard.id, **shard.start)
+        return str(answer["ShardIterator"])
+
+    def _deliver(self, event: dict[str, Any]) -> None:
+        for pause in (*self._retry_pauses, None):
+            if attempt(self._function, event, Context(self._name, str(uuid.uuid4()), self._stopping)):
+                return
+            if pause is not None and self._stopping.wait(pause):
+                return
+        print(
+            f"{self._name} failed too often with {len(event['Records'])} records: going on.", file=sys.stderr
+        )
+
+
+def _event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
+    """Stream records as Lambda gets them: plain JSON, with the source's ARN."""
+    named = [
+        {**record, "eventName": _NAMES.get(record["eventName"], record["eventName"]), "eventSourceARN": arn}
+        for record in records
+    ]
+    event: dict[str, Any] = json.loads(json.dumps({"Records": named}, default=_plain))
+    return event
+
+
+def _plain(value: Any) -> Any:
+    return value.timestamp() if isinstance(value, datetime) else base64.b64encode(value).decode()

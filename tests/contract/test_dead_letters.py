@@ -1,0 +1,207 @@
+"""ports.Records: dead letters hold their whole message, and change under their version only."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.message import Draft
+from chalicelib.domain.topic import CursorKey, Group, Topic
+from chalicelib.ports import Cursors, DeadLetter, Record, Records, Refused
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+
+@pytest.fixture
+def cursors(stage: Stage) -> Cursors:
+    return stage.adapters.cursors
+
+
+@pytest.fixture
+def records(stage: Stage) -> Records:
+    return stage.adapters.records
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return make.topic()
+
+
+@pytest.fixture
+def group(topic: Topic) -> Group:
+    return make.group(topic)
+
+
+def key_of(topic: Topic, group: Group, shard: int = 0, consumer_uid: str = "") -> CursorKey:
+    return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)
+
+
+def bury(cursors: Cursors, key: CursorKey, *told: Record) -> list[DeadLetter]:
+    """Store the records with some change of the cursor."""
+    current = cursors.get(key, consistent=True)
+    after = algebra.seek(current or Cursor(), 1)
+    change = algebra.replacement(current or Cursor(), after)
+    assert cursors.write(key, change, told, exists=current is not None) == after
+    return [make.letter(key, record) for record in told if record.message]
+
+
+bodies = st.one_of(
+    st.builds(make.draft, st.text(max_size=400), tag=st.none() | st.text(max_size=9)),
+    st.builds(Draft, st.binary(max_size=300), st.just(False), st.just("image/png")),
+    st.builds(Draft, st.just(b""), blob=st.just("bodies/x"), blob_bytes=st.integers(1, 2**32)),
+    st.builds(make.draft, st.text(max_size=400), origin=st.builds(make.origin, whole=st.just(True))),
+)
+
+
+@settings(max_examples=30)
+@given(draft=bodies, attempts=st.integers(0, 1000), error=st.none() | st.text(max_size=20))
+def test_a_letter_holds_its_message_whole(
+    cursors: Cursors, records: Records, draft: Draft, attempts: int, error: str | None
+) -> None:
+    key = make.cursor_key()
+    told = make.dead_record(3, draft, attempts=attempts, last_error=error, reason="EXPIRED")
+    (letter,) = bury(cursors, key, told)
+    assert records.dead_letter(key, 3) == letter
+    assert records.get(key, 3) == replace(told, message=None)
+
+
+def test_a_letter_of_the_largest_message_the_log_holds_is_kept(cursors: Cursors, records: Records) -> None:
+    key, body = make.cursor_key(), bytes(range(256)) * 800
+    (letter,) = bury(cursors, key, make.dead_record(3, Draft(body, False, "image/png")))
+    assert records.dead_letter(key, 3) == letter
+
+
+def test_a_delivery_that_was_not_buried_is_no_letter(cursors: Cursors, records: Records) -> None:
+    key = make.cursor_key()
+    bury(cursors, key, make.record(1, "RETRYING"), make.record(2, "SUCCESS"))
+    assert [records.dead_letter(key, offset) for offset in (0, 1, 2)] == [None] * 3
+
+
+def test_a_burial_from_a_retry_lane_lies_at_the_message_s_own_place(
+    cursors: Cursors, records: Records
+) -> None:
+    lane, home = make.cursor_key(), make.cursor_key()
+    told = make.dead_record(40, of=home, spent=2, attempts=5, shard=home.shard.shard)
+    bury(cursors, lane, told)
+    assert records.get(home, 40) == replace(told, of=None, message=None)
+    assert records.dead_letter(home, 40) == make.letter(home, told)
+    assert records.get(lane, 40) is None
+    assert records.dead_letter(lane, 40) is None
+
+
+def test_a_burial_whose_message_is_gone_is_only_counted(
+    cursors: Cursors, records: Records, topic: Topic, group: Group
+) -> None:
+    key = key_of(topic, group)
+    (letter,) = bury(cursors, key, make.dead_record(1), make.record(2))
+    assert records.count_dead(topic.uid, group.uid) == 2
+    assert [found for _, found in records.dead(topic, group, None, 9)] == [letter]
+    assert records.dead_letter(key, 2) is None
+    bury(cursors, key, make.record(1))
+    assert records.dead_letter(key, 1) == letter, "and takes no letter away"
+
+
+def test_letters_are_listed_by_place_page_after_page(
+    cursors: Cursors, records: Records, topic: Topic, group: Group
+) -> None:
+    bury(cursors, key_of(topic, make.group(topic)), make.dead_record(1))
+    bury(cursors, key_of(make.topic(uid=topic.uid + "x"), group), make.dead_record(1))
+    expected = []
+    for shard, consumer_uid in ((0, ""), (1, "c1"), (1, "c10"), (2, "c-1"), (10, "")):
+        told = [
+            make.dead_record(offset, shard=shard, consumer_uid=consumer_uid) for offset in (3, 20, 100, 2**40)
+        ]
+        expected += bury(cursors, key_of(topic, group, shard, consumer_uid), *told)
+    expected.sort(key=lambda letter: (letter.key.shard.shard, letter.offset, letter.key.consumer_uid))
+    found: list[DeadLetter] = []
+    mark = None
+    while page := records.dead(topic, group, mark, 3):
+        assert len(page) == 3 or len(found) + len(page) == 20
+        mark = page[-1][0]
+        found += [letter for _, letter in page]
+    assert found == expected
+    assert records.count_dead(topic.uid, group.uid) == 20
+
+
+def test_large_letters_are_listed_up_to_the_limit(
+    cursors: Cursors, records: Records, topic: Topic, group: Group
+) -> None:
+    """A page of a query holds 1 MB: a short answer would look like the end."""
+    chance = random.Random(5)
+    drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(12)]
+    letters = [
+        bury(cursors, key_of(topic, group), make.dead_record(n, draft))[0] for n, draft in enumerate(drafts)
+    ]
+    assert [letter for _, letter in records.dead(topic, group, None, 11)] == letters[:11]
+    assert len(records.dead(topic, group, None, 99)) == records.count_dead(topic.uid, group.uid) == 12
+
+
+def test_an_edit_stores_the_letter_under_the_next_version(cursors: Cursors, records: Records) -> None:
+    key = make.cursor_key()
+    (letter,) = bury(cursors, key, make.dead_record(1))
+    changed = replace(letter, edited=True, message=replace(letter.message, draft=make.draft("better")))
+    assert records.edit(changed) is True
+    assert records.dead_letter(key, 1) == replace(changed, version=1)
+    assert records.edit(replace(changed, reason="late")) is False
+    assert records.dead_letter(key, 1) == replace(changed, version=1)
+    assert records.edit(replace(changed, version=1)) is True
+    assert records.dead_letter(key, 1) == replace(changed, version=2)
+
+
+def test_a_letter_that_is_gone_is_not_edited(cursors: Cursors, records: Records) -> None:
+    key = make.cursor_key()
+    assert records.edit(make.letter(key, make.dead_record(1))) is False
+    assert records.dead_letter(key, 1) is None
+    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 0
+
+
+def test_a_discarded_letter_is_gone_and_its_record_stays_dead(cursors: Cursors, records: Records) -> None:
+    key = make.cursor_key()
+    told = make.dead_record(1)
+    (letter,) = bury(cursors, key, told)
+    assert records.discard(replace(letter, version=1)) is False
+    assert records.dead_letter(key, 1) == letter
+    assert records.discard(letter) is True
+    assert records.discard(letter) is False
+    assert records.dead_letter(key, 1) is None
+    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 0
+    assert records.get(key, 1) == replace(told, message=None)
+
+
+def test_a_record_of_what_is_over_goes_at_its_time_and_the_letter_stays(stage: Stage) -> None:
+    a, key, now_s = stage.adapters, make.cursor_key(), START_MS // 1000
+    over = [make.record(n, "SUCCESS", expires_s=now_s + n) for n in (1, 2)]
+    kept = make.record(3, "RETRYING", next_ms=START_MS)
+    (letter,) = bury(a.cursors, key, *over, kept, make.dead_record(4))
+    assert a.records.get(key, 1) == over[0]
+    stage.clock.advance(1_000)
+    stage.drop_expired()
+    assert [a.records.get(key, n) for n in (1, 2, 3)] == [None, over[1], kept]
+    assert a.records.dead_letter(key, 4) == letter
+
+
+def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Stage) -> None:
+    a, key = stage.adapters, make.cursor_key()
+    timers = [make.timer(fragment=n) for n in range(2)]
+
+    def there() -> list[object]:
+        return [t for f in range(2) for t in a.timers.due(f, 10**14, 1_000) if t in timers]
+
+    after = algebra.start_at(1)
+    change = algebra.replacement(Cursor(), after)
+    assert isinstance(a.cursors.write(key, change, [make.record(1)], timers), Refused)
+    assert (there(), a.records.get(key, 1), a.cursors.get(key)) == ([], None, None)
+    assert a.cursors.write(key, change, [], timers[:1], exists=False) == after
+    assert there() == timers[:1]
+    again = algebra.replacement(after, algebra.seek(after, 5))
+    assert a.cursors.write(key, again, [make.record(1, "RETRYING")], timers) == algebra.seek(after, 5)
+    assert there() == timers
+    assert a.records.get(key, 1) == make.record(1, "RETRYING")
+    a.timers.drop(timers)

@@ -1,0 +1,142 @@
+"""DynamoDB's own troubles. A write whose answer is lost is sent again by the SDK, and the refusal it then meets may
+be of our own success; a batch may be done in part."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.segment import Tail
+from chalicelib.ports import DeadLetter, Gone, Stored
+from chalicelib.settings import Settings
+from chalicelib.wiring import Adapters, dynamo_adapters
+from tests.support import factories as make
+from tests.support.clock import ManualClock, SeededChance
+from tests.support.faults import Call, Fault, FaultPlan, _answer, without_backoff
+
+pytestmark = pytest.mark.engine
+LOST = pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_THEN_CONFLICT])
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> FaultPlan:
+    without_backoff(monkeypatch)
+    return FaultPlan()
+
+
+@pytest.fixture(scope="module")
+def prefix(engine: str) -> str:
+    return f"hr-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def a(prefix: str, plan: FaultPlan, tmp_path: Path) -> Adapters:
+    """Adapters whose calls the plan spoils."""
+    settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path)
+    made = dynamo_adapters(settings, ManualClock(), SeededChance(uuid4().hex), plan.attach)
+    made.create_tables()
+    return made
+
+
+@pytest.fixture
+def letter(a: Adapters) -> DeadLetter:
+    key, told = make.cursor_key(), make.dead_record(1)
+    a.cursors.write(key, algebra.replacement(Cursor(), algebra.start_at(2)), [told], exists=False)
+    return make.letter(key, told)
+
+
+def next_call(plan: FaultPlan, fault: Fault) -> None:
+    plan.fault, plan.at = fault, len(plan.calls) + 1
+
+
+@LOST
+def test_an_edit_is_recognised(a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault) -> None:
+    next_call(plan, fault)
+    assert a.records.edit(replace(letter, edited=True))
+    assert plan.fired
+    assert a.records.dead_letter(letter.key, 1) == replace(letter, edited=True, version=1)
+
+
+@LOST
+def test_anothers_edit_is_not_taken_for_our_own(
+    a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault
+) -> None:
+    assert a.records.edit(letter)
+    next_call(plan, fault)
+    assert not a.records.edit(replace(letter, edited=True))
+    assert plan.fired
+
+
+@LOST
+def test_a_discard_is_recognised(a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault) -> None:
+    next_call(plan, fault)
+    assert a.records.discard(letter)
+    assert plan.fired
+    assert a.records.dead_letter(letter.key, 1) is None
+
+
+@LOST
+def test_a_letter_that_was_changed_is_not_taken_for_discarded(
+    a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault
+) -> None:
+    assert a.records.edit(letter)
+    next_call(plan, fault)
+    assert not a.records.discard(letter)
+    assert plan.fired
+
+
+@LOST
+def test_a_lease_taken_is_held(a: Adapters, plan: FaultPlan, fault: Fault) -> None:
+    fragment = int(uuid4().hex[:8], 16)
+    next_call(plan, fault)
+    assert a.timers.hold(fragment, "me", 1_000, 2_000)
+    assert plan.fired
+    next_call(plan, fault)
+    a.timers.let_go(fragment, "me")
+    assert a.timers.hold(fragment, "another", 1_000, 2_000)
+
+
+@LOST
+def test_a_move_is_made_once(a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault) -> None:
+    timer, shard, segment = make.timer(), make.shard(), make.segment(0, 2)
+    a.timers.file([timer])
+    next_call(plan, fault)
+    assert a.log.put(shard, segment, make.packed(segment), moved=[timer, letter]) == Stored()
+    assert plan.fired
+    again = make.segment(2, 2)
+    assert a.log.put(shard, again, make.packed(again), moved=[timer, letter]) == Gone((0, 1))
+    assert a.log.tail(shard) == Tail(1)
+
+
+class Reluctant(FaultPlan):
+    """Says of every batch that only its first row was done, as DynamoDB may, and DynamoDB Local never does."""
+
+    def meet(self, call: Call) -> AWSResponse | None:
+        if call.operation != "BatchWriteItem":
+            return None
+        ((table, wanted),) = call.body["RequestItems"].items()
+        self.calls.append(str(len(wanted)))
+        call.send(call.request).content  # noqa: B018 - reading the answer to its end frees the connection
+        return _answer(call, 200, {"UnprocessedItems": {table: wanted[1:]} if wanted[1:] else {}})
+
+
+@pytest.mark.parametrize(("count", "asked"), [(4, "4 3 2 1"), (27, "25 24 23 22 21 20 19 18")])
+def test_what_a_batch_leaves_undone_is_asked_again_within_bounds(
+    prefix: str, tmp_path: Path, count: int, asked: str
+) -> None:
+    settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path)
+    plan = Reluctant()
+    adapters = dynamo_adapters(settings, ManualClock(), SeededChance(1), plan.attach)
+    adapters.create_tables()
+    filed = [make.timer(7, fragment=count % 8) for _ in range(count)]
+    with nullcontext() if count == 4 else pytest.raises(Unavailable):
+        adapters.timers.file(filed)
+    assert " ".join(plan.calls) == asked

@@ -1,0 +1,198 @@
+"""ports.Log.put with what is moved: into the log and out of its place at once, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.segment import Segment, ShardKey, Tail
+from chalicelib.domain.timer import Timer
+from chalicelib.domain.topic import CursorKey
+from chalicelib.ports import (
+    Cursors,
+    DeadLetter,
+    Gone,
+    Known,
+    Log,
+    PutResult,
+    Record,
+    Records,
+    Stored,
+    Taken,
+    Timers,
+)
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+
+@pytest.fixture
+def log(stage: Stage) -> Log:
+    return stage.adapters.log
+
+
+@pytest.fixture
+def timers(stage: Stage) -> Timers:
+    return stage.adapters.timers
+
+
+@pytest.fixture
+def records(stage: Stage) -> Records:
+    return stage.adapters.records
+
+
+@pytest.fixture
+def shard() -> ShardKey:
+    return make.shard()
+
+
+def filed(timers: Timers, count: int) -> list[Timer]:
+    made = [make.timer(fragment=n % 8) for n in range(count)]
+    timers.file(made)
+    return made
+
+
+def left(timers: Timers, made: list[Timer]) -> list[Timer]:
+    there = {t.id for f in range(8) for t in timers.due(f, 10**14, 1_000)}
+    return [timer for timer in made if timer.id in there]
+
+
+def put(log: Log, shard: ShardKey, segment: Segment, moved: list[Timer | DeadLetter]) -> PutResult:
+    return log.put(shard, segment, make.packed(segment), moved=moved)
+
+
+def buried(cursors: Cursors, key: CursorKey, *told: Record) -> list[DeadLetter]:
+    """Dead letters, each with its record."""
+    current = cursors.get(key, consistent=True)
+    change = algebra.replacement(current or Cursor(), algebra.seek(current or Cursor(), 1))
+    assert isinstance(cursors.write(key, change, told, exists=current is not None), Cursor)
+    return [make.letter(key, record) for record in told]
+
+
+@pytest.mark.parametrize("count", [1, 99])
+def test_timers_go_into_the_log_and_out_of_their_place_at_once(
+    log: Log, timers: Timers, shard: ShardKey, count: int
+) -> None:
+    due = filed(timers, count)
+    segment = make.segment(0, count)
+    assert put(log, shard, segment, [*due]) == Stored()
+    assert log.read(shard, 0, 9) == [segment]
+    assert left(timers, due) == []
+
+
+def test_of_two_movers_the_second_moves_nothing(log: Log, timers: Timers, shard: ShardKey) -> None:
+    due = filed(timers, 2)
+    assert put(log, shard, make.segment(0, 2), [*due]) == Stored()
+    assert put(log, shard, make.segment(2, 2), [*due]) == Gone((0, 1))
+    assert log.tail(shard) == Tail(1)
+
+
+def test_movers_at_the_same_time_send_once(stage: Stage, timers: Timers, shard: ShardKey) -> None:
+    due = filed(timers, 3)
+    together = threading.Barrier(4)
+
+    def mover() -> PutResult:
+        log, result = stage.another().log, None
+        together.wait(10)
+        while not isinstance(result, Stored | Gone):
+            result = put(log, shard, make.segment(log.tail(shard).offset + 1, 3), [*due])
+        return result
+
+    with ThreadPoolExecutor(4) as pool:
+        results = [future.result(60) for future in [pool.submit(mover) for _ in range(4)]]
+    assert sorted(map(str, results)) == [*[str(Gone((0, 1, 2)))] * 3, str(Stored())]
+    assert stage.adapters.log.tail(shard) == Tail(2)
+    assert left(timers, due) == []
+
+
+def test_one_that_is_gone_keeps_the_others_where_they_are(log: Log, timers: Timers, shard: ShardKey) -> None:
+    due = filed(timers, 4)
+    timers.drop([due[1], due[3]])
+    assert put(log, shard, make.segment(0, 4), [*due]) == Gone((1, 3))
+    assert log.tail(shard) == Tail(-1)
+    assert left(timers, due) == [due[0], due[2]]
+
+
+def test_a_move_repeated_after_a_lost_answer_is_recognised_as_our_own(
+    log: Log, timers: Timers, shard: ShardKey
+) -> None:
+    due, segment = filed(timers, 1), make.segment(0, 1)
+    assert put(log, shard, segment, [*due]) == Stored()
+    assert put(log, shard, segment, [*due]) == Stored()
+
+
+def test_an_offset_lost_to_another_outweighs_what_is_gone(log: Log, timers: Timers, shard: ShardKey) -> None:
+    due, by = filed(timers, 1), make.segment(0, 1)
+    assert put(log, shard, by, []) == Stored()
+    assert put(log, shard, make.segment(0, 2), [make.timer(), *due]) == Taken(by)
+    assert left(timers, due) == due
+
+
+def test_a_known_dedup_id_outweighs_what_is_gone_and_an_offset_lost_both(
+    log: Log, timers: Timers, shard: ShardKey
+) -> None:
+    first, topic_uid, due = make.segment(0, 1), make.uid("t"), filed(timers, 1)
+    entry = make.dedup(first, topic_uid=topic_uid)
+    assert log.put(shard, first, make.packed(first), [entry], due) == Stored()
+    assert left(timers, due) == []
+    for at, expected in ((1, Known((entry,))), (0, Taken(first))):
+        again = make.segment(at, 1)
+        known = make.dedup(again, topic_uid=topic_uid)
+        assert log.put(shard, again, make.packed(again), [known], due) == expected
+    other = make.segment(1, 1)
+    unused = make.dedup(other, dedup_id="d2", topic_uid=topic_uid)
+    assert log.put(shard, other, make.packed(other), [unused], due) == Gone((0,))
+    assert log.put(shard, other, make.packed(other), [unused]) == Stored(), "d2 was not remembered"
+
+
+def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
+    stage: Stage, shard: ShardKey
+) -> None:
+    key, a = make.cursor_key(consumer_uid="c1"), stage.adapters
+    told = make.dead_record(7, attempts=5, last_error="503", consumer_uid="c1", expires_s=START_MS // 1000)
+    (letter,) = buried(a.cursors, key, told)
+    later = make.segment(0, 1, accepted_ms=START_MS + 5_000)
+    assert put(a.log, shard, later, [letter]) == Stored()
+    assert a.records.dead_letter(key, 7) is None
+    assert a.records.count_dead(key.shard.topic_uid, key.group_uid) == 0
+    at_ms = START_MS + 5_000
+    assert a.records.get(key, 7) == Record(
+        0, 7, "RETRYING", 5, at_ms, "c1", last_error="503", next_ms=at_ms, spent=5
+    )
+
+
+def test_i15_a_letter_redriven_twice_is_sent_once(stage: Stage, shard: ShardKey) -> None:
+    a = stage.adapters
+    first, second = buried(a.cursors, make.cursor_key(), make.dead_record(1), make.dead_record(2))
+    (timer,) = filed(a.timers, 1)
+    assert put(a.log, shard, make.segment(0, 1), [first]) == Stored()
+    assert put(a.log, shard, make.segment(1, 3), [timer, second, first]) == Gone((2,))
+    assert a.log.tail(shard) == Tail(0)
+    assert a.records.dead_letter(second.key, 2) == second
+    assert left(a.timers, [timer]) == [timer]
+    assert put(a.log, shard, make.segment(1, 2), [timer, second]) == Stored()
+
+
+def test_a_letter_edited_meanwhile_is_not_moved_as_it_was(stage: Stage, shard: ShardKey) -> None:
+    a = stage.adapters
+    (letter,) = buried(a.cursors, make.cursor_key(), make.dead_record(1))
+    assert a.records.edit(replace(letter, edited=True))
+    assert put(a.log, shard, make.segment(0, 1), [letter]) == Gone((0,))
+    current = a.records.dead_letter(letter.key, 1)
+    assert current == replace(letter, edited=True, version=1)
+    assert put(a.log, shard, make.segment(0, 1), [current]) == Stored()
+
+
+def test_a_letter_buried_anew_is_another_letter(stage: Stage, shard: ShardKey) -> None:
+    a, key = stage.adapters, make.cursor_key()
+    (old,) = buried(a.cursors, key, make.dead_record(1))
+    (new,) = buried(a.cursors, key, make.dead_record(1, at_ms=START_MS + 1))
+    assert put(a.log, shard, make.segment(0, 1), [old]) == Gone((0,))
+    assert not a.records.edit(old)
+    assert not a.records.discard(old)
+    assert a.records.dead_letter(key, 1) == new

@@ -1,0 +1,179 @@
+"""ports.Timers: due in order of time, to the millisecond; one owner moves a fragment."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Draft, Origin
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.timer import Timer, TimerKind, retry_id
+from chalicelib.ports import Timers
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+FOREVER = 10**15 - 2
+_fragments = itertools.count(1_000)
+
+
+@pytest.fixture
+def timers(stage: Stage) -> Timers:
+    """With nothing in it: fragments are the same for everybody."""
+    held = stage.adapters.timers
+    for fragment in range(FRAGMENTS):
+        held.drop(held.due(fragment, FOREVER, 10_000))
+    return held
+
+
+@pytest.fixture
+def leased() -> int:
+    """A fragment whose lease nobody else took."""
+    return next(_fragments)
+
+
+def everything(timers: Timers) -> list[Timer]:
+    return [timer for fragment in range(FRAGMENTS) for timer in timers.due(fragment, FOREVER, 1_000)]
+
+
+names = st.text("abcXYZ019._-", min_size=1, max_size=12)
+origins = st.builds(
+    Origin, names, st.integers(0, 255), st.integers(0, 2**50), st.integers(0, 2**50), st.integers(0, 1000)
+)
+drafts = st.builds(make.draft, st.text(max_size=300), keys=st.sampled_from(((), ("k",))))
+any_timers = st.builds(
+    Timer,
+    due_ms=st.integers(0, 10**14),
+    id=names,
+    kind=st.sampled_from(TimerKind),
+    shard=st.builds(ShardKey, st.sampled_from(("orders", "a.b-c~billing")), names, st.integers(0, 255)),
+    draft=drafts
+    | st.builds(make.draft, st.just(None), keys=st.just(("k",)), expires_ms=st.integers(0, 2**50)),
+    keep_days=st.integers(0, 3650),
+    group_uid=names | st.just(""),
+    consumer_uid=names | st.just(""),
+)
+
+
+@settings(max_examples=40)
+@given(timer=any_timers)
+def test_a_timer_is_read_as_it_was_filed(timers: Timers, timer: Timer) -> None:
+    timers.file([timer])
+    assert timers.due(timer.fragment, timer.due_ms, 9) == [timer]
+    timers.drop([timer])
+    assert everything(timers) == []
+
+
+@settings(max_examples=30)
+@given(origin=origins)
+def test_a_retry_waits_as_a_reference_alone(timers: Timers, origin: Origin) -> None:
+    key = retry_id("g1", "", origin.shard, origin.offset, origin.attempts)
+    draft = make.draft("the body stays in the log", ordering_key="o-1", origin=origin)
+    timers.file([make.timer(START_MS, kind=TimerKind.RETRY, id=key, draft=draft)])
+    (found,) = everything(timers)
+    assert found.draft is not None
+    assert (found.draft.origin, found.draft.body, found.draft.ordering_key) == (origin, b"", "o-1")
+    timers.drop([found])
+
+
+def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> None:
+    timer = make.timer(START_MS, fragment=3)
+    timers.file([timer])
+    assert timers.due(3, START_MS - 1, 9) == []
+    assert timers.due(3, START_MS, 9) == [timer]
+    assert timers.due(2, START_MS, 9) == [], "each fragment for itself"
+
+
+def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
+    times = [START_MS + 9, 5, START_MS, START_MS + 10, 253_402_300_799_999]
+    filed = [make.timer(due_ms, fragment=1) for due_ms in times]
+    timers.file(filed)
+    in_order = sorted(filed, key=lambda timer: timer.due_ms)
+    assert timers.due(1, START_MS + 9, 9) == in_order[:3]
+    assert timers.due(1, FOREVER, 4) == in_order[:4]
+    assert timers.due(1, FOREVER, 99) == in_order
+    assert timers.next_ms(1) == 5
+
+
+def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:
+    filed = [make.timer(START_MS, fragment=1) for _ in range(3)]
+    timers.file(filed)
+    assert timers.due(1, START_MS, 9) == sorted(filed, key=lambda timer: timer.id)
+
+
+def test_a_fragment_with_nothing_in_it_is_due_never(timers: Timers) -> None:
+    assert timers.next_ms(5) is None
+    assert timers.due(5, FOREVER, 9) == []
+
+
+def test_filing_twice_is_filing_once(timers: Timers) -> None:
+    timer = make.timer(fragment=2)
+    timers.file([timer, timer])
+    timers.file([timer])
+    assert everything(timers) == [timer]
+
+
+def test_many_timers_are_filed_and_dropped_at_once(timers: Timers) -> None:
+    filed = [make.timer(START_MS + n, fragment=n % FRAGMENTS) for n in range(60)]
+    timers.file(filed)
+    assert sorted(everything(timers), key=lambda timer: timer.due_ms) == filed
+    timers.drop([*filed[:59], make.timer()])
+    assert everything(timers) == filed[59:]
+    timers.drop([*filed, *filed])
+    assert everything(timers) == []
+
+
+def test_filing_and_dropping_nothing_does_nothing(timers: Timers) -> None:
+    timers.file([])
+    timers.drop([])
+    assert everything(timers) == []
+
+
+def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
+    """A page of a query holds 1 MB: a short answer would look like the end."""
+    chance = random.Random(5)
+    drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(20)]
+    filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
+    timers.file(filed)
+    assert timers.due(4, FOREVER, 19) == filed[:19]
+    assert timers.due(4, FOREVER, 99) == filed
+
+
+def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, leased: int) -> None:
+    assert timers.hold(leased, "a", 1_000, 2_000)
+    assert not timers.hold(leased, "b", 1_999, 3_000)
+    assert timers.hold(leased, "b", 2_000, 3_000), "at its deadline a lease is free"
+    assert not timers.hold(leased, "a", 2_001, 9_000), "and its owner has lost it"
+    assert timers.hold(leased + 500, "a", 2_001, 9_000), "another fragment is another lease"
+
+
+def test_an_owner_renews_its_lease_early_and_late(timers: Timers, leased: int) -> None:
+    assert timers.hold(leased, "a", 1_000, 2_000)
+    assert timers.hold(leased, "a", 1_500, 4_000)
+    assert not timers.hold(leased, "b", 3_999, 9_000)
+    assert timers.hold(leased, "a", 5_000, 6_000), "nobody else took it"
+
+
+def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, leased: int) -> None:
+    assert timers.hold(leased, "a", 1_000, 2_000)
+    timers.let_go(leased, "b")
+    assert not timers.hold(leased, "b", 1_000, 2_000)
+    timers.let_go(leased, "a")
+    timers.let_go(leased, "a")
+    assert timers.hold(leased, "b", 1_000, 2_000)
+
+
+def test_a_lease_is_no_timer(timers: Timers) -> None:
+    assert timers.hold(6, "a", 1_000, 2_000)
+    assert timers.next_ms(6) is None
+    assert timers.due(6, FOREVER, 9) == []
+    timer = make.timer(fragment=6)
+    timers.file([timer])
+    assert timers.due(6, FOREVER, 9) == [timer]
+    timers.let_go(6, "a")
+    assert timers.due(6, FOREVER, 9) == [timer]
