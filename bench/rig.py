@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib import wiring
-from chalicelib.domain.signing import Receipt, seal_receipt
-from chalicelib.services.consume import Delivery
+from chalicelib.domain.signing import seal_receipt
+from chalicelib.services.claim import Delivery
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions
@@ -87,20 +87,7 @@ def use(endpoint: str) -> None:
 
 def receipts(deps: wiring.Deps, deliveries: Sequence[Delivery]) -> list[str]:
     """What a consumer would show to settle these."""
-    return [
-        seal_receipt(
-            deps.signing_key,
-            Receipt(
-                d.key.group_uid,
-                d.key.consumer_uid,
-                d.key.shard.shard,
-                d.message.offset,
-                d.token,
-                d.max_attempts,
-            ),
-        )
-        for d in deliveries
-    ]
+    return [seal_receipt(deps.signing_key, d.receipt) for d in deliveries]
 
 
 def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list[Any]:

@@ -250,7 +250,7 @@ class Records(Protocol):
         ...
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:
-        """How many deliveries of the group wait for another attempt, as far as their records say."""
+        """How many deliveries of the group wait for another attempt outside their shards' cursors."""
         ...
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:

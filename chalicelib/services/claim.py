@@ -226,7 +226,7 @@ class _Claim:
             "EXPIRED" if expired(message.draft, self._now_ms) else "ATTEMPTS_EXHAUSTED",
             spent=origin.spent if origin else 0,
             of=place if origin else None,
-            message=message,
+            message=lanes.content(message),
         )
 
 

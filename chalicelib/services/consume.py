@@ -18,7 +18,7 @@ from .claim import Claimant, Claimer, Delivery
 LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
 _GIVING_MS = 60_000
-_EMPTY_LANE_MS = 1_000  # how long a lane that gave nothing is not looked at
+_EMPTY_LANE_MS = 500  # how long a lane that gave nothing is not looked at
 _STAY = 4  # one receive in so many begins at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard

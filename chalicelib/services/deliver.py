@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..domain.cursor import RETURNING
 from ..domain.errors import NotFound, Unavailable
@@ -221,9 +222,15 @@ class _Run:
             for parcel in parcels(sources.group, consumer, deliveries):
                 self._count(consumer, parcel, +1)
                 future = pool.submit(self._send, sources.group, consumer, parcel, seconds)
-                future.add_done_callback(
-                    lambda f, c=consumer, p=parcel: self._events.put((c, p, _came(f, p)))
-                )
+                future.add_done_callback(partial(self._came, consumer, parcel))
+
+    def _came(
+        self, consumer: Consumer, parcel: Sequence[Delivery], sent: Future[tuple[Outcome, ...]]
+    ) -> None:
+        """A parcel is back; a fault of our own is a failed attempt, so that it shows and comes to an end."""
+        error = sent.exception()
+        failed = Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
+        self._events.put((consumer, parcel, (failed,) * len(parcel) if error else sent.result()))
 
     def _count(self, consumer: Consumer, parcel: Sequence[Delivery], sign: int) -> None:
         self._flying[consumer.uid] += sign * len(parcel)
@@ -313,11 +320,3 @@ class _Sources:
         consumer = self.consumer_of(message_shard) or self.consumer_of(None)
         assert consumer is not None, "nothing is claimed where nobody is called"
         return consumer
-
-
-def _came(sent: Future[tuple[Outcome, ...]], deliveries: Sequence[Delivery]) -> tuple[Outcome, ...]:
-    """The outcomes of a parcel; a fault of our own is a failed attempt, so that it shows and comes to an end."""
-    error = sent.exception()
-    if error is None:
-        return sent.result()
-    return (Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}"),) * len(deliveries)

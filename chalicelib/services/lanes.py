@@ -32,6 +32,11 @@ def meant(reader: Reader, topic: Topic, entry: Message) -> Message:
     return replace(found, draft=replace(found.draft, origin=origin))
 
 
+def content(message: Message) -> Message:
+    """The message by itself, however it came."""
+    return replace(message, draft=replace(message.draft, origin=None)) if message.draft.origin else message
+
+
 def entry_of(message: Message, attempts: int, spent: int, *, whole: bool = False) -> Draft:
     """What to put into a lane for a message that was tried `attempts` times, `spent` of them in earlier lives."""
     whole = whole or bool(message.draft.origin and message.draft.origin.whole)

@@ -206,7 +206,8 @@ class Lookup:
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
             in_flight=sum(s.cursor.in_flight for s in shards),
-            retrying=sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1),
+            retrying=sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
+            + self._records.count_retrying(topic.uid, group.uid),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
             shards=tuple(shards),
@@ -255,4 +256,10 @@ def _told(place: Position, span: Span | None, record: Record | None) -> Delivery
         return DeliveryStatus("RETRYING", span.attempt - 1, span.due_ms or None, error)
     if record is None:
         return DeliveryStatus("SUCCESS", 1)
-    return DeliveryStatus(record.status, record.attempts, None, error, record.reason)
+    return DeliveryStatus(
+        record.status,
+        record.attempts,
+        record.next_ms if record.status == "RETRYING" else None,
+        error,
+        record.reason,
+    )

@@ -245,10 +245,10 @@ class _Leased:
             receipt.consumer_uid,
             ruled.reason,
             ruled.detail,
-            ruled.due_ms or None,
+            ruled.due_ms if ruled.fate is Fate.LATER else None,
             receipt.spent,
             self._place(receipt.shard) if receipt.entry is not None else None,
-            self._message(receipt) if dead else None,
+            self._content(receipt) if dead else None,
             None if dead else ends_ms // 1000 + self._topic.retention_days * 86_400,
         )
 
@@ -259,6 +259,10 @@ class _Leased:
         """The message that was delivered; None where retention took it meanwhile."""
         slot = self._of._reader.fetch(self._key.shard, [receipt.leased])[receipt.leased]
         return lanes.meant(self._of._reader, self._topic, slot.message) if slot.message else None
+
+    def _content(self, receipt: Receipt) -> Message | None:
+        message = self._message(receipt)
+        return lanes.content(message) if message else None
 
     def _timer(self, receipt: Receipt, ruled: Ruling, attempt: int) -> Timer:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)

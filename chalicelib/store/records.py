@@ -31,7 +31,10 @@ class DynamoRecords:
         return _record(answer["Item"]) if "Item" in answer else None
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:
-        retrying = {"FilterExpression": "j = :j", "ExpressionAttributeValues": {":j": text("RETRYING")}}
+        retrying = {
+            "FilterExpression": "j = :j AND attribute_exists(d)",
+            "ExpressionAttributeValues": {":j": text("RETRYING")},
+        }
         return self._count(topic_uid, group_uid, retrying)
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:

@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports import Log, PutResult
-from chalicelib.services.consume import Delivery
+from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Producer
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Told, Violation

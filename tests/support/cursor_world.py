@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Change, Cursor, Fate, Result, Selection
+from chalicelib.domain.cursor import RETURNING, Change, Cursor, Fate, Result, Selection
 from chalicelib.modes import Candidate, Policy, Verdict
 
 LEASE_MS = 1_000
@@ -106,7 +106,9 @@ class World:
             assert result.offset in leased, "I5: accepted an offset that the lease did not hold"
             assert result.offset not in self.settled, "I5: settled a second time"
             self.accepted[token, result.offset] = result.fate
-            if result.fate is Fate.RETRY:
+            if result.fate is Fate.BACK:
+                self.grants[result.offset] -= 1
+            if result.fate in RETURNING:
                 self.due[result.offset] = result.due_ms
             else:
                 self.settled.add(result.offset)
@@ -115,7 +117,7 @@ class World:
         """Is what the write wanted recorded, by itself or by a twin under the same token?"""
         for result in write.results:
             fate = self.accepted.get((write.token, result.offset))
-            if fate is None or (fate is Fate.RETRY) != (result.fate is Fate.RETRY):
+            if fate is None or (fate in RETURNING) != (result.fate in RETURNING):
                 return False
         return True
 
@@ -167,7 +169,7 @@ class World:
 
 
 def passed_over(cursor: Cursor) -> int:
-    return sum(s.count for s in cursor.waiting if s.attempt == 1)
+    return sum(s.count for s in cursor.waiting)
 
 
 def offsets(held: ranges.Ranges) -> Iterator[int]:

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey
-from chalicelib.domain.signing import Receipt, seal_receipt
+from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Log, PutResult
-from chalicelib.services.consume import Delivery
+from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Placed, Producer
 from chalicelib.services.settle import Nack
 from chalicelib.wiring import Deps
@@ -51,6 +52,7 @@ class Desk:
     def receive(
         self, group: Group, most: int = 10, consumer: Consumer | None = None, lease: int = 30
     ) -> list[Delivery]:
+        self.deps.mover.tick(range(FRAGMENTS))
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
     def ack(self, group: Group, deliveries: Iterable[Delivery]) -> list[str | None]:
@@ -64,20 +66,7 @@ class Desk:
         return codes(self.deps.settler.extend(self.topic, group, self.receipts(deliveries), seconds))
 
     def receipts(self, deliveries: Iterable[Delivery]) -> list[str]:
-        return [
-            seal_receipt(
-                self.deps.signing_key,
-                Receipt(
-                    d.key.group_uid,
-                    d.key.consumer_uid,
-                    d.message.shard,
-                    d.message.offset,
-                    d.token,
-                    d.max_attempts,
-                ),
-            )
-            for d in deliveries
-        ]
+        return [seal_receipt(self.deps.signing_key, d.receipt) for d in deliveries]
 
     def drain(self, group: Group, most: int = 100, consumer: Consumer | None = None) -> list[int]:
         """Receive and acknowledge until there is nothing; the offsets in their order."""

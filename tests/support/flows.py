@@ -13,10 +13,10 @@ from typing import Any
 
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
-from chalicelib.domain.signing import Receipt, seal_receipt
+from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Chance, Clock
-from chalicelib.services.consume import Delivery
+from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
 from chalicelib.settings import Settings
@@ -188,7 +188,7 @@ class Client:
                     told=Told.OK,
                     label=self._label(d),
                     message_id=d.message.id,
-                    token=d.token,
+                    token=d.receipt.token,
                     attempt=d.attempt,
                 )
                 for d in got
@@ -249,22 +249,14 @@ class Client:
 
     def receipts(self, group: Group, got: Sequence[Delivery]) -> list[str]:
         """What the consumer was handed with its messages."""
-        return [
-            seal_receipt(
-                self.deps.signing_key,
-                Receipt(
-                    group.uid, d.key.consumer_uid, d.message.shard, d.message.offset, d.token, d.max_attempts
-                ),
-            )
-            for d in got
-        ]
+        return [seal_receipt(self.deps.signing_key, d.receipt) for d in got]
 
     def _about(self, blank: Event, group: str, consumer: str | None, d: Delivery) -> Event:
         return replace(
             blank,
             reader=reader_name(group, consumer),
             message_id=d.message.id,
-            token=d.token,
+            token=d.receipt.token,
             attempt=d.attempt,
         )
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from chalicelib.domain.signing import Receipt, open_receipt, open_sealed, seal, seal_receipt
 
 KEY = b"k" * 32
-RECEIPT = Receipt("g1", "c1", 3, 2**40, "1f.0abc", 16)
+RECEIPT = Receipt("g1", "c1", "0123456789ab-3-1000", 3, 2**15, "1f.0abc", 16, 1_000)
 URL_SAFE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -25,7 +25,7 @@ def test_what_was_sealed_opens_for_its_purpose_alone(text: str, purpose: str) ->
 
 
 def test_a_receipt_comes_back_as_it_was_given() -> None:
-    for receipt in (RECEIPT, Receipt("g", "", 0, 0, "1.0000", 1)):
+    for receipt in (RECEIPT, Receipt("g", "", "0123456789ab-0-0", 0, 0, "1.0000", 1, 0, 7, 3, 2)):
         assert open_receipt(KEY, seal_receipt(KEY, receipt)) == receipt
 
 

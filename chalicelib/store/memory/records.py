@@ -21,7 +21,7 @@ class MemoryRecords:
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:
         with self._tables.lock:
             return sum(
-                record.status == "RETRYING"
+                record.status == "RETRYING" and record.next_ms is not None
                 for (g, k), record in self._tables.records.items()
                 if g == group_uid and k.startswith(f"{topic_uid}/")
             )

@@ -1,0 +1,161 @@
+"""A stage whose groups are pushed to: subscribers that a test holds in its hand, and what wakes, run by hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import Consumer, Group
+from chalicelib.services.wake import job_of
+from chalicelib.wiring import Deps
+
+from .clock import ManualClock
+from .desk import Desk
+from .stages import Stage
+
+Behaviour = Callable[[Parcel], Outcome | Sequence[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request a subscriber got: when, and which attempt of which messages."""
+
+    at_ms: int
+    target: str
+    attempts: tuple[tuple[str, int], ...]
+    offsets: tuple[int, ...]
+
+
+@dataclass
+class Subscribers:
+    """ports.Sender: calls what a test put there; by default everybody says yes."""
+
+    clock: ManualClock
+    behaviours: dict[str, Behaviour] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
+        offsets = tuple(a.message.offset for a in parcel.attempts)
+        self.calls.append(Call(self.clock.now_ms(), consumer.target, attempts, offsets))
+        told = self.behaviours.get(consumer.target, lambda _: Outcome(Verdict.DONE))(parcel)
+        return (told,) * len(attempts) if isinstance(told, Outcome) else tuple(told)
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return None
+
+    def greet(self, url: str) -> Outcome:
+        return Outcome(Verdict.DONE)
+
+    def numbers(self) -> dict[str, list[int]]:
+        """The attempts each message got, in order."""
+        seen: defaultdict[str, list[int]] = defaultdict(list)
+        for call in self.calls:
+            for message_id, number in call.attempts:
+                seen[message_id].append(number)
+        return dict(seen)
+
+
+class Inbox:
+    """ports.Invoker that keeps what it was asked to start."""
+
+    def __init__(self) -> None:
+        self.asked: deque[tuple[str, Mapping[str, Any]]] = deque()
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        self.asked.append((function, event))
+
+
+class Inline(Executor):
+    """Runs at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+@dataclass
+class PushDesk(Desk):
+    """One process's services on one topic, with subscribers."""
+
+    subscribers: Subscribers = field(default_factory=lambda: Subscribers(ManualClock()))
+    inbox: Inbox = field(default_factory=Inbox)
+
+    @classmethod
+    def at(cls, stage: Stage, **settings: Any) -> PushDesk:
+        subscribers, inbox = Subscribers(stage.clock), Inbox()
+        adapters = replace(
+            stage.another(), sender=lambda: subscribers, invoker=inbox, threads=lambda: Inline()
+        )
+        desk = Desk.at(replace(stage, another=lambda: adapters), **settings)
+        return cls(stage, desk.deps, desk.topic, subscribers, inbox)
+
+    def restarted(self) -> None:
+        """A new process on the same data: nothing remembered, nothing under way."""
+        a = self.deps.adapters
+        fresh = replace(
+            self.stage.another(), sender=lambda: self.subscribers, invoker=self.inbox, threads=a.threads
+        )
+        self.deps = Deps(fresh)
+        self.inbox.asked.clear()
+
+    def subscriber(self, group: Group, name: str, kind: str = "url", does: Behaviour | None = None) -> Consumer:
+        """An active consumer that is called, at a target of its name."""
+        if does:
+            self.subscribers.behaviours[name] = does
+        made, _ = self.deps.admin.register(self.topic, group, name, kind=kind, target=name)
+        return made.consumer
+
+    def run(self) -> None:
+        """Everything that was woken, and what it wakes, until there is nothing."""
+        while self.inbox.asked:
+            function, event = self.inbox.asked.popleft()
+            if function == "deliver":
+                self.deps.deliverer.deliver(job_of(event), lambda: 60.0)
+            else:
+                self.deps.mover.tick(range(FRAGMENTS))
+                self.deps.waker.route(self._partitions())
+
+    def _partitions(self) -> list[str]:
+        groups = self.deps.catalog.groups(self.topic)
+        lanes = [str(self.lane(group).shard_key(0)) for group in groups]
+        return [*(str(self.topic.shard_key(s)) for s in range(self.topic.shards)), *lanes]
+
+    def lane(self, group: Group) -> Any:
+        from chalicelib.domain.topic import lane_of
+
+        return lane_of(self.topic, group)
+
+    def push(self) -> None:
+        """The stream wakes all deliveries; they run."""
+        self.deps.waker.route(self._partitions())
+        self.run()
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes to the end of each second; movers and sweeps run as they do on AWS, and what they wake."""
+        end_ms = self.stage.clock.now_ms() + round(seconds * 1000)
+        while self.stage.clock.now_ms() < end_ms:
+            self.stage.clock.advance(min(1_000, end_ms - self.stage.clock.now_ms()))
+            report = self.deps.mover.tick(range(FRAGMENTS))
+            if report.moved:
+                self.deps.waker.route(self._partitions())
+            if self.stage.clock.now_ms() // 60_000 != (self.stage.clock.now_ms() - 1_000) // 60_000:
+                self.deps.sweeper.run_once()
+            self.run()
+
+
+def fails(times: int, detail: str = "HTTP 500") -> Behaviour:
+    """Fails each message's first `times` attempts."""
+    return lambda parcel: [
+        Outcome(Verdict.FAILED, detail) if a.number <= times else Outcome(Verdict.DONE)
+        for a in parcel.attempts
+    ]
