@@ -16,12 +16,20 @@ from msgspec import UNSET
 
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ..domain.ladder import Retry
-from ..domain.limits import DEFAULT_PAGE, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
+from ..domain.limits import (
+    DEFAULT_PAGE,
+    MAX_FILTER_TAGS,
+    MAX_HEADERS_BYTES,
+    MAX_PAGE,
+    MAX_SECRET_BYTES,
+    MIN_SECRET_BYTES,
+)
 from ..domain.message import JSON, Draft
 from ..domain.signing import open_sealed, seal
 from ..domain.topic import DEFAULT_RETRY
 from . import requests, strict
 from .http import Context, invalid
+from .render import SECRET_PREFIX
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
@@ -108,6 +116,19 @@ def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
     except (binascii.Error, ValueError):
         raise invalid("body_base64", "must be base64") from None
     return raw, False, given.content_type or "application/octet-stream"
+
+
+def secret(text: str) -> bytes:
+    """The bytes of a secret to sign with, as Standard Webhooks writes it."""
+    try:
+        raw = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if not text.startswith(SECRET_PREFIX) or not MIN_SECRET_BYTES <= len(raw) <= MAX_SECRET_BYTES:
+        raise invalid(
+            "secret", f"must be {SECRET_PREFIX} and base64 of {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
+        )
+    return raw
 
 
 def limit(query: Mapping[str, str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec import json as msgjson
 
-from ..domain import ladder
+from ..domain import breaker, ladder
 from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
 from ..domain.message import Message
@@ -22,6 +22,8 @@ from ..services.claim import Delivery
 from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
 from ..services.produce import Placed
 from ..services.setup import Membership
+
+SECRET_PREFIX = "whsec_"
 
 
 @lru_cache(maxsize=1024)
@@ -178,20 +180,40 @@ def _absence(c: Consumer) -> str:
     return f"circuit breaker open until {at(c.open_until_ms or 0)}"
 
 
-def member(m: Membership) -> dict[str, Any]:
-    return {**consumer(m.consumer), "rank": m.rank, "total": m.total, "shards": list(m.shards)}
+def member(m: Membership, now_ms: int) -> dict[str, Any]:
+    return {**consumer(m.consumer, now_ms), "rank": m.rank, "total": m.total, "shards": list(m.shards)}
 
 
-def consumer(c: Consumer) -> dict[str, Any]:
+def consumer(c: Consumer, now_ms: int) -> dict[str, Any]:
     return {
         "consumer": c.name,
         "topic": c.topic,
         "group": c.group,
         "kind": c.kind,
         "state": c.state,
-        "last_seen_at": at(c.seen_ms),
+        **(_called(c, now_ms) if c.is_called else {"last_seen_at": at(c.seen_ms)}),
         "created_at": at(c.created_ms),
     }
+
+
+def _called(c: Consumer, now_ms: int) -> dict[str, Any]:
+    return {
+        c.kind: c.target,
+        "why": c.why,
+        "failing_since_at": _at(c.failing_ms),
+        "disables_at": _at(breaker.disables_ms(c.failing_ms, now_ms)),
+        "breaker": breaker.state(c.open_until_ms, now_ms),
+        "open_until_at": _at(c.open_until_ms),
+    }
+
+
+def _at(ms: int | None) -> str | None:
+    return at(ms) if ms is not None else None
+
+
+def secret(raw: bytes) -> str:
+    """A secret to sign with, as Standard Webhooks writes it."""
+    return SECRET_PREFIX + base64.b64encode(raw).decode()
 
 
 def placed(topic_name: str, p: Placed) -> dict[str, Any]:

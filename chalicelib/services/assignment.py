@@ -55,10 +55,18 @@ class Assignments:
         return replace(held, owners=deal(held.strategy, members, topic.shards)).shards(consumer.uid)
 
     def owners(self, topic: Topic, group: Group) -> list[Consumer | None]:
-        """Whose each shard is; in a broadcast, everyone who is online."""
-        held = self.current(topic, group)
-        by_uid = {c.uid: c for c in self._catalog.consumers(topic, group)}
-        return [by_uid.get(uid) for uid in held.owners or held.members]
+        """For deliveries: the consumer that has each shard; in a broadcast, all that are ACTIVE.
+
+        While nobody is online because of open circuits, those that will have the shards: somebody must know when
+        to look again.
+        """
+        held, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
+        active = [c for c in consumers if c.state == "ACTIVE"]
+        if held.strategy == EVERYONE:
+            return list(active)
+        waiting = [c.uid for c in active if c.is_called]
+        by_uid = {c.uid: c for c in consumers}
+        return [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
         """A consumer's name, rank and total, for those who look later; nothing where nobody is registered."""

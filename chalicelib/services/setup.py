@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..domain.assignment import is_online
-from ..domain.errors import Conflict, unavailable
-from ..domain.topic import Consumer, Group, Topic
+from ..domain.breaker import Health
+from ..domain.errors import Conflict, Refused, Unavailable, unavailable
+from ..domain.limits import ROTATION_OVERLAP
+from ..domain.topic import Consumer, Group, Secret, Topic
 from ..modes import POLICIES
 from ..ports import Chance, Clock, Control
 from .assignment import Assignments
@@ -18,6 +20,7 @@ from .positions import EARLIEST, LATEST, Positions, keys
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
+_OVERLAP_MS = round(ROTATION_OVERLAP.total_seconds() * 1000)
 _TRIES = 8
 
 
@@ -29,6 +32,29 @@ class Membership:
     rank: int | None
     total: int
     shards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a consumer is reached: it pulls, or is called at `target`. `state` is ACTIVE or, for `why`, PENDING;
+    `secret` is one to sign with that its owner chose."""
+
+    kind: str = "pull"
+    target: str = ""
+    state: str = "ACTIVE"
+    why: str | None = None
+    secret: bytes | None = None
+
+
+class Registration(NamedTuple):
+    """What came of a registration; `secret` only where it is a new one."""
+
+    member: Membership
+    created: bool
+    secret: bytes | None
+
+
+PULLS = Contact()
 
 
 class Setup:
@@ -116,58 +142,74 @@ class Setup:
         for uid in owners:
             self._states.forget(keys(topic, group, uid))
 
-    def register(self, topic: Topic, group: Group, name: str) -> tuple[Membership, bool]:
-        """Register a pull consumer or renew its registration. True: created."""
-        now_ms = self._clock.now_ms()
+    def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
+        """Register a consumer or renew its registration; another contact replaces the one it had."""
+        now_ms, uid = self._clock.now_ms(), self._chance.id(_UID_CHARS)
+        secret = (contact.secret or self._chance.secret()) if contact.kind == "url" else b""
+        known: tuple[Secret, ...] | None = None
         for _ in range(_TRIES):
             old = self._find(topic, group, name)
+            if known is None:
+                known = old.secrets if old else ()
+            base = old or Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state="")
+            new = _reached(base, contact, secret, now_ms)
             if old is not None:
-                return self.heartbeat(topic, group, old), False
-            new = Consumer(topic.name, group.name, name, self._chance.id(_UID_CHARS), now_ms, now_ms)
-            if POLICIES[group.mode].per_consumer:
-                self._positions.begin(topic, group, LATEST, new.uid)
-            if self._control.put_consumer(topic, group, new, None):
-                self._catalog.forget(topic, group)
-                return self.membership(topic, group, replace(new, version=1)), True
-        raise unavailable("Others keep changing this consumer; try again.")
-
-    def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
-        return next((c for c in self._control.consumers(topic, group) if c.name == name), None)
+                self._skip_missed(topic, group, old, new)
+            elif POLICIES[group.mode].per_consumer:
+                self._positions.begin(topic, group, LATEST, uid)
+            if self._put(topic, group, new, old):
+                member = self.membership(topic, group, replace(new, version=base.version + 1))
+                is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in known
+                return Registration(member, new.uid == uid, secret if is_new else None)
+        raise _busy()
 
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
-        """Note a sign of life; a consumer that comes back to a skipping broadcast goes to the tail."""
-        now_ms = self._clock.now_ms()
-        if group.offline == "skip" and POLICIES[group.mode].per_consumer and not is_online(consumer, now_ms):
-            consumer = self._find(topic, group, consumer.name) or consumer  # what is cached may be old
-            if not is_online(consumer, now_ms):
-                for key in keys(topic, group, consumer.uid):
-                    self._positions.seek(key, LATEST)
-        self._amend(topic, group, consumer, lambda held: replace(held, seen_ms=max(held.seen_ms, now_ms)))
+        """Note a sign of life of a consumer that pulls; one that is called shows it by answering."""
+        if not consumer.is_called:
+            now_ms = self._clock.now_ms()
+            self._amend(topic, group, consumer, lambda held: replace(held, seen_ms=max(held.seen_ms, now_ms)))
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
-
-    def _amend(
-        self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]
-    ) -> Consumer | None:
-        """Change the registration as it stands (at first it is taken to stand as `consumer` says); None where it
-        is gone."""
-        held: Consumer | None = consumer
-        for _ in range(_TRIES):
-            if held is None or held.uid != consumer.uid:
-                return None
-            new = change(held)
-            if new == held:
-                return held
-            written = self._control.put_consumer(topic, group, new, held)
-            self._catalog.forget(topic, group)
-            if written:
-                return replace(new, version=held.version + 1)
-            held = self._find(topic, group, consumer.name)
-        raise unavailable("Others keep changing this consumer; try again.")
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Receiving counts as a heartbeat, but is not written each time."""
-        if self._clock.now_ms() - consumer.seen_ms > _SIGN_OF_LIFE_MS:
+        if not consumer.is_called and self._clock.now_ms() - consumer.seen_ms > _SIGN_OF_LIFE_MS:
             self.heartbeat(topic, group, consumer)
+
+    def rotate_secret(self, topic: Topic, group: Group, consumer: Consumer) -> bytes:
+        """A new secret to sign with; what is sent in the next day is signed with the old one as well."""
+        if consumer.kind != "url":
+            raise Refused(
+                "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
+            )
+        secret, now_ms = self._chance.secret(), self._clock.now_ms()
+        if not self._amend(topic, group, consumer, lambda held: _signing(held, secret, now_ms)):
+            raise _busy()
+        return secret
+
+    def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
+        """From now on the consumer is called. None: this consumer, with this target, is there no more."""
+        return self._amend(
+            topic, group, consumer, lambda held: held if held.state == "ACTIVE" else _fresh(held, "ACTIVE")
+        )
+
+    def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
+        """The consumer is not called any more until it is registered again. None: as for `activate`."""
+        return self._amend(
+            topic,
+            group,
+            consumer,
+            lambda held: held if held.state == "DISABLED" else replace(held, state="DISABLED", why=why),
+        )
+
+    def set_health(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
+        """Store what all processes must know of a consumer's circuit breaker. None: as for `activate`."""
+
+        def change(held: Consumer) -> Consumer:
+            return replace(
+                held, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms, trips=health.trips
+            )
+
+        return self._amend(topic, group, consumer, change)
 
     def membership(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """The consumer's rank among those online, and its shards."""
@@ -183,3 +225,66 @@ class Setup:
         self._assignments.current(topic, group)
         if POLICIES[group.mode].per_consumer:
             self._states.forget(keys(topic, group, consumer.uid))
+
+    def _amend(
+        self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]
+    ) -> Consumer | None:
+        """Change a registration as it stands; None where this consumer, with this target, is there no more."""
+        for _ in range(_TRIES):
+            held = self._find(topic, group, consumer.name)
+            if held is None or _identity(held) != _identity(consumer):
+                return None
+            new = change(held)
+            if new == held:
+                return held
+            self._skip_missed(topic, group, held, new)
+            if self._put(topic, group, new, held):
+                return replace(new, version=held.version + 1)
+        raise _busy()
+
+    def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        return next((c for c in self._control.consumers(topic, group) if c.name == name), None)
+
+    def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
+        written = self._control.put_consumer(topic, group, new, old)
+        self._catalog.forget(topic, group)
+        return written
+
+    def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
+        """A consumer that comes back to a skipping broadcast goes to the tail."""
+        now_ms = self._clock.now_ms()
+        returns = is_online(new, now_ms) and not is_online(old, now_ms)
+        if returns and group.offline == "skip" and POLICIES[group.mode].per_consumer:
+            for key in keys(topic, group, new.uid):
+                self._positions.seek(key, LATEST)
+
+
+def _identity(consumer: Consumer) -> tuple[str, str, str]:
+    return consumer.uid, consumer.kind, consumer.target
+
+
+def _reached(held: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Consumer:
+    """The consumer with this contact; one that has it and is called stays as it is."""
+    if (held.kind, held.target) != (contact.kind, contact.target):
+        held = replace(held, kind=contact.kind, target=contact.target, state="", secrets=())
+    if held.state != "ACTIVE":
+        held = _fresh(held, contact.state, contact.why)
+    if contact.kind == "url" and (contact.secret or not held.secrets):
+        held = _signing(held, secret, now_ms)
+    return replace(held, seen_ms=now_ms)
+
+
+def _fresh(held: Consumer, state: str, why: str | None = None) -> Consumer:
+    return replace(held, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
+
+
+def _signing(held: Consumer, secret: bytes, now_ms: int) -> Consumer:
+    """The consumer with a secret as its present one; the one before it ends a day from now, older ones at once."""
+    new = Secret(secret.hex())
+    if new in held.secrets[:1]:
+        return held
+    return replace(held, secrets=(new, *(Secret(old.hex, now_ms + _OVERLAP_MS) for old in held.secrets[:1])))
+
+
+def _busy() -> Unavailable:
+    return unavailable("Others keep changing this consumer; try again.")

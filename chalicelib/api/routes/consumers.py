@@ -1,8 +1,13 @@
-"""Consumers of a group: registration, heartbeat, rank."""
+"""Consumers of a group: registration, heartbeat, rank, secrets."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...domain.errors import Refused
+from ...domain.outcome import Verdict
+from ...domain.topic import Group, Topic
+from ...services.setup import PULLS, Contact, Membership
 from .. import parse, render
 from ..http import ANY, Answer, Context, call
 from ..requests import ConsumerBody, NoBody
@@ -14,52 +19,93 @@ _ROLES = ("consume", "admin")
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody)
 def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
-    if context.body.url is not None or context.body.function is not None or context.body.secret is not None:
-        raise Refused(
-            "PUSH_UNAVAILABLE", "Consumers that are called are not available yet; register with {} and pull."
-        )
-    found = context.deps.catalog.topic(topic)
-    member, created = context.deps.admin.register(found, context.deps.catalog.group(found, group), consumer)
-    return Answer(render.member(member), 201 if created else 200)
+    _check(context.body)
+    found, wanted = _find(context, topic, group)
+    contact = _contact(context)
+    member, created, secret = context.deps.admin.register(found, wanted, consumer, contact)
+    context.deps.waker.group(found, wanted)
+    shown = _shown(context, member) | ({"secret": render.secret(secret)} if secret else {})
+    return Answer(shown, 201 if created else 200)
+
+
+def _check(body: ConsumerBody) -> None:
+    """Refused for what is not a consumer that we can serve, whatever the target."""
+    if body.url is not None and body.function is not None:
+        raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
+    if body.secret is not None and body.url is None:
+        raise Refused("SECRET_NEEDS_URL", "Give a secret with a url only: nothing else is signed.")
+
+
+def _contact(context: Context) -> Contact:
+    """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
+    body = context.body
+    secret = parse.secret(body.secret) if body.secret is not None else None
+    target = body.url if body.url is not None else body.function
+    if target is None:
+        return PULLS
+    sender = context.deps.sender
+    kind = "url" if body.url is not None else "function"
+    refusal = sender.refusal(kind, target)
+    if refusal:
+        raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
+    if kind == "function":
+        return Contact(kind, target)
+    greeting = sender.greet(target)
+    if greeting.verdict is Verdict.DONE:
+        return Contact(kind, target, secret=secret)
+    return Contact(kind, target, "PENDING", greeting.detail, secret)
 
 
 @call("GET", _CONSUMER, scopes=ANY)
 def get_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """A consumer, its rank among those online, and its shards."""
-    found = context.deps.catalog.topic(topic)
-    wanted = context.deps.catalog.group(found, group)
+    found, wanted = _find(context, topic, group)
     member = context.deps.admin.membership(
         found, wanted, context.deps.catalog.consumer(found, wanted, consumer)
     )
-    return Answer(render.member(member))
+    return Answer(_shown(context, member))
 
 
 @call("GET", "/v1/topics/{topic}/groups/{group}/consumers", scopes=ANY, query=("limit", "page_token"))
 def list_consumers(context: Context, topic: str, group: str) -> Answer:
     """The group's consumers, by name."""
-    found = context.deps.catalog.topic(topic)
-    wanted = context.deps.catalog.group(found, group)
+    found, wanted = _find(context, topic, group)
     purpose = f"consumers:{topic}:{group}"
     limit = parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
     left = [c for c in context.deps.catalog.consumers(found, wanted) if c.name > after]
-    items = [render.member(context.deps.admin.membership(found, wanted, c)) for c in left[:limit]]
+    items = [_shown(context, context.deps.admin.membership(found, wanted, c)) for c in left[:limit]]
     return Answer(parse.page(context, purpose, items, left[limit - 1].name if len(left) > limit else None))
 
 
 @call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=NoBody)
 def heartbeat(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Stay online; the answer tells rank, total and shards."""
-    found = context.deps.catalog.topic(topic)
-    wanted = context.deps.catalog.group(found, group)
+    found, wanted = _find(context, topic, group)
     seen = context.deps.catalog.consumer(found, wanted, consumer)
-    return Answer(render.member(context.deps.admin.heartbeat(found, wanted, seen)))
+    return Answer(_shown(context, context.deps.admin.heartbeat(found, wanted, seen)))
+
+
+@call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=NoBody)
+def rotate_secret(context: Context, topic: str, group: str, consumer: str) -> Answer:
+    """Sign with a new secret; for a day more also with the old one."""
+    found, wanted = _find(context, topic, group)
+    signed = context.deps.catalog.consumer(found, wanted, consumer)
+    return Answer({"secret": render.secret(context.deps.admin.rotate_secret(found, wanted, signed))})
 
 
 @call("DELETE", _CONSUMER, scopes=_ROLES)
 def delete_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Leave the group; its shards go to the others at once."""
-    found = context.deps.catalog.topic(topic)
-    wanted = context.deps.catalog.group(found, group)
+    found, wanted = _find(context, topic, group)
     context.deps.admin.unregister(found, wanted, context.deps.catalog.consumer(found, wanted, consumer))
     return Answer(status=204)
+
+
+def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
+    found = context.deps.catalog.topic(topic)
+    return found, context.deps.catalog.group(found, group)
+
+
+def _shown(context: Context, member: Membership) -> dict[str, Any]:
+    return render.member(member, context.deps.adapters.clock.now_ms())

@@ -1,0 +1,240 @@
+"""The life of a consumer that is called: registered, replaced, disabled, taken up again; its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.breaker import Health
+from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.topic import Consumer, Group, Secret
+from chalicelib.services.setup import PULLS, Contact, Registration
+from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+HOOK = Contact("url", "https://example.com/hook")
+OTHER = Contact("url", "https://example.com/other")
+FUNCTION = Contact("function", "arn:aws:lambda:eu-west-1:123456789012:function:f")
+MINE = b"m" * 24
+BROKEN = Health((), 1, 5, 7, 3)
+
+
+@pytest.fixture
+def desk(stage: Stage) -> Desk:
+    return Desk.at(stage, shards=2)
+
+
+@pytest.fixture
+def group(desk: Desk) -> Group:
+    return desk.group()
+
+
+def register(desk: Desk, group: Group, contact: Contact = HOOK, name: str = "w") -> Registration:
+    return desk.deps.admin.register(desk.topic, group, name, contact)
+
+
+def stored(desk: Desk, group: Group, name: str = "w") -> Consumer:
+    [found] = [c for c in desk.stage.adapters.control.consumers(desk.topic, group) if c.name == name]
+    return found
+
+
+def present(desk: Desk, group: Group) -> bytes:
+    return bytes.fromhex(stored(desk, group).secrets[0].hex)
+
+
+def test_a_url_is_registered_with_a_secret_of_its_own(desk: Desk, group: Group) -> None:
+    member, created, secret = register(desk, group)
+    assert created
+    assert secret is not None
+    assert len(secret) == 32
+    assert member.consumer == stored(desk, group)
+    assert (member.consumer.kind, member.consumer.target, member.consumer.state) == (
+        "url",
+        HOOK.target,
+        "ACTIVE",
+    )
+    assert member.consumer.secrets == (Secret(secret.hex()),)
+    assert (member.rank, member.shards) == (0, (0, 1))
+
+
+@pytest.mark.parametrize("contact", [PULLS, FUNCTION])
+def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Contact) -> None:
+    assert register(desk, group, contact).secret is None
+    assert stored(desk, group).secrets == ()
+    with pytest.raises(HeadraceError, match="NO_SECRET"):
+        desk.deps.admin.rotate_secret(desk.topic, group, stored(desk, group))
+
+
+def test_registering_again_changes_nothing_and_shows_no_secret(desk: Desk, group: Group) -> None:
+    first = register(desk, group).member.consumer
+    again = register(desk, group)
+    assert (again.created, again.secret) == (False, None)
+    assert replace(again.member.consumer, version=first.version) == first
+
+
+def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, group: Group) -> None:
+    waiting = replace(HOOK, state="PENDING", why="no consent")
+    member = register(desk, group, waiting).member
+    assert (member.consumer.state, member.consumer.why, member.rank, member.shards) == (
+        "PENDING",
+        "no consent",
+        None,
+        (),
+    )
+    for _ in range(2):
+        active = desk.deps.admin.activate(desk.topic, group, member.consumer)
+        assert active is not None
+        assert (active.state, active.why) == ("ACTIVE", None)
+    assert desk.deps.admin.membership(desk.topic, group, active).shards == (0, 1)
+    assert register(desk, group, waiting).member.consumer.state == "ACTIVE", "its owner has agreed once"
+
+
+@pytest.mark.parametrize(
+    "contact", [OTHER, FUNCTION, PULLS, replace(OTHER, state="PENDING", why="no consent")]
+)
+def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, contact: Contact) -> None:
+    old = register(desk, group).member.consumer
+    desk.deps.admin.set_health(desk.topic, group, old, BROKEN)
+    desk.deps.admin.disable(desk.topic, group, old, "gone")
+    member, created, secret = register(desk, group, contact)
+    new = member.consumer
+    assert not created
+    assert (new.uid, new.kind, new.target, new.state, new.why) == (
+        old.uid,
+        contact.kind,
+        contact.target,
+        contact.state,
+        contact.why,
+    )
+    assert (new.failing_ms, new.open_until_ms, new.trips) == (None, None, 0)
+    assert new.secrets == ((Secret(secret.hex()),) if secret else ())
+    assert (secret is not None) is (contact.kind == "url")
+    assert old.secrets != new.secrets
+
+
+def test_a_disabled_consumer_is_taken_up_again_with_its_secret(desk: Desk, group: Group) -> None:
+    old = register(desk, group).member.consumer
+    desk.deps.admin.set_health(desk.topic, group, old, BROKEN)
+    for why in ("it answered 410 Gone", "again"):
+        desk.deps.admin.disable(desk.topic, group, old, why)
+        assert (stored(desk, group).state, stored(desk, group).why) == ("DISABLED", "it answered 410 Gone")
+    assert desk.deps.assignments.current(desk.topic, group).members == ()
+    again = register(desk, group)
+    assert again.secret is None
+    assert replace(again.member.consumer, version=old.version) == old
+    assert again.member.shards == (0, 1)
+
+
+def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: Desk, group: Group) -> None:
+    made = register(desk, group).secret
+    assert made is not None
+    now_ms = desk.stage.clock.now_ms()
+    assert register(desk, group, replace(HOOK, secret=MINE)).secret == MINE
+    both = (Secret(MINE.hex()), Secret(made.hex(), now_ms + DAY_MS))
+    assert stored(desk, group).secrets == both
+    desk.stage.clock.advance(HOUR_MS)
+    assert register(desk, group, replace(HOOK, secret=MINE)).secret is None
+    assert stored(desk, group).secrets == both
+
+
+def test_rotating_keeps_the_two_newest_secrets(desk: Desk, group: Group) -> None:
+    secrets = [register(desk, group).secret]
+    consumer = stored(desk, group)
+    for _ in range(3):
+        desk.stage.clock.advance(HOUR_MS)
+        secrets.append(desk.deps.admin.rotate_secret(desk.topic, group, consumer))  # by an old view
+        assert present(desk, group) == secrets[-1]
+    assert len(set(secrets)) == 4
+    newest, older = stored(desk, group).secrets
+    assert (newest.until_ms, older.until_ms) == (None, desk.stage.clock.now_ms() + DAY_MS)
+    assert bytes.fromhex(older.hex) == secrets[-2]
+
+
+def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, group: Group) -> None:
+    consumer = register(desk, group).member.consumer
+    now_ms = desk.stage.clock.now_ms()
+    health = Health((), 1, now_ms, now_ms + 5 * SECOND_MS, 1)
+    for _ in range(2):
+        held = desk.deps.admin.set_health(desk.topic, group, consumer, health)
+        assert held is not None
+        assert (held.failing_ms, held.open_until_ms, held.trips) == (now_ms, now_ms + 5 * SECOND_MS, 1)
+    assert held == stored(desk, group)
+    assert desk.deps.assignments.current(desk.topic, group).members == ()
+    assert desk.deps.assignments.owners(desk.topic, group) == [held, held], "somebody must look again"
+    desk.deps.admin.set_health(desk.topic, group, consumer, Health())
+    assert desk.deps.admin.membership(desk.topic, group, consumer).shards == (0, 1)
+
+
+CHANGES: dict[str, Callable[[Desk, Group, Consumer], Consumer | None]] = {
+    "activate": lambda desk, group, old: desk.deps.admin.activate(desk.topic, group, old),
+    "disable": lambda desk, group, old: desk.deps.admin.disable(desk.topic, group, old, "late"),
+    "set_health": lambda desk, group, old: desk.deps.admin.set_health(desk.topic, group, old, BROKEN),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("meanwhile", ["replaced", "gone", "another of the name"])
+def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
+    desk: Desk, group: Group, change: str, meanwhile: str
+) -> None:
+    old = register(desk, group, replace(HOOK, state="PENDING")).member.consumer
+    if meanwhile == "replaced":
+        register(desk, group, replace(OTHER, state="PENDING"))
+    else:
+        desk.deps.admin.unregister(desk.topic, group, old)
+    if meanwhile == "another of the name":
+        register(desk, group, replace(HOOK, state="PENDING"))
+    before = desk.stage.adapters.control.consumers(desk.topic, group)
+    assert CHANGES[change](desk, group, old) is None
+    assert desk.stage.adapters.control.consumers(desk.topic, group) == before
+
+
+def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group) -> None:
+    consumer = register(desk, group).member.consumer
+    others = [desk.stage.process().admin for _ in range(3)]
+    others[0].set_health(desk.topic, group, consumer, BROKEN)
+    secret = others[1].rotate_secret(desk.topic, group, consumer)
+    others[2].disable(desk.topic, group, consumer, "gone")
+    held = stored(desk, group)
+    assert (held.trips, held.state, present(desk, group)) == (3, "DISABLED", secret)
+
+
+def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Group) -> None:
+    called = register(desk, group).member.consumer
+    pulling = register(desk, group, PULLS, "p").member.consumer
+    desk.stage.clock.advance(20 * SECOND_MS)
+    for consumer in (called, pulling):
+        desk.deps.admin.heartbeat(desk.topic, group, consumer)
+        desk.deps.admin.sign_of_life(desk.topic, group, consumer)
+    assert stored(desk, group) == called
+    assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
+
+
+def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: Desk) -> None:
+    group = desk.group(mode="broadcast", offline="skip")
+    consumer = register(desk, group).member.consumer
+    desk.deps.admin.disable(desk.topic, group, consumer, "gone")
+    desk.deps.producer.produce(desk.topic, [])
+    before = [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)]
+    register(desk, group)
+    assert [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)] == [e + 1 for e in before]
+    register(desk, group)
+    assert [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)] == [e + 1 for e in before]
+
+
+def test_deliveries_of_a_broadcast_go_to_everyone_who_is_active(desk: Desk) -> None:
+    group = desk.group(mode="broadcast")
+    a = register(desk, group, HOOK, "a").member.consumer
+    register(desk, group, replace(HOOK, state="PENDING"), "b")
+    c = register(desk, group, FUNCTION, "c").member.consumer
+    assert desk.deps.assignments.owners(desk.topic, group) == [a, c]
+
+
+def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
+    assert desk.deps.assignments.owners(desk.topic, group) == []
+    a = register(desk, group, HOOK, "a").member.consumer
+    p = register(desk, group, PULLS, "p").member.consumer
+    assert desk.deps.assignments.owners(desk.topic, group) == [a, p]

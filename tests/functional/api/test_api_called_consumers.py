@@ -1,0 +1,201 @@
+"""Registering consumers that are called: what is refused, who must agree first, which secret signs."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from chalicelib import wiring
+from chalicelib.domain.breaker import Health
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import Consumer
+from tests.support.clock import DAY_MS, SECOND_MS
+from tests.support.http import Client, Group, ShiftingClock
+
+HOOK = "https://example.com/hook"
+ARN = "arn:aws:lambda:eu-west-1:123456789012:function:f"
+
+
+@dataclass
+class World:
+    """ports.Sender to a world in which owners agree or do not, and one target may not be called."""
+
+    agrees: bool = True
+    greeted: list[str] = field(default_factory=list)
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        raise AssertionError("nothing is sent by registering")
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return "must begin with https://" if target == "http://10.0.0.1/" else None
+
+    def greet(self, url: str) -> Outcome:
+        self.greeted.append(url)
+        return Outcome(Verdict.DONE) if self.agrees else Outcome(Verdict.FAILED, "no consent")
+
+
+@pytest.fixture
+def world(api: Client, monkeypatch: pytest.MonkeyPatch) -> World:
+    made, deps = World(), wiring.deps()
+    monkeypatch.setattr(deps, "adapters", replace(deps.adapters, sender=made))
+    return made
+
+
+@pytest.fixture
+def group(api: Client, world: World) -> Group:
+    return api.topic(shards=2).group()
+
+
+def put(group: Group, **fields: Any) -> Any:
+    return group.api.put(f"{group.path}/consumers/c", fields)
+
+
+def shown(group: Group) -> Any:
+    return group.api.get(f"{group.path}/consumers/c").expect(200)
+
+
+def raw(secret: str) -> bytes:
+    assert secret.startswith("whsec_")
+    return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+
+
+def test_a_url_whose_owner_agrees_is_active_and_its_secret_is_shown_once(group: Group, world: World) -> None:
+    made = put(group, url=HOOK).expect(201)
+    assert world.greeted == [HOOK]
+    assert len(raw(made.pop("secret"))) == 32
+    assert made == shown(group) == put(group, url=HOOK).expect(200)
+    assert made.items() >= {"kind": "url", "url": HOOK, "state": "ACTIVE", "why": None, "rank": 0}.items()
+    assert made["shards"] == [0, 1]
+    assert {name: made[name] for name in ("breaker", "failing_since_at", "disables_at", "open_until_at")} == {
+        "breaker": "closed",
+        "failing_since_at": None,
+        "disables_at": None,
+        "open_until_at": None,
+    }
+    [listed] = group.api.get(f"{group.path}/consumers").expect(200)["items"]
+    assert listed == made
+
+
+def test_a_url_whose_owner_does_not_agree_is_pending_and_says_why(group: Group, world: World) -> None:
+    world.agrees = False
+    made = put(group, url=HOOK).expect(201)
+    assert (made["state"], made["why"], made["rank"], made["shards"]) == ("PENDING", "no consent", None, [])
+    assert "secret" in made
+    explained = group.api.get(f"{group.path}/assignment").expect(200)
+    assert explained["offline"] == [
+        {"consumer": "c", "kind": "url", "state": "PENDING", "why": "PENDING: no consent"}
+    ]
+    world.agrees = True
+    again = put(group, url=HOOK).expect(200)
+    assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)
+
+
+def test_a_function_is_active_at_once_and_has_no_secret(group: Group, world: World) -> None:
+    made = put(group, function=ARN).expect(201)
+    assert made.items() >= {"kind": "function", "function": ARN, "state": "ACTIVE"}.items()
+    assert "secret" not in made
+    assert world.greeted == []
+    group.api.post(f"{group.path}/consumers/c/rotate-secret").refused(422, "NO_SECRET")
+
+
+def test_a_consumer_may_become_one_that_pulls(group: Group) -> None:
+    put(group, url=HOOK).expect(201)
+    made = put(group).expect(200)
+    assert made["kind"] == "pull"
+    assert made.keys().isdisjoint({"url", "secret", "breaker"})
+
+
+def test_a_target_that_may_not_be_called_is_refused_and_not_repeated(group: Group, world: World) -> None:
+    reply = put(group, url="http://10.0.0.1/")
+    assert reply.refused(422, "TARGET_REFUSED")["detail"] == "This url must begin with https://."
+    assert "10.0.0.1" not in reply.raw.decode()
+    group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
+    assert world.greeted == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"url": HOOK, "function": ARN}, "TARGET_AMBIGUOUS"),
+        ({"secret": "whsec_" + "A" * 44}, "SECRET_NEEDS_URL"),
+        ({"function": ARN, "secret": "whsec_" + "A" * 44}, "SECRET_NEEDS_URL"),
+    ],
+)
+def test_one_target_and_a_secret_for_a_url_only(group: Group, fields: dict[str, str], code: str) -> None:
+    put(group, **fields).refused(422, code)
+    group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
+
+
+@pytest.mark.parametrize("size", [24, 32, 64])
+def test_a_secret_of_ones_own_may_have_24_to_64_bytes(group: Group, size: int) -> None:
+    secret = "whsec_" + base64.b64encode(bytes(range(size))).decode()
+    assert put(group, url=HOOK, secret=secret).expect(201)["secret"] == secret
+    assert "secret" not in put(group, url=HOOK, secret=secret).expect(200)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "whsec_",
+        "A" * 44,
+        "WHSEC_" + "A" * 44,
+        "whsec_" + "A" * 31,
+        "whsec_" + "*" * 44,
+        "whsec_" + "-_" * 22,
+        "whsec_" + "é" * 44,
+        "whsec_" + base64.b64encode(bytes(23)).decode(),
+        "whsec_" + base64.b64encode(bytes(65)).decode(),
+        "whsec_ " + "A" * 44,
+    ],
+)
+def test_what_is_no_secret_is_refused_with_the_reason_and_not_repeated(
+    group: Group, world: World, secret: str
+) -> None:
+    reply = put(group, url=HOOK, secret=secret)
+    [problem] = reply.refused(400, "VALIDATION")["errors"]
+    assert problem == {"path": "secret", "issue": "must be whsec_ and base64 of 24 to 64 bytes"}
+    assert world.greeted == []
+    group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
+
+
+def test_a_secret_is_rotated_and_shown_in_that_answer_only(group: Group) -> None:
+    first = put(group, url=HOOK).expect(201)["secret"]
+    answer = group.api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)
+    assert answer.keys() == {"secret"}
+    assert len(raw(answer["secret"])) == 32
+    assert answer["secret"] != first
+    assert "secret" not in repr(shown(group))
+    group.api.post(f"{group.path}/consumers/nobody/rotate-secret").refused(404, "CONSUMER_NOT_FOUND")
+
+
+def test_an_unknown_group_is_told_before_anybody_is_called(api: Client, world: World) -> None:
+    topic = api.topic()
+    api.put(f"{topic.path}/groups/nowhere/consumers/c", {"url": HOOK}).refused(404, "GROUP_NOT_FOUND")
+    assert world.greeted == []
+
+
+def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
+    group: Group, clock: ShiftingClock
+) -> None:
+    put(group, url=HOOK).expect(201)
+    deps = wiring.deps()
+    topic = deps.catalog.topic(group.topic.name)
+    held = deps.catalog.group(topic, group.name)
+    consumer = deps.catalog.consumer(topic, held, "c")
+    now_ms = clock.now_ms()
+    health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, trips=1)
+    deps.admin.set_health(topic, held, consumer, health)
+    broken = shown(group)
+    assert (broken["breaker"], broken["rank"]) == ("open", None)
+    assert broken["failing_since_at"] < broken["open_until_at"] < broken["disables_at"]
+    [offline] = group.api.get(f"{group.path}/assignment").expect(200)["offline"]
+    assert offline["why"] == f"circuit breaker open until {broken['open_until_at']}"
+    clock.advance(6)
+    assert (shown(group)["breaker"], shown(group)["rank"]) == ("half-open", 0)
+    deps.admin.disable(topic, held, consumer, "it answered 410 Gone")
+    disabled = shown(group)
+    assert (disabled["state"], disabled["why"]) == ("DISABLED", "it answered 410 Gone")
