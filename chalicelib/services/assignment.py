@@ -69,7 +69,9 @@ class Assignments:
         return [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
-        """A consumer's name, rank and total, for those who look later; nothing where nobody is registered."""
+        """A consumer's name, rank and total, for those who look later; nothing for a caller without a name."""
+        if not uid:
+            return "", None, 0
         name = next((c.name for c in self._catalog.consumers(topic, group) if c.uid == uid), "")
         held = self.current(topic, group)
         return name, held.rank(uid), len(held.members)

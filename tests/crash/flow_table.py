@@ -281,8 +281,8 @@ CALLS: Mapping[str, int] = {
     "seek to the end": 6,
     "create a group at the end": 6,
     "create a group at the beginning": 3,
-    "register in a broadcast": 8,
-    "unregister from a broadcast": 5,
-    "delete a group": 6,
+    "register in a broadcast": 14,
+    "unregister from a broadcast": 12,
+    "delete a group": 7,
 }
 """How many storage calls each flow makes in a cold process: a call that a change adds shows here."""

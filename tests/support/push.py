@@ -10,7 +10,8 @@ from typing import Any
 
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.domain.topic import Consumer, Group
+from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, lane_of
+from chalicelib.services.setup import Contact
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps
 
@@ -78,7 +79,7 @@ class Inline(Executor):
         done: Future[Any] = Future()
         try:
             done.set_result(work(*args, **kwargs))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as executors do
             done.set_exception(error)
         return done
 
@@ -108,11 +109,13 @@ class PushDesk(Desk):
         self.deps = Deps(fresh)
         self.inbox.asked.clear()
 
-    def subscriber(self, group: Group, name: str, kind: str = "url", does: Behaviour | None = None) -> Consumer:
+    def subscriber(
+        self, group: Group, name: str, kind: str = "url", does: Behaviour | None = None
+    ) -> Consumer:
         """An active consumer that is called, at a target of its name."""
         if does:
             self.subscribers.behaviours[name] = does
-        made, _ = self.deps.admin.register(self.topic, group, name, kind=kind, target=name)
+        made = self.deps.admin.register(self.topic, group, name, Contact(kind, name)).member
         return made.consumer
 
     def run(self) -> None:
@@ -130,8 +133,10 @@ class PushDesk(Desk):
         lanes = [str(self.lane(group).shard_key(0)) for group in groups]
         return [*(str(self.topic.shard_key(s)) for s in range(self.topic.shards)), *lanes]
 
-    def lane(self, group: Group) -> Any:
-        from chalicelib.domain.topic import lane_of
+    def cursor_key(self, group: Group, shard: int = 0) -> CursorKey:
+        return cursor_key(self.topic, group, shard)
+
+    def lane(self, group: Group) -> Topic:
 
         return lane_of(self.topic, group)
 

@@ -1,0 +1,265 @@
+"""Deliveries to subscribers: every attempt counted, nothing early, nothing lost, each mode in its manner."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.outcome import Outcome, Verdict
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.push import PushDesk, fails
+from tests.support.stages import Stage
+
+EXACT = Retry(4, (10, 30, 60), jitter=0.0)
+
+
+def test_a_message_is_pushed_to_the_subscriber_once_and_settled(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    placed = desk.produce(*make.drafts(3))
+    desk.push()
+    assert desk.subscribers.numbers() == {p.id: [1] for p in placed}
+    assert desk.cursor(group).floor == 3
+    desk.push()
+    assert len(desk.subscribers.calls) == 3
+
+
+def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead_letter(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(9))
+    (placed,) = desk.produce(make.draft({"n": 1}, tag="paid"))
+    start_ms = stage.clock.now_ms()
+    desk.push()
+    desk.pass_time(120)
+    times = [(c.at_ms - start_ms) // SECOND_MS for c in desk.subscribers.calls]
+    assert times == [0, 10, 40, 100]
+    assert desk.subscribers.numbers() == {placed.id: [1, 2, 3, 4]}
+    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
+    assert (letter.reason, letter.attempts, letter.last_error) == ("ATTEMPTS_EXHAUSTED", 4, "HTTP 500")
+    assert letter.message.draft.body == b'{"n":1}'
+    status = desk.deps.lookup.group_status(desk.topic, group)
+    assert (status.backlog, status.retrying, status.dead) == (0, 0, 1)
+
+
+def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    first, *others = desk.produce(*make.drafts(4))
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id == first.id else Verdict.DONE),
+    )
+    desk.push()
+    assert desk.subscribers.numbers() == {p.id: [1] for p in (first, *others)}
+    assert desk.cursor(group).floor == 4
+    record = desk.deps.adapters.records.get(desk.cursor_key(group), first.offset)
+    assert record
+    assert (record.status, record.attempts) == ("RETRYING", 1)
+    assert record.next_ms == stage.clock.now_ms() + 10 * SECOND_MS
+
+
+def test_a_late_success_is_one(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(2))
+    (placed,) = desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(60)
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    status = desk.deps.lookup.delivery(desk.topic, group, message)
+    assert status
+    assert (status.status, status.attempts) == ("SUCCESS", 3)
+    assert desk.subscribers.numbers() == {placed.id: [1, 2, 3]}
+
+
+def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group(mode="serial")
+    placed = desk.produce(
+        *(make.draft({"n": n}, ordering_key=key) for n, key in enumerate(["a", "b", "a", "b", "a"]))
+    )
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: Outcome(
+            Verdict.FAILED
+            if p.attempts[0].message.id == placed[0].id and p.attempts[0].number < 3
+            else Verdict.DONE
+        ),
+    )
+    desk.push()
+    assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 1, 3]
+    desk.pass_time(9)
+    assert len(desk.subscribers.calls) == 3
+    desk.pass_time(31)
+    assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 1, 3, 0, 0, 2, 4]
+    assert desk.subscribers.numbers()[placed[0].id] == [1, 2, 3]
+
+
+def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=Retry(2, (5,), jitter=0.0))
+    group = desk.group(mode="serial")
+    placed = desk.produce(*make.drafts(2))
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id == placed[0].id else Verdict.DONE),
+    )
+    desk.push()
+    desk.pass_time(6)
+    assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 0, 1]
+
+
+def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group(mode="broadcast")
+    desk.subscriber(group, "good")
+    desk.subscriber(group, "bad", does=fails(1))
+    (placed,) = desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(11)
+    assert sorted((c.target, c.attempts) for c in desk.subscribers.calls) == [
+        ("bad", ((placed.id, 1),)),
+        ("bad", ((placed.id, 2),)),
+        ("good", ((placed.id, 1),)),
+    ]
+
+
+def test_what_must_never_be_retried_is_buried_at_once(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.REFUSED, "HTTP 489"))
+    desk.produce(make.draft())
+    desk.push()
+    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
+    assert (letter.reason, letter.attempts) == ("REJECTED", 1)
+
+
+def test_i9_retry_after_is_waited_for_where_it_is_longer_than_the_ladder(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: (
+            Outcome(Verdict.FAILED, "HTTP 429", 429, 45 * SECOND_MS)
+            if p.attempts[0].number == 1
+            else Outcome(Verdict.DONE)
+        ),
+    )
+    desk.produce(make.draft())
+    start_ms = stage.clock.now_ms()
+    desk.push()
+    desk.pass_time(60)
+    assert [c.at_ms - start_ms for c in desk.subscribers.calls] == [0, 45 * SECOND_MS]
+
+
+def test_who_is_gone_is_called_no_more_and_the_message_waits(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.GONE, "HTTP 410", 410))
+    (placed,) = desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(300)
+    assert desk.subscribers.numbers() == {placed.id: [1]}
+    desk.subscribers.behaviours.clear()
+    desk.subscriber(group, "one")
+    desk.pass_time(61)
+    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+
+
+def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    held = iter([True, True])
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.HELD if next(held, False) else Verdict.DONE))
+    (placed,) = desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(3)
+    assert desk.subscribers.numbers() == {placed.id: [1, 1, 1]}
+
+
+def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=Retry(100, (10_000,), jitter=0.0))
+    group = desk.group()
+    works = [False]
+    desk.subscriber(
+        group, "one", does=lambda _: Outcome(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
+    )
+    desk.produce(*make.drafts(40))
+    desk.push()
+    tried = len(desk.subscribers.calls)
+    assert 10 <= tried < 40
+    works[0] = True
+    desk.pass_time(70)
+    assert sorted(o for c in desk.subscribers.calls for o in c.offsets) == list(range(40))
+
+
+def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=Retry(5, (10,), jitter=0.0))
+    group = desk.group(batch_size=8, payload="batch")
+    placed = desk.produce(*make.drafts(8))
+    poison = placed[5].id
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: Outcome(
+            Verdict.FAILED if poison in [a.message.id for a in p.attempts] else Verdict.DONE
+        ),
+    )
+    desk.push()
+    desk.pass_time(120)
+    assert len(desk.subscribers.calls[0].offsets) == 8
+    assert desk.subscribers.numbers()[poison] == [1, 2, 3, 4, 5]
+    assert desk.deps.lookup.group_status(desk.topic, group).dead == 1
+    others = {p.id for p in placed if p.id != poison}
+    for message_id in others:
+        message = desk.deps.lookup.message(desk.topic, message_id)
+        status = desk.deps.lookup.delivery(desk.topic, group, message)
+        assert status
+        assert status.status == "SUCCESS"
+
+
+@pytest.mark.parametrize("payload", ["binary", "batch"])
+def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=2, payload=payload)
+    under_way: list[int] = []
+
+    def counts(_: object) -> Outcome:
+        under_way.append(sum(desk.cursor(group, s).in_flight for s in range(4)))
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=counts)
+    desk.produce(*make.drafts(20))
+    desk.push()
+    assert len(under_way) == 20
+    assert max(under_way) <= 2
+
+
+def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    (placed,) = desk.produce(make.draft())
+    desk.inbox.asked.clear()
+    desk.pass_time(61)
+    assert desk.subscribers.numbers() == {placed.id: [1]}
+
+
+def test_a_paused_group_is_left_alone_until_it_goes_on(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(61)
+    assert not desk.subscribers.calls
+    desk.deps.admin.pause(desk.topic, group.name, False)
+    desk.pass_time(61)
+    assert len(desk.subscribers.calls) == 1
