@@ -105,7 +105,8 @@ class Connection:
         self.heard = False
         self._send(request, deadline)
         wire = _Wire(self, deadline)
-        response = HTTPResponse(cast(socket.socket, wire), method=method)
+        reader = _Reader(wire)
+        response = HTTPResponse(cast(socket.socket, reader), method=method)
         response.begin()
         wire.begin_body()
         body = _body(response)
@@ -113,7 +114,8 @@ class Connection:
         if response.length and not cut:
             raise BrokenOff
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, headers, body), response.isclosed() and not response.will_close
+        reusable = response.isclosed() and not response.will_close and not reader.has_more(wire)
+        return Answer(response.status, headers, body), reusable
 
     def _send(self, request: bytes, deadline: Deadline) -> None:
         rest = memoryview(request)
@@ -149,9 +151,6 @@ class _Wire(io.RawIOBase):
         self.left = MAX_REPLY_BYTES
         self._in_head = False
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
-
     def readable(self) -> bool:
         return True
 
@@ -162,8 +161,25 @@ class _Wire(io.RawIOBase):
                 raise HeadersTooLong
             return 0
         count = self._connection.receive_into(view, self._deadline)
+        if not count and self._in_head:
+            raise ConnectionResetError  # the standard library would take what has come for the whole head
         self.left -= count
         return count
+
+
+class _Reader(io.BufferedReader):
+    """The "socket" of an HTTPResponse, as far as it uses one."""
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return self
+
+    def has_more(self, wire: _Wire) -> bool:
+        """Has more come than the answer? Asked at its end; nothing is read after that."""
+        wire.left = 0
+        return bool(self.peek(1))
+
+    def close(self) -> None:
+        """HTTPResponse does so at the answer's end, before one can ask whether there is more."""
 
 
 def _body(response: HTTPResponse) -> bytes:

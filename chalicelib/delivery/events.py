@@ -116,7 +116,7 @@ def _is_json(draft: Draft) -> bool:
         return False
     try:
         msgspec.json.decode(draft.body)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -30,7 +30,7 @@ def failed(parcel: Parcel, answer: bytes) -> frozenset[str] | None:
     in the batch: then nobody knows. No answer (null) means that all went well."""
     try:
         read = msgspec.json.decode(answer or b"null", type=_Answer | None)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     ids = frozenset(failure.id for failure in (read.failures or ())) if read else frozenset()
     sent = {attempt.message.id for attempt in parcel.attempts}

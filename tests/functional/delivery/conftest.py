@@ -1,0 +1,58 @@
+"""Delivery on real sockets, all of them on this machine."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import trustme
+
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.connections import dial
+from chalicelib.delivery.egress import Egress
+from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.support import examples
+
+__all__ = ["examples"]
+
+
+@pytest.fixture
+def egress() -> Iterator[Egress]:
+    """A way out to this machine."""
+    egress = Egress(Rules(allow_loopback=True), time.monotonic)
+    yield egress
+    egress.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def public_egress() -> Iterator[Callable[[Receiver], Egress]]:
+    """Makes a way out as on AWS, for which a receiver's place is hooks.example.com's."""
+    authority = trustme.CA()
+    tls = ssl.create_default_context()
+    authority.configure_trust(tls)
+    made: list[Egress] = []
+
+    def make(receiver: Receiver) -> Egress:
+        receiver.secure(authority.issue_cert("hooks.example.com"))
+        made.append(
+            Egress(
+                Rules(),
+                time.monotonic,
+                lambda host: ("93.184.216.34",),
+                tls,
+                lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
+            )
+        )
+        return made[-1]
+
+    yield make
+    for egress in made:
+        egress.close()

@@ -1,0 +1,149 @@
+"""Functions on Lambda, by the real client against an endpoint of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from chalicelib.delivery.functions import FunctionFailed, LambdaFunctions, LambdaInvoker, Throttled
+from chalicelib.domain.errors import Unavailable
+from tests.functional.delivery.receivers import Receiver, raw_receiver
+
+ACCOUNT, REGION = "123456789012", "eu-west-1"
+ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:orders-billing"
+
+
+def client_of(url: str) -> Any:
+    return boto3.client(
+        "lambda",
+        region_name=REGION,
+        endpoint_url=url,
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(read_timeout=0.3, connect_timeout=1, retries={"total_max_attempts": 1}),
+    )
+
+
+@pytest.fixture
+def client(receiver: Receiver) -> Iterator[Any]:
+    client = client_of(f"http://127.0.0.1:{receiver.port}")
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def functions(client: Any) -> LambdaFunctions:
+    return LambdaFunctions(lambda: client, REGION, ACCOUNT, "headrace-prod-")
+
+
+def test_a_function_is_invoked_and_its_answer_comes_back(
+    functions: LambdaFunctions, receiver: Receiver
+) -> None:
+    receiver.body = b'{"batchItemFailures":[]}'
+    assert functions.call(ARN, b'{"n":1}', 5) == receiver.body
+    (seen,) = receiver.seen
+    assert seen.body == b'{"n":1}'
+    assert seen.headers["x-amz-invocation-type"] == "RequestResponse"
+    assert "orders-billing" in seen.path
+
+
+def test_a_function_that_raises_has_failed_and_what_it_says_is_not_shown(
+    functions: LambdaFunctions, receiver: Receiver
+) -> None:
+    receiver.headers, receiver.body = {"X-Amz-Function-Error": "Unhandled"}, b'{"errorMessage":"secret"}'
+    assert functions.call(ARN, b"{}", 5) == FunctionFailed("the function failed")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (429, "TooManyRequestsException", Throttled()),
+        (502, "EC2ThrottledException", Throttled()),
+        (404, "ResourceNotFoundException", FunctionFailed("not invoked: ResourceNotFoundException")),
+        (403, "AccessDeniedException", FunctionFailed("not invoked: AccessDeniedException")),
+        (500, "ServiceException", FunctionFailed("not invoked: ServiceException")),
+    ],
+)
+def test_each_refusal_of_lambda_has_its_meaning(
+    functions: LambdaFunctions, receiver: Receiver, status: int, code: str, expected: object
+) -> None:
+    receiver.status, receiver.headers, receiver.body = (
+        status,
+        {"x-amzn-ErrorType": code},
+        b'{"Message":"secret"}',
+    )
+    assert functions.call(ARN, b"{}", 5) == expected
+    assert len(receiver.seen) == 1
+
+
+def test_a_function_that_takes_too_long_has_failed() -> None:
+    with raw_receiver(lambda receiver, _: bool(receiver.stop.wait(5)) and None) as hanging:
+        client = client_of(hanging.url)
+        functions = LambdaFunctions(lambda: client, REGION, ACCOUNT, "headrace-")
+        assert functions.call(ARN, b"{}", 0.3) == FunctionFailed("no answer within 0.3 s")
+        client.close()
+
+
+def test_lambda_out_of_reach_is_a_failure(receiver: Receiver) -> None:
+    client = client_of("http://127.0.0.1:9")
+    functions = LambdaFunctions(lambda: client, REGION, ACCOUNT, "headrace-")
+    assert functions.call(ARN, b"{}", 5) == FunctionFailed("Lambda was not reached")
+    with pytest.raises(Unavailable):
+        LambdaInvoker(lambda: client, {"deliver": "headrace-deliver"}).invoke("deliver", {})
+    client.close()
+
+
+def test_an_event_larger_than_lambda_takes_is_not_sent(
+    functions: LambdaFunctions, receiver: Receiver
+) -> None:
+    assert functions.call(ARN, bytes((6 << 20) + 1), 5) == FunctionFailed(
+        "the event is larger than Lambda takes"
+    )
+    assert receiver.seen == []
+
+
+@pytest.mark.parametrize("name", [ARN, f"{ARN}:live", f"{ARN}:$LATEST", f"{ARN}:7"])
+def test_a_function_of_our_own_account_and_region_may_be_called(
+    functions: LambdaFunctions, name: str
+) -> None:
+    assert functions.refusal(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "orders-billing",
+        f"{ACCOUNT}:function:orders-billing",
+        ARN.replace(ACCOUNT, "210987654321"),
+        ARN.replace(REGION, "us-east-1"),
+        ARN.replace("orders-billing", "headrace-prod-deliver"),
+        ARN.replace("orders-billing", "Headrace-Prod-deliver"),
+        ARN.replace("orders-billing", "headrace-prod-deliver:live"),
+        ARN.replace(":function:", ":layer:"),
+        ARN.replace(":lambda:", ":sqs:"),
+        ARN + "/../x",
+        ARN + "\n",
+        ARN + ":",
+    ],
+)
+def test_any_other_function_is_refused_and_not_called(
+    functions: LambdaFunctions, receiver: Receiver, name: str
+) -> None:
+    assert functions.refusal(name)
+    assert isinstance(functions.call(name, b"{}", 5), FunctionFailed)
+    assert receiver.seen == []
+
+
+def test_one_of_our_own_is_started_and_not_waited_for(client: Any, receiver: Receiver) -> None:
+    receiver.status = 202
+    LambdaInvoker(lambda: client, {"deliver": "headrace-prod-deliver"}).invoke("deliver", {"shard": 3})
+    (seen,) = receiver.seen
+    assert seen.headers["x-amz-invocation-type"] == "Event"
+    assert json.loads(seen.body) == {"shard": 3}
+    assert seen.path == "/2015-03-31/functions/headrace-prod-deliver/invocations"

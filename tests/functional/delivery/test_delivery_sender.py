@@ -1,0 +1,327 @@
+"""One attempt at one consumer: receivers written with others' packages accept it, and answers mean what they
+should."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from standardwebhooks import Webhook
+
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import Consumer, Secret
+from chalicelib.ports import Sender as SenderPort
+from tests.functional.delivery.receivers import Receiver, Request, answering, http_receiver, raw_receiver
+from tests.support import factories
+from tests.support.factories import draft
+from tests.support.http import ShiftingClock
+from tests.unit.delivery.parcels import parcel, raw
+
+SECRET, OLD = bytes(range(32)), b"o" * 24
+MEDIA = ("application/json", "text/plain", "application/octet-stream", "image/png")
+
+
+def consumer(
+    target: str, kind: str = "url", secrets: tuple[Secret, ...] = (Secret(SECRET.hex()),)
+) -> Consumer:
+    group = factories.group(factories.topic())
+    return factories.consumer(group, kind=kind, target=target, secrets=secrets)
+
+
+def sender_of(egress: Egress, functions: LocalFunctions | None = None, status: int = 489) -> SenderPort:
+    given = functions or LocalFunctions(None)
+    return Sender(egress, given, ShiftingClock(), time.monotonic, "queue.example.com", status)
+
+
+@pytest.fixture
+def sender(egress: Egress) -> SenderPort:
+    return sender_of(egress)
+
+
+def send(sender: SenderPort, url: str, of: Parcel | None = None, seconds: float = 5) -> Outcome:
+    (outcome,) = sender.send(consumer(url), of or parcel(draft(1)), seconds)
+    return outcome
+
+
+def check_signature(request: Request, secret: bytes = SECRET) -> None:
+    """As the standard package does; it reads text only, so other bodies are signed once more by hand."""
+    try:
+        request.body.decode()
+    except UnicodeDecodeError:
+        id, timestamp = request.headers["webhook-id"], request.headers["webhook-timestamp"]
+        signed = f"{id}.{timestamp}.".encode() + request.body
+        expected = base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
+        assert f"v1,{expected}" in request.headers["webhook-signature"].split(" ")
+    else:
+        Webhook(secret).verify(request.body, dict(request.headers), json_parse=False)
+
+
+# What arrives
+
+
+def test_receivers_of_others_accept_a_thousand_random_bodies(sender: SenderPort, receiver: Receiver) -> None:
+    random_bytes = random.Random(7)
+    bodies = [b"", b"\x00", b"\xff" * 3, b'{"a": 1}', "é€😀".encode()]
+    bodies += [random_bytes.randbytes(random_bytes.randrange(300)) for _ in range(495)]
+    bodies += [random_bytes.randbytes(random_bytes.randrange(300)).hex().encode() for _ in range(500)]
+    for n, body in enumerate(bodies):
+        assert send(sender, receiver.url, parcel(raw(body, MEDIA[n % 4]))).verdict is Verdict.DONE
+    for n, (body, request) in enumerate(zip(bodies, receiver.seen, strict=True)):
+        assert request.body == body
+        check_signature(request)
+        assert request.headers["webhook-id"] == "0123456789ab-3-7"
+        event = from_http_event(HTTPMessage(dict(request.headers), request.body))
+        assert (event.get_source(), event.get_datacontenttype()) == ("/topics/orders", MEDIA[n % 4])
+
+
+@pytest.mark.parametrize("payload", ["structured", "batch"])
+def test_receivers_of_others_accept_the_other_content_modes(
+    sender: SenderPort, receiver: Receiver, payload: str
+) -> None:
+    for body in (b"", b"\x00\xff", b"text"):
+        assert send(sender, receiver.url, parcel(raw(body), payload=payload)).verdict is Verdict.DONE
+        request = receiver.seen[-1]
+        check_signature(request)
+        text = request.body if payload == "structured" else json.dumps(json.loads(request.body)[0]).encode()
+        single = {"content-type": "application/cloudevents+json"}
+        assert from_http_event(HTTPMessage(single, text)).get_data() == body
+
+
+def test_while_a_secret_is_rotated_both_sign(sender: SenderPort, receiver: Receiver) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    both = (Secret(SECRET.hex()), Secret(OLD.hex(), now_ms + 60_000), Secret("ff" * 32, now_ms - 1))
+    sender.send(consumer(receiver.url, secrets=both), parcel(draft(1)), 5)
+    check_signature(receiver.seen[0], SECRET)
+    check_signature(receiver.seen[0], OLD)
+    assert len(receiver.seen[0].headers["webhook-signature"].split(" ")) == 2
+
+
+def test_without_a_live_secret_nothing_is_sent_and_no_attempt_is_made(
+    sender: SenderPort, receiver: Receiver
+) -> None:
+    for secrets in ((), (Secret(SECRET.hex(), 1),)):
+        (outcome,) = sender.send(consumer(receiver.url, secrets=secrets), parcel(draft(1)), 5)
+        assert outcome.verdict is Verdict.HELD
+    assert receiver.seen == []
+
+
+def test_a_batch_is_one_request_and_one_outcome_for_each_message(
+    sender: SenderPort, receiver: Receiver
+) -> None:
+    outcomes = sender.send(consumer(receiver.url), parcel(draft(1), draft(2), draft(3), payload="batch"), 5)
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.DONE] * 3
+    assert len(receiver.seen) == 1
+
+
+# What an answer means
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (200, Verdict.DONE), (201, Verdict.DONE), (204, Verdict.DONE), (299, Verdict.DONE),
+        (300, Verdict.FAILED), (301, Verdict.FAILED), (302, Verdict.FAILED), (304, Verdict.FAILED),
+        (307, Verdict.FAILED), (400, Verdict.FAILED), (401, Verdict.FAILED), (404, Verdict.FAILED),
+        (410, Verdict.GONE), (429, Verdict.FAILED), (488, Verdict.FAILED), (489, Verdict.REFUSED),
+        (490, Verdict.FAILED), (500, Verdict.FAILED), (503, Verdict.FAILED), (599, Verdict.FAILED),
+        (999, Verdict.FAILED),
+    ],
+)  # fmt: skip
+def test_each_status_has_its_meaning(sender: SenderPort, status: int, verdict: Verdict) -> None:
+    with raw_receiver(answering(b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % status)) as receiver:
+        outcome = send(sender, receiver.url)
+    assert (outcome.verdict, outcome.status, outcome.detail) == (verdict, status, f"HTTP {status}")
+
+
+def test_the_status_that_means_never_again_is_a_setting(egress: Egress, receiver: Receiver) -> None:
+    receiver.status = 422
+    assert send(sender_of(egress, status=422), receiver.url).verdict is Verdict.REFUSED
+    assert send(sender_of(egress), receiver.url).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "ms"),
+    [
+        (503, "120", 120_000),
+        (429, "1", 1000),
+        (503, "999999", 86_400_000),
+        (503, "soon", None),
+        (500, "120", None),
+    ],
+)
+def test_a_wait_is_honoured_where_it_was_asked_for(
+    sender: SenderPort, receiver: Receiver, status: int, given: str, ms: int | None
+) -> None:
+    receiver.status, receiver.headers = status, {"Retry-After": given}
+    assert send(sender, receiver.url).retry_after_ms == ms
+
+
+def test_no_answer_is_a_failure_with_the_reason_and_the_time(sender: SenderPort) -> None:
+    with raw_receiver(lambda receiver, _: bool(receiver.stop.wait(5)) and None) as receiver:
+        outcome = send(sender, receiver.url, seconds=0.2)
+    assert (outcome.verdict, outcome.status, outcome.detail) == (
+        Verdict.FAILED,
+        None,
+        "no answer within 0.2 s",
+    )
+    assert outcome.duration_ms >= 190
+
+
+@pytest.mark.parametrize("url", ["https://10.0.0.1/", "http://169.254.169.254/", "nonsense", ""])
+def test_a_bad_address_is_a_failure_without_a_hint(sender: SenderPort, url: str) -> None:
+    outcome = send(sender, url)
+    assert (outcome.verdict, outcome.detail) == (Verdict.FAILED, "the address cannot be used")
+
+
+def test_nothing_of_an_answer_gets_into_an_outcome(sender: SenderPort, receiver: Receiver) -> None:
+    receiver.status, receiver.headers, receiver.body = 500, {"X-Evil": "<script>"}, b"<script>"
+    assert "script" not in repr(send(sender, receiver.url))
+
+
+# Registration
+
+
+@pytest.mark.parametrize("allowed", ["queue.example.com", "QUEUE.Example.com", "*", " * "])
+@pytest.mark.parametrize("status", [200, 404, 405, 500])
+def test_a_url_agrees_by_its_header_whatever_its_status(
+    receiver: Receiver, allowed: str, status: int, public_egress: Callable[[Receiver], Egress]
+) -> None:
+    receiver.status, receiver.headers = status, {"WebHook-Allowed-Origin": allowed}
+    outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
+    assert outcome.verdict is Verdict.DONE
+    (seen,) = receiver.seen
+    assert (seen.method, seen.headers["webhook-request-origin"]) == ("OPTIONS", "queue.example.com")
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [None, "", "example.com", "evil.queue.example.com", "queue.example.com.evil", "*.example.com", "null"],
+)
+def test_any_other_answer_is_no_consent(
+    receiver: Receiver, allowed: str | None, public_egress: Callable[[Receiver], Egress]
+) -> None:
+    receiver.headers = {} if allowed is None else {"WebHook-Allowed-Origin": allowed}
+    outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
+    assert (outcome.verdict, outcome.status) == (Verdict.FAILED, 200)
+
+
+def test_a_url_that_cannot_be_reached_has_not_agreed(sender: SenderPort) -> None:
+    assert sender.greet("https://10.0.0.1/").verdict is Verdict.FAILED
+
+
+def test_loopback_is_not_asked_where_it_is_allowed(sender: SenderPort) -> None:
+    with http_receiver() as receiver:
+        assert sender.greet(receiver.url).verdict is Verdict.DONE
+        assert receiver.seen == []
+        assert sender.refusal("url", receiver.url) is None
+
+
+def test_a_target_that_may_not_be_called_gets_a_reason(sender: SenderPort) -> None:
+    assert sender.refusal("url", "https://10.0.0.1/") == "the address cannot be used"
+    assert sender.refusal("function", "nobody") == "is not in the file of local functions"
+
+
+# Functions
+
+
+FUNCTIONS = """
+import threading
+seen = []
+
+def keep(event):
+    seen.append(event)
+
+def with_context(event, context):
+    return {"batchItemFailures": [{"itemIdentifier": event["messages"][1]["id"]}]}
+
+def echo(event):
+    return event["messages"][0]["body"]
+
+def raises(event):
+    raise ValueError("secret")
+
+def hangs(event):
+    threading.Event().wait(1)
+
+def unprintable(event):
+    return object()
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> LocalFunctions:
+    path = tmp_path / "functions.py"
+    path.write_text(FUNCTIONS)
+    return LocalFunctions(path)
+
+
+def call(
+    egress: Egress, functions: LocalFunctions, name: str, of: Parcel, seconds: float = 5
+) -> list[Outcome]:
+    return list(sender_of(egress, functions).send(consumer(name, "function", ()), of, seconds))
+
+
+def test_a_function_is_called_with_the_batch_and_reports_what_failed(
+    egress: Egress, functions: LocalFunctions
+) -> None:
+    batch = parcel(draft(1), draft(2), draft(3))
+    outcomes = call(egress, functions, "with_context", batch)
+    assert [o.verdict for o in outcomes] == [Verdict.DONE, Verdict.FAILED, Verdict.DONE]
+    assert [o.verdict for o in call(egress, functions, "keep", batch)] == [Verdict.DONE] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdicts"),
+    [
+        (None, "DONE DONE"),
+        ({}, "DONE DONE"),
+        ({"statusCode": 200}, "DONE DONE"),
+        ({"batchItemFailures": None}, "DONE DONE"),
+        ({"batchItemFailures": []}, "DONE DONE"),
+        ({"batchItemFailures": [{"itemIdentifier": "0123456789ab-3-7", "x": 1}]}, "FAILED DONE"),
+        ({"batchItemFailures": [{"itemIdentifier": f"0123456789ab-3-{n}"} for n in (7, 8)]}, "FAILED FAILED"),
+        ({"batchItemFailures": [{"itemIdentifier": "unknown"}]}, "FAILED FAILED"),
+        ({"batchItemFailures": [{"itemIdentifier": ""}]}, "FAILED FAILED"),
+        ({"batchItemFailures": [{"itemIdentifier": None}]}, "FAILED FAILED"),
+        ({"batchItemFailures": [{"id": "0123456789ab-3-7"}]}, "FAILED FAILED"),
+        ({"batchItemFailures": ["0123456789ab-3-7"]}, "FAILED FAILED"),
+        ({"batchItemFailures": "0123456789ab-3-7"}, "FAILED FAILED"),
+        ("OK", "FAILED FAILED"),
+        ([], "FAILED FAILED"),
+        (5, "FAILED FAILED"),
+    ],
+)
+def test_each_answer_of_a_function_has_its_meaning(
+    egress: Egress, functions: LocalFunctions, answer: object, verdicts: str
+) -> None:
+    outcomes = call(egress, functions, "echo", parcel(draft(answer), draft(2)))
+    assert [o.verdict.value for o in outcomes] == verdicts.split()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("raises", "the function failed"),
+        ("unprintable", "the function failed"),
+        ("hangs", "no answer within 0.1 s"),
+        ("nobody", "the function is not in the file"),
+        ("threading", "the function is not in the file"),
+    ],
+)
+def test_a_function_that_fails_fails_the_whole_batch(
+    egress: Egress, functions: LocalFunctions, name: str, detail: str
+) -> None:
+    outcomes = call(egress, functions, name, parcel(draft(1), draft(2)), 0.1 if name == "hangs" else 5)
+    assert [(o.verdict, o.detail) for o in outcomes] == [(Verdict.FAILED, detail)] * 2
