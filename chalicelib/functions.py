@@ -15,7 +15,7 @@ Event = Mapping[str, Any]
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:
     """New rows of the log (a batch of its stream): wake their deliveries."""
-    return _told("route", {"woken": deps.waker.route(_shards(event))})
+    return {"woken": deps.waker.route(_shards(event))}
 
 
 def _shards(event: Event) -> Iterator[str]:
@@ -60,7 +60,7 @@ def _has_time(context: Any) -> Any:
 
 
 def _told(function: str, report: dict[str, Any]) -> dict[str, Any]:
-    """Log what a run did, if it did anything."""
-    if any(value for value in report.values() if value is not True):
+    """Log what a run did, if it did anything else than all went well."""
+    if any(value for name, value in report.items() if name != "DONE" and value is not True):
         observe.report(function, report)
     return report

@@ -25,6 +25,7 @@ environment:
   HEADRACE_DATA              the folder to keep everything in (.data)
   HEADRACE_TOKEN             the admin token to use (made at the first start, and kept, if not given)
   HEADRACE_ALLOW_LOOPBACK    1: subscriber URLs may be http on this machine (default here); 0: as on AWS
+  HEADRACE_FUNCTIONS         a Python file whose functions may be consumers, by name
   HEADRACE_STREAM            0: the log's stream wakes nobody, sweeps alone find new messages (slower, no less sure)
   {_ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
 """
@@ -83,8 +84,8 @@ def run(chosen: Options) -> None:
         chosen.data.mkdir(parents=True, exist_ok=True)
         endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
         _set_environment(chosen, endpoint)
-        token = _start_app(chosen)
         triggers = _triggers(chosen.stream)
+        token = _start_app(chosen)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         server = _server(chosen.port)
@@ -158,6 +159,8 @@ def _triggers(stream: bool) -> Any:
 
     app = importlib.import_module("app").app
     invocations = Invocations(functions_of(app))
+    wiring: Any = importlib.import_module("chalicelib.wiring")
+    wiring.local_invoker = invocations
     return Triggers(app, invocations, Tables(read().prefix).log, client if stream else None)
 
 

@@ -97,12 +97,17 @@ class _JsonText(msgspec.Struct):
     body: msgspec.Raw
 
 
+def json_body(raw: bytes, body: Any) -> bytes:
+    """The compact text of the parsed `body`, its numbers to the digit as they stand in the raw request."""
+    text = bytes(msgspec.json.decode(raw, type=_JsonText).body) if raw else b""
+    return strict.compact(text, body)
+
+
 def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
     if given.body is not UNSET:
         if given.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
-        text = bytes(msgspec.json.decode(raw, type=_JsonText).body) if raw else b""
-        return strict.compact(text, given.body), True, JSON
+        return json_body(raw, given.body), True, JSON
     try:
         raw = base64.b64decode(str(given.body_base64), validate=True)
     except (binascii.Error, ValueError):

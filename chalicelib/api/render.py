@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -18,10 +19,12 @@ from ..domain.message import Message
 from ..domain.ranges import total
 from ..domain.signing import seal_receipt
 from ..domain.topic import Consumer, Group, Token, Topic
+from ..ports import DeadLetter
 from ..services.claim import Delivery
 from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
 from ..services.produce import Placed
 from ..services.setup import Membership
+from ..services.trace import Event
 
 
 @lru_cache(maxsize=1024)
@@ -44,6 +47,7 @@ def topic(t: Topic) -> dict[str, Any]:
         "on_rate_limit": t.on_rate_limit,
         "max_body_bytes": t.max_body_bytes,
         "dedup_window_seconds": t.dedup_window_seconds,
+        "wake": t.wake,
         "created_at": at(t.created_ms),
     }
 
@@ -275,6 +279,25 @@ def status(s: DeliveryStatus) -> dict[str, Any]:
         "last_error": s.last_error,
         **({"reason": s.reason} if s.reason else {}),
     }
+
+
+def dead_letter(letter: DeadLetter, whole: Message, names: Mapping[str, str]) -> dict[str, Any]:
+    """A dead letter with its whole message; `names` tells consumers by uid. For `to_json`."""
+    return {
+        **content(whole),
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "dead_at": at(letter.at_ms),
+        "edited": letter.edited,
+        **({"consumer": names.get(uid)} if (uid := letter.key.consumer_uid) else {}),
+    }
+
+
+def event(e: Event) -> dict[str, Any]:
+    """One event of a message's path."""
+    told = {name: value for name, value in asdict(e).items() if name != "at_ms"}
+    return {"at": at(e.at_ms), **told}
 
 
 def to_json(value: Any) -> bytes:

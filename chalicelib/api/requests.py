@@ -53,6 +53,7 @@ class TopicBody(Struct, forbid_unknown_fields=True):
     on_rate_limit: Literal["reject", "dead_letter"] | UnsetType = UNSET
     max_body_bytes: Annotated[int, Meta(ge=1, le=lim.MAX_BODY_BYTES)] | UnsetType = UNSET
     dedup_window_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DEDUP_WINDOW_SECONDS)] | UnsetType = UNSET
+    wake: Literal["stream", "direct"] | UnsetType = UNSET
 
 
 class MessageBody(Struct, forbid_unknown_fields=True):
@@ -145,6 +146,34 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
     receipts: Receipts
     lease_seconds: LeaseSeconds
+
+
+class DeadFilter(Struct, forbid_unknown_fields=True):
+    """Which dead letters."""
+
+    reason: str | None = None
+    tag: Tag | None = None
+    key: Key | None = None
+
+
+class RedriveBody(Struct, forbid_unknown_fields=True):
+    """Dead letters to send again: by message ids, by a filter, or all; at most `limit` of them."""
+
+    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | None = None
+    filter: DeadFilter | None = None
+    limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
+
+
+class BodyBody(Struct, forbid_unknown_fields=True):
+    """Another body (any JSON)."""
+
+    body: Any
+
+
+class RetryNowBody(Struct, forbid_unknown_fields=True):
+    """For which group."""
+
+    group: Name
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):

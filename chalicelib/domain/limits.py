@@ -65,6 +65,7 @@ NEVER_RETRY_STATUS = 489
 ROTATION_OVERLAP = timedelta(days=1)
 BREAKER_OPEN = timedelta(seconds=5)  # at first; twice as long each time in a row
 BREAKER_LONGEST_OPEN = timedelta(seconds=300)
+MAX_REDRIVE = 10_000
 DISABLE_AFTER = timedelta(days=5)  # of failures only
 
 # Storage

@@ -120,14 +120,14 @@ class Producer:
         """Fill in the outcomes of drafts that go to one shard."""
         for run in _runs(members):
             try:
-                left = [(i, draft, self._offload(topic, draft)) for i, draft in run]
+                left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while left:
                     left = self._append(topic, shard, left, outcomes)
             except HeadraceError as error:
                 for i, _ in run:
                     outcomes[i] = outcomes[i] or error
 
-    def _offload(self, topic: Topic, draft: Draft) -> Draft:
+    def offload(self, topic: Topic, draft: Draft) -> Draft:
         """A draft small enough for the log: a large body goes to the blob store first."""
         if len(draft.body) <= BLOB_THRESHOLD_BYTES:
             return draft
@@ -259,12 +259,20 @@ class _Turn:
         self._lock.release()
 
 
-def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
-    if len(draft.body) > topic.max_body_bytes:
-        return TooLarge(
+def check_size(topic: Topic, body: bytes) -> None:
+    """Raises TooLarge for a body that the topic does not take."""
+    if len(body) > topic.max_body_bytes:
+        raise TooLarge(
             "BODY_TOO_LARGE",
-            f"The body has {len(draft.body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}.",
+            f"The body has {len(body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}.",
         )
+
+
+def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+    try:
+        check_size(topic, draft.body)
+    except TooLarge as error:
+        return error
     if draft.shard is not None and draft.shard >= topic.shards:
         return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     return None

@@ -17,7 +17,7 @@ from ..ports import Clock, DeadLetter, Record, Records, Timers, Traces
 from . import lanes
 from .catalog import Catalog
 from .cursor_state import CursorStates, State
-from .produce import Producer
+from .produce import Producer, check_size
 from .wake import Waker
 
 _PAGE = 100
@@ -83,16 +83,20 @@ class Redriver:
 
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The dead letter of a message (in a broadcast there may be one for each consumer), or NotFound."""
-        letters = [
-            letter
-            for key, offset in self._places(topic, group, message_id)
-            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
-        ]
+        letters = self.letters(topic, group, message_id)
         if not letters:
             raise NotFound(
                 "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
             )
         return letters
+
+    def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The same, or nothing."""
+        return [
+            letter
+            for key, offset in self._places(topic, group, message_id)
+            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
+        ]
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
         place = ids.parse_message_id(message_id)
@@ -103,11 +107,13 @@ class Redriver:
             for uid in owners:
                 yield cursor_key(topic, group, place[1], uid), place[2]
 
-    def edit(self, letter: DeadLetter, body: bytes) -> DeadLetter:
-        """Give a dead letter another JSON body; what is redriven is what stands there then."""
+    def edit(self, topic: Topic, letter: DeadLetter, body: bytes) -> DeadLetter:
+        """Give a dead letter another JSON body; what is redriven is what stands there then. Raises TooLarge."""
+        check_size(topic, body)
         draft = replace(
             letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
         )
+        draft = self._producer.offload(topic, draft)
         edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(edited):
             raise _changed()

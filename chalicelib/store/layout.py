@@ -124,7 +124,11 @@ class Tables:
 def definitions(tables: Tables) -> list[dict[str, Any]]:
     """CreateTable requests; `infra/` declares the same for AWS."""
     return [
-        _table(tables.log, {"s": "S", "o": "N"}),
+        {
+            **_table(tables.log, {"s": "S", "o": "N"}),
+            # Whoever is woken looks for itself: the keys say where.
+            "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+        },
         _table(tables.cursors, {"c": "S", "s": "S"}),
         _table(tables.records, {"g": "S", "k": "S"}),
         _table(tables.timers, {"f": "S", "t": "S"}),

@@ -71,7 +71,10 @@ def pause_group(context: Context, topic: str, group: str) -> Answer:
 @call("POST", f"{_GROUP}/resume", scopes=("admin",), body=NoBody)
 def resume_group(context: Context, topic: str, group: str) -> Answer:
     """Hand out messages again."""
-    return Answer(render.group(context.deps.admin.pause(context.deps.catalog.topic(topic), group, False)))
+    found = context.deps.catalog.topic(topic)
+    resumed = context.deps.admin.pause(found, group, False)
+    context.deps.waker.group(found, resumed)
+    return Answer(render.group(resumed))
 
 
 @call("POST", f"{_GROUP}/seek", scopes=("admin",), body=SeekBody)
@@ -88,6 +91,7 @@ def seek_group(context: Context, topic: str, group: str) -> Answer:
         for key in keys(found, wanted, uid):
             if context.body.shard in (None, key.shard.shard):
                 context.deps.positions.seek(key, where)
+    context.deps.waker.group(found, wanted)
     return Answer(_shown(context, found, wanted))
 
 

@@ -24,6 +24,14 @@ def get_message(context: Context, topic: str, id: str) -> Answer:
     return Answer(render.to_json(render.message(topic, message, statuses)))
 
 
+@call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
+def get_trace(context: Context, topic: str, id: str) -> Answer:
+    """A message's path: accepted, each attempt with who made it, burials, redrives; in order of time."""
+    found = context.deps.catalog.topic(topic)
+    message = context.deps.lookup.message(found, id)
+    return Answer({"events": [render.event(e) for e in context.deps.tracer.path(found, message)]})
+
+
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
 def list_messages(context: Context, topic: str) -> Answer:
     """Messages, newest first. A page may be short or empty while `next_page_token` says there is more."""

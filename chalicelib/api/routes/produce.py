@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
+from ...domain.topic import Topic
 from ...services.produce import Placed
 from .. import parse, problems, render
 from ..http import Answer, Context, call, convert
@@ -26,14 +28,21 @@ def produce(context: Context, topic: str) -> Answer:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     found = context.deps.catalog.topic(topic)
     draft = parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw)
-    return one(context.deps.producer.produce(found, [draft])[0], topic)
+    return one(context, found, draft)
 
 
-def one(outcome: Placed | HeadraceError, topic: str) -> Answer:
-    """The answer for a single message."""
+def one(context: Context, topic: Topic, draft: Draft) -> Answer:
+    """Store a single message and answer where it stands."""
+    (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Answer(render.placed(topic, outcome), 200 if outcome.duplicate else 201)
+    return Answer(render.placed(topic.name, outcome), 200 if outcome.duplicate else 201)
+
+
+def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
+    outcomes = context.deps.producer.produce(topic, drafts)
+    context.deps.waker.appended(topic, {o.shard for o in outcomes if isinstance(o, Placed)})
+    return outcomes
 
 
 @call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody)
@@ -47,7 +56,7 @@ def produce_batch(context: Context, topic: str) -> Answer:
     items = zip(context.body.messages, texts, strict=True)
     checked = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
     drafts = [c for c in checked if isinstance(c, Draft)]
-    outcomes = iter(context.deps.producer.produce(found, drafts))
+    outcomes = iter(_store(context, found, drafts))
     results = [
         _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c)
         for i, c in enumerate(checked)

@@ -33,7 +33,7 @@ def publish(context: Context, topic: str) -> Answer:
     """Accept the raw body as one message, with options in headers."""
     found = context.deps.catalog.topic(topic)
     draft = _draft(context, found)
-    return one(context.deps.producer.produce(found, [draft])[0], topic)
+    return one(context, found, draft)
 
 
 def _draft(context: Context, topic: Topic) -> Draft:

@@ -1,0 +1,101 @@
+"""Dead letters of a group: seen, mended, sent again, deleted; and a delivery that waits, tried now."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...domain.errors import Refused
+from ...domain.topic import Group, Topic
+from ...services.bodies import with_body
+from ...services.redrive import Wanted
+from .. import parse, render
+from ..http import Answer, Context, call, invalid
+from ..requests import BodyBody, RedriveBody, RetryNowBody
+
+_LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
+_ROLES = ("consume", "admin")
+_FILTERS = ("reason", "tag", "key")
+_REASONS = ("ATTEMPTS_EXHAUSTED", "REJECTED", "EXPIRED", "RATE_LIMITED", "UNDECODABLE")
+
+
+@call("GET", _LETTERS, scopes=_ROLES, query=(*_FILTERS, "limit", "page_token"))
+def list_dead_letters(context: Context, topic: str, group: str) -> Answer:
+    """Dead letters by place, each whole, with its reason and last error."""
+    found, wanted = _find(context, topic, group)
+    which = _wanted(context.query)
+    purpose = "dead:" + json.dumps([topic, group, {f: context.query.get(f) for f in _FILTERS}])
+    after = parse.page_start(context, purpose)
+    letters, mark = context.deps.redriver.page(found, wanted, which, after, parse.limit(context.query))
+    names = _names(context, found, wanted)
+    items = [render.dead_letter(x, with_body(context.deps.adapters.blobs, x.message), names) for x in letters]
+    return Answer(render.to_json(parse.page(context, purpose, items, mark)))
+
+
+def _wanted(told: Any) -> Wanted:
+    reason = told.get("reason")
+    if reason is not None and reason not in _REASONS:
+        raise invalid("reason", f"must be one of {', '.join(_REASONS)}")
+    return Wanted(reason, told.get("tag"), told.get("key"))
+
+
+@call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)
+def get_dead_letter(context: Context, topic: str, group: str, id: str) -> Answer:
+    """One dead letter by its message's id."""
+    found, wanted = _find(context, topic, group)
+    letter = context.deps.redriver.find(found, wanted, id)[0]
+    message = with_body(context.deps.adapters.blobs, letter.message)
+    return Answer(render.to_json(render.dead_letter(letter, message, _names(context, found, wanted))))
+
+
+@call("POST", f"{_LETTERS}/redrive", scopes=_ROLES, body=RedriveBody)
+def redrive(context: Context, topic: str, group: str) -> Answer:
+    """Send dead letters again: those with the ids, those that match the filter, or all."""
+    found, wanted = _find(context, topic, group)
+    body, redriver = context.body, context.deps.redriver
+    if body.ids is not None and body.filter is not None:
+        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
+    if body.ids is None:
+        which = _wanted({f: getattr(body.filter, f) for f in _FILTERS}) if body.filter else Wanted()
+        return Answer({"redriven": redriver.redrive_some(found, wanted, which, body.limit)})
+    letters = [x for id in dict.fromkeys(body.ids) for x in redriver.letters(found, wanted, id)]
+    return Answer({"redriven": redriver.redrive(found, wanted, letters[: body.limit])})
+
+
+@call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
+def edit_dead_letter(context: Context, topic: str, group: str, id: str) -> Answer:
+    """Give a dead letter another body, before it is redriven."""
+    found, wanted = _find(context, topic, group)
+    body = parse.json_body(context.raw, context.body.body)
+    redriver = context.deps.redriver
+    letters = [redriver.edit(found, x, body) for x in redriver.find(found, wanted, id)]
+    names = _names(context, found, wanted)
+    return Answer(render.to_json(render.dead_letter(letters[0], letters[0].message, names)))
+
+
+@call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES)
+def delete_dead_letter(context: Context, topic: str, group: str, id: str) -> Answer:
+    """Delete a dead letter for good."""
+    found, wanted = _find(context, topic, group)
+    for letter in context.deps.redriver.find(found, wanted, id):
+        context.deps.redriver.discard(letter)
+    return Answer(status=204)
+
+
+@call("POST", "/v1/topics/{topic}/messages/{id}/retry", scopes=_ROLES, body=RetryNowBody)
+def retry_now(context: Context, topic: str, id: str) -> Answer:
+    """Make the next attempt of a RETRYING or DEAD delivery now."""
+    found, wanted = _find(context, topic, context.body.group)
+    message = context.deps.lookup.message(found, id)
+    context.deps.redriver.try_now(found, wanted, id)
+    status = context.deps.lookup.delivery(found, wanted, message)
+    return Answer({"id": id, "group": wanted.name, **(render.status(status) if status else {})})
+
+
+def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
+    found = context.deps.catalog.topic(topic)
+    return found, context.deps.catalog.group(found, group)
+
+
+def _names(context: Context, topic: Topic, group: Group) -> dict[str, str]:
+    return {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
