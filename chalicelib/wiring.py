@@ -12,6 +12,7 @@ from typing import Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
+from .domain.topic import Consumer, Group, Topic
 from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
@@ -20,6 +21,7 @@ from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
 from .services.claim import Claimer
+from .services.consent import Consent
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
 from .services.deliver import Deliverer
@@ -34,6 +36,7 @@ from .services.setup import Setup
 from .services.tokens import Tokens
 from .services.trace import Tracer
 from .services.wake import Waker
+from .services.witness import Witness
 from .settings import Settings
 from .store.clients import Clients, OnClient
 
@@ -137,7 +140,12 @@ class Deps:
 
     @cached_property
     def claimer(self) -> Claimer:
-        return Claimer(self.states, self.reader, self.adapters.clock, self.adapters.chance)
+        a = self.adapters
+        return Claimer(self.states, self.reader, self.witness, a.clock, a.chance)
+
+    @cached_property
+    def witness(self) -> Witness:
+        return Witness(self.adapters.traces, self.assignments.standing, self.adapters.clock)
 
     @cached_property
     def waker(self) -> Waker:
@@ -148,10 +156,9 @@ class Deps:
         return Settler(
             self.states,
             self.reader,
-            self.adapters.traces,
+            self.witness,
             self.adapters.clock,
             lambda: self.signing_key,
-            self.assignments.standing,
             self.waker.filed,
         )
 
@@ -180,7 +187,7 @@ class Deps:
     def redriver(self) -> Redriver:
         a = self.adapters
         return Redriver(
-            self.catalog, a.records, a.timers, a.traces, self.states, self.producer, self.waker, a.clock
+            self.catalog, a.records, a.timers, self.witness, self.states, self.producer, self.waker, a.clock
         )
 
     @cached_property
@@ -223,7 +230,10 @@ class Deps:
 
     @cached_property
     def assigner(self) -> Assigner:
-        return Assigner(self.adapters.control, self.assignments.look_after)
+        return Assigner(self.adapters.control, self.assignments.look_after, self._ask)
+
+    def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
+        return Consent(self.sender, self.admin, self.waker).ask(topic, group, consumer)
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from ..domain import ladder
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ..domain.ladder import Retry
 from ..domain.limits import DEFAULT_PAGE, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
@@ -86,9 +87,20 @@ def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
         shard=given.shard,
         headers=given.headers,
         expires_ms=now_ms + given.expires_in_seconds * 1000 if given.expires_in_seconds else None,
-        max_attempts=retry(given.retry).max_attempts if given.retry and given.retry.max_attempts else None,
+        **_retry_of(given),
         dedup_id=given.dedup_id,
     )
+
+
+def _retry_of(given: requests.MessageBody) -> dict[str, Any]:
+    """What a message says about its own retries: only what was given, the rest is its group's."""
+    if given.retry is None:
+        return {}
+    fields, whole = settings(given.retry), retry(given.retry)
+    told: dict[str, Any] = {name: fields[name] for name in ("max_attempts", "jitter") if name in fields}
+    if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
+        told["ladder"] = ladder.steps(whole)
+    return told
 
 
 class _JsonText(msgspec.Struct):

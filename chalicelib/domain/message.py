@@ -32,8 +32,9 @@ class Draft:
     """A message as a producer gave it, checked. `body` is the compact UTF-8 text of a JSON value where
     `is_json`, else the bytes as they came.
 
-    `blob` names the object that holds the body where it is too large for the log. `max_attempts` overrides
-    the group's; `expires_ms` is the time after which nobody wants it. `origin` makes it an entry of a retry lane.
+    `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
+    seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
+    it an entry of a retry lane.
     """
 
     body: bytes
@@ -46,6 +47,8 @@ class Draft:
     headers: Mapping[str, str] = field(default_factory=dict)
     expires_ms: int | None = None
     max_attempts: int | None = None
+    ladder: tuple[int, ...] | None = None
+    jitter: float | None = None
     dedup_id: str | None = None
     blob: str | None = None
     blob_bytes: int = 0

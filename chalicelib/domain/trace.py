@@ -9,7 +9,7 @@ from .topic import CursorKey
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One attempt at one offset. `outcome` is SUCCESS, RETRY or DEAD."""
+    """One attempt at one offset. `outcome` is SUCCESS, RETRY, DEAD, LAPSED (its lease ran out) or REDRIVEN."""
 
     offset: int
     attempt: int

@@ -6,10 +6,11 @@ Without it an empty log would begin again at 0 while cursors stand beyond, and n
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
-from ..domain.topic import Topic
+from ..domain.topic import Topic, lane_of
+from ..modes import POLICIES
 from ..ports import Clock, Control, Log
 
 _SLOT_S = 6 * 3600  # the job runs every six hours
@@ -48,11 +49,21 @@ class Checkpointer:
                 if not has_time():
                     return Report(shards, checkpoints, finished=False)
                 if self._has_turn(topic):
-                    shards += topic.shards
-                    checkpoints += sum(self._shard(topic, shard) for shard in range(topic.shards))
+                    for log in (topic, *self._lanes(topic)):
+                        shards += log.shards
+                        checkpoints += sum(self._shard(log, shard) for shard in range(log.shards))
             if len(topics) < _PAGE:
                 return Report(shards, checkpoints)
             after = topics[-1].name
+
+    def _lanes(self, topic: Topic) -> Iterator[Topic]:
+        """The retry lanes of the topic's groups, and of broadcasts' consumers: their rows expire as well."""
+        for group in self._control.groups(topic):
+            uids = [""]
+            if POLICIES[group.mode].per_consumer:
+                uids = [c.uid for c in self._control.consumers(topic, group)]
+            for uid in uids:
+                yield lane_of(topic, group, uid)
 
     def _has_turn(self, topic: Topic) -> bool:
         slot = self._clock.now_ms() // 1000 // _SLOT_S

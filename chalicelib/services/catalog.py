@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..domain.errors import NotFound, Refused
 from ..domain.topic import Consumer, Group, Topic
+from ..modes import POLICIES
 from ..ports import Clock, Control
 from .cache import Aging
 
@@ -56,6 +57,12 @@ class Catalog:
         if held is None:
             held = self._consumers.put(group.uid, self.control.consumers(topic, group))
         return held
+
+    def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
+        """Whose cursors the group has: "" for its own or, in a broadcast, each consumer's uid."""
+        if not POLICIES[group.mode].per_consumer:
+            return [""]
+        return [c.uid for c in self.consumers(topic, group)]
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
         """The group's consumer, or NotFound."""

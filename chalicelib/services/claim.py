@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
@@ -14,11 +14,13 @@ from ..domain.message import Draft, Message, expired
 from ..domain.sharding import unit_of
 from ..domain.signing import Receipt
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, matches
+from ..domain.trace import Tried
 from ..modes import POLICIES, Candidate, Policy, Verdict
 from ..ports import Chance, Clock, Record
 from . import lanes
 from .cursor_state import CursorStates, State
 from .reader import Reader, Slot
+from .witness import Witness
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
@@ -73,9 +75,12 @@ class _Plan:
 class Claimer:
     """Claims from one cursor at a time."""
 
-    def __init__(self, states: CursorStates, reader: Reader, clock: Clock, chance: Chance) -> None:
+    def __init__(
+        self, states: CursorStates, reader: Reader, witness: Witness, clock: Clock, chance: Chance
+    ) -> None:
         self._states = states
         self._reader = reader
+        self._witness = witness
         self._clock = clock
         self._chance = chance
 
@@ -100,6 +105,7 @@ class Claimer:
             after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
             if self._states.write(key, state, _change(state, after), plan.dead) is None:
                 return None
+            self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
                 return [
                     one.delivery(token, span.attempt, offset, plan.messages[offset])
@@ -107,6 +113,32 @@ class Claimer:
                     for offset in range(span.start, span.end)
                 ]
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
+
+    def _note_lapsed(
+        self, claimant: Claimant, shard: int | None, known: Cursor, plan: _Plan, now_ms: int
+    ) -> None:
+        """Attempts that nobody settled in time end with the claim that takes their leases over."""
+        for lease in known.leases.values():
+            if lease.deadline_ms > now_ms:
+                continue
+            tried = [
+                _lapsed(shard, offset, attempt, plan.messages) for offset, attempt in lease.attempts().items()
+            ]
+            who = (lease.owner, claimant.consumer_uid)
+            told = [each for each in tried if each]
+            self._witness.note(claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, told)
+
+
+def _lapsed(
+    shard: int | None, offset: int, attempt: int, messages: Mapping[int, Message]
+) -> tuple[int, Tried] | None:
+    """The attempt by its message's place; None for a lane's entry that this claim had no need to read."""
+    if shard is not None:
+        return shard, Tried(offset, attempt, "LAPSED")
+    message = messages.get(offset)
+    if message is None:
+        return None
+    return message.shard, Tried(message.offset, _before(message.draft) + attempt, "LAPSED")
 
 
 class _Claim:

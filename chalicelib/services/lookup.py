@@ -14,7 +14,6 @@ from ..domain.limits import MAX_ANSWER_BYTES
 from ..domain.message import Message
 from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
-from ..modes import POLICIES
 from ..ports import Clock, Cursors, Log, Record, Records
 from .catalog import Catalog
 from .reader import Reader
@@ -108,9 +107,7 @@ class Lookup:
         return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
 
     def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
-        if not POLICIES[group.mode].per_consumer:
-            return [cursor_key(topic, group, shard)]
-        return [cursor_key(topic, group, shard, c.uid) for c in self._catalog.consumers(topic, group)]
+        return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
 
     def _status(self, key: CursorKey, offset: int) -> DeliveryStatus | None:
         cursor = self._cursors.get(key, consistent=True) or Cursor()
@@ -205,13 +202,19 @@ class Lookup:
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
-            in_flight=sum(s.cursor.in_flight for s in shards),
+            in_flight=sum(s.cursor.in_flight for s in shards) + self._in_lanes(topic, group),
             retrying=sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
             + self._records.count_retrying(topic.uid, group.uid),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
             shards=tuple(shards),
         )
+
+    def _in_lanes(self, topic: Topic, group: Group) -> int:
+        """How many messages are being tried again at the moment."""
+        owners = self._catalog.cursor_owners(topic, group)
+        lanes = (self._cursors.get(cursor_key(topic, group, None, uid)) for uid in owners)
+        return sum(lane.in_flight for lane in lanes if lane)
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
         cursor = algebra.fold(self._cursors.get(key, consistent=True) or Cursor())

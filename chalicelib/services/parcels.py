@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from ..domain.cursor import Fate
-from ..domain.ladder import next_wait_ms
+from ..domain.ladder import Retry, next_wait_ms
+from ..domain.message import Draft
 from ..domain.outcome import Outcome, Verdict
 from ..domain.topic import Consumer, Group, Topic
 from .claim import Delivery
@@ -40,6 +42,14 @@ def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) ->
         yield parcel
 
 
+def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
+    """The retry policy of a message: its own where it has one, else its group's, else its topic's."""
+    retry = group.retry or topic.retry
+    if draft.ladder is not None:
+        retry = replace(retry, ladder=draft.ladder)
+    return retry if draft.jitter is None else replace(retry, jitter=draft.jitter)
+
+
 def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int) -> Ruling:
     """What becomes of a delivery after an attempt."""
     told, took = outcome.detail or None, outcome.duration_ms
@@ -50,7 +60,7 @@ def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now
     if outcome.verdict is Verdict.HELD:
         return Ruling(Fate.BACK, now_ms + HELD_PAUSE // timedelta(milliseconds=1))
     receipt = delivery.receipt
-    retry = group.retry or topic.retry
+    retry = _retry_of(topic, group, delivery.message.draft)
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
     ruled = again(group, receipt, delivery.attempt, due_ms, told)

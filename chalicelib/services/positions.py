@@ -77,3 +77,8 @@ def _start(offset: int, segment_at: int, epoch: int = 0) -> Cursor:
 def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
     """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
     return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]
+
+
+def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
+    """The same, and the retry lane's."""
+    return [*keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]

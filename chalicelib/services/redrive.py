@@ -11,14 +11,14 @@ from ..domain.errors import Conflict, NotFound
 from ..domain.message import JSON
 from ..domain.timer import retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ..domain.trace import TraceRow, Tried
-from ..modes import POLICIES
-from ..ports import Clock, DeadLetter, Record, Records, Timers, Traces
+from ..domain.trace import Tried
+from ..ports import Clock, DeadLetter, Record, Records, Timers
 from . import lanes
 from .catalog import Catalog
 from .cursor_state import CursorStates, State
 from .produce import Producer, check_size
 from .wake import Waker
+from .witness import Witness
 
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most
@@ -49,7 +49,7 @@ class Redriver:
         catalog: Catalog,
         records: Records,
         timers: Timers,
-        traces: Traces,
+        witness: Witness,
         states: CursorStates,
         producer: Producer,
         waker: Waker,
@@ -58,7 +58,7 @@ class Redriver:
         self._catalog = catalog
         self._records = records
         self._timers = timers
-        self._traces = traces
+        self._witness = witness
         self._states = states
         self._producer = producer
         self._waker = waker
@@ -101,10 +101,7 @@ class Redriver:
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
         place = ids.parse_message_id(message_id)
         if place and place[1] < topic.shards:
-            owners = [""]
-            if POLICIES[group.mode].per_consumer:
-                owners = [c.uid for c in self._catalog.consumers(topic, group)]
-            for uid in owners:
+            for uid in self._catalog.cursor_owners(topic, group):
                 yield cursor_key(topic, group, place[1], uid), place[2]
 
     def edit(self, topic: Topic, letter: DeadLetter, body: bytes) -> DeadLetter:
@@ -135,7 +132,9 @@ class Redriver:
             moves = [(x, lanes.entry_of(x.message, x.attempts, x.attempts, whole=True)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             gone = [x for x, place in zip(members, placed, strict=True) if place]
-            self._note(topic, gone)
+            now_ms = self._clock.now_ms()
+            tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, "REDRIVEN")) for x in gone]
+            self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
         if went:
             self._waker.group(topic, group)
@@ -150,25 +149,6 @@ class Redriver:
             if after is None:
                 break
         return went
-
-    def _note(self, topic: Topic, letters: Sequence[DeadLetter]) -> None:
-        now_ms = self._clock.now_ms()
-        expires_s = now_ms // 1000 + topic.retention_days * 86_400
-        self._traces.write(
-            [
-                TraceRow(
-                    x.key,
-                    f"redrive.{now_ms}",
-                    "",
-                    None,
-                    0,
-                    now_ms,
-                    (Tried(x.offset, x.attempts, "REDRIVEN"),),
-                    expires_s,
-                )
-                for x in letters
-            ]
-        )
 
     def try_now(self, topic: Topic, group: Group, message_id: str) -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""

@@ -7,26 +7,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..domain import cursor as algebra
-from ..domain.cursor import Fate, Lease, Result
-from ..domain.errors import Conflict, HeadraceError, Malformed, Unavailable
+from ..domain.cursor import Fate, Result
+from ..domain.errors import Conflict, HeadraceError, Malformed
 from ..domain.message import Draft, Message, Origin
 from ..domain.signing import Receipt, open_receipt
 from ..domain.timer import Timer, TimerKind, retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ..domain.trace import TraceRow, Tried
+from ..domain.trace import Tried
 from ..modes import POLICIES
-from ..ports import Clock, Record, Traces
+from ..ports import Clock, Record
 from . import lanes
 from .cursor_state import CursorStates, State
 from .reader import Reader
+from .witness import Witness
 
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
 _BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 
 Answer = HeadraceError | None
-Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
-"""Name, rank and total of a group's consumer by its uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +81,17 @@ class Settler:
         self,
         states: CursorStates,
         reader: Reader,
-        traces: Traces,
+        witness: Witness,
         clock: Clock,
         signing_key: Callable[[], bytes],
-        standing: Standing,
         filed: Callable[[Sequence[Timer]], None],
     ) -> None:
         """`filed` is told of new timers."""
         self._states = states
         self._reader = reader
-        self._traces = traces
+        self._witness = witness
         self._clock = clock
         self._signing_key = signing_key
-        self._standing = standing
         self._filed = filed
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
@@ -208,7 +205,9 @@ class _Leased:
             if written:
                 settled.update(step.result.offset for step in steps)
                 left = [receipt for receipt in left if receipt.leased not in settled]
-                self._trace(lease, steps, held)
+                who, started_ms = (lease.owner, self._key.consumer_uid), held[0].claimed_ms
+                tried = [(step.shard, step.tried) for step in steps if step.tried]
+                self._of._witness.note(self._topic, self._group, who, self._token, started_ms, tried)
             state = written or states.last(self._key)
         return settled, None
 
@@ -282,33 +281,6 @@ class _Leased:
             self._group.uid,
             consumer_uid,
         )
-
-    def _trace(self, lease: Lease, steps: Sequence[_Step], receipts: Sequence[Receipt]) -> None:
-        """Write down what was tried. It is a witness, not the truth: a settlement stands without it."""
-        by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
-        for step in steps:
-            if step.tried:
-                by_shard[step.shard].append(step.tried)
-        if not by_shard:
-            return
-        name, rank, total = self._of._standing(self._topic, self._group, lease.owner)
-        rows = [
-            TraceRow(
-                self._place(shard),
-                self._token,
-                name,
-                rank,
-                total,
-                receipts[0].claimed_ms,
-                tuple(sorted(tried, key=lambda t: t.offset)),
-                self._now_ms // 1000 + self._topic.retention_days * 86_400,
-            )
-            for shard, tried in by_shard.items()
-        ]
-        try:
-            self._of._traces.write(rows)
-        except Unavailable:
-            return
 
 
 def again(group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None) -> Ruling:

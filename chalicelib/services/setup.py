@@ -16,7 +16,7 @@ from ..ports import Chance, Clock, Control
 from .assignment import Assignments
 from .catalog import Catalog
 from .cursor_state import CursorStates
-from .positions import EARLIEST, LATEST, Positions, keys
+from .positions import EARLIEST, LATEST, Positions, all_keys, keys
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
@@ -140,7 +140,7 @@ class Setup:
         self._control.delete_group(topic, group)
         self._catalog.forget(topic, group)
         for uid in owners:
-            self._states.forget(keys(topic, group, uid))
+            self._states.forget(all_keys(topic, group, uid))
 
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
@@ -224,7 +224,7 @@ class Setup:
         self._catalog.forget(topic, group)
         self._assignments.current(topic, group)
         if POLICIES[group.mode].per_consumer:
-            self._states.forget(keys(topic, group, consumer.uid))
+            self._states.forget(all_keys(topic, group, consumer.uid))
 
     def _amend(
         self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ..domain.message import Message
 from ..domain.topic import Group, Topic, cursor_key
 from ..domain.trace import TraceRow, Tried
-from ..modes import POLICIES
 from ..ports import Records, Traces
 from .catalog import Catalog
 
@@ -57,10 +56,7 @@ class Tracer:
 
     def _buried_unseen(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
-        uids = [""]
-        if POLICIES[group.mode].per_consumer:
-            uids = [c.uid for c in self._catalog.consumers(topic, group)]
-        for uid in uids:
+        for uid in self._catalog.cursor_owners(topic, group):
             record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == "DEAD":
                 yield Event(

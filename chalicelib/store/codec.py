@@ -35,6 +35,8 @@ class Wire(msgspec.Struct, omit_defaults=True):
     h: dict[str, str] = {}
     e: int | None = None
     a: int | None = None
+    w: tuple[int, ...] | None = None  # its own ladder
+    f: float | None = None  # and jitter
     i: tuple[Any, ...] | None = None  # the fields of its Origin
 
 
@@ -58,6 +60,8 @@ def encode(draft: Draft) -> bytes:
             h=dict(draft.headers),
             e=draft.expires_ms,
             a=draft.max_attempts,
+            w=draft.ladder,
+            f=draft.jitter,
             i=astuple(draft.origin) if draft.origin else None,
         )
     )
@@ -95,6 +99,8 @@ def _draft(wire: Wire) -> Draft:
         headers=wire.h,
         expires_ms=wire.e,
         max_attempts=wire.a,
+        ladder=wire.w,
+        jitter=wire.f,
         blob=wire.u,
         blob_bytes=wire.s,
         origin=Origin(*wire.i) if wire.i else None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from chalicelib.domain.topic import Topic
 from chalicelib.ports import Control, Staffed
 from chalicelib.scheduler.assigner import Assigner, Report
+from chalicelib.services.setup import Contact
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 
@@ -38,7 +40,7 @@ def staff(control: Control, *names: str) -> None:
 
 def test_few_topics_are_all_visited_in_every_run(empty_stage: Stage) -> None:
     control, visits = empty_stage.adapters.control, Visits()
-    job = Assigner(control, visits.look_after)
+    job = Assigner(control, visits.look_after, lambda *_: False)
     assert visits.of_a_run(job) == ""
     staff(control, "a", "b", "c")
     assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a", "b", "c"]] * 3
@@ -49,15 +51,15 @@ def test_few_topics_are_all_visited_in_every_run(empty_stage: Stage) -> None:
 def test_many_topics_take_turns(empty_stage: Stage) -> None:
     control, visits = empty_stage.adapters.control, Visits()
     staff(control, *"abcdefghij")
-    job = Assigner(control, visits.look_after)
+    job = Assigner(control, visits.look_after, lambda *_: False)
     assert [visits.of_a_run(job) for _ in range(4)] == ["abcd", "efgh", "ijab", "cdef"]
-    assert visits.of_a_run(Assigner(control, visits.look_after)) == "abcd"
+    assert visits.of_a_run(Assigner(control, visits.look_after, lambda *_: False)) == "abcd"
 
 
 def test_a_run_that_is_out_of_time_goes_on_where_it_stopped(empty_stage: Stage) -> None:
     control, visits = empty_stage.adapters.control, Visits()
     staff(control, *"abcde")
-    job = Assigner(control, visits.look_after)
+    job = Assigner(control, visits.look_after, lambda *_: False)
     left = iter([True, True, False])
     assert job.run_once(lambda: next(left)) == Report(topics=2, groups=2, finished=False)
     assert visits.of_a_run(job) == "cdea"
@@ -79,3 +81,19 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
     assert (held.epoch, held.rank(a.uid), held.owners) == (3, None, (b.uid, b.uid))
     assert stored(desk.topic, idle) is None
     assert job.run_once().as_dict() == {"topics": 1, "groups": 1, "assigned": 0, "finished": True}
+
+
+def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    pending = Contact("url", "one", "PENDING", "nobody answered")
+    desk.deps.admin.register(desk.topic, group, "one", pending)
+    desk.produce(make.draft())
+    desk.push()
+    assert not desk.subscribers.calls
+    desk.subscribers.agrees = False
+    assert desk.deps.assigner.run_once().agreed == 0
+    desk.subscribers.agrees = True
+    assert desk.deps.assigner.run_once().agreed == 1
+    desk.run()
+    assert len(desk.subscribers.calls) == 1

@@ -39,6 +39,7 @@ class Subscribers:
     clock: ManualClock
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    agrees: bool = True
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
@@ -51,7 +52,7 @@ class Subscribers:
         return None
 
     def greet(self, url: str) -> Outcome:
-        return Outcome(Verdict.DONE)
+        return Outcome(Verdict.DONE if self.agrees else Verdict.FAILED)
 
     def numbers(self) -> dict[str, list[int]]:
         """The attempts each message got, in order."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from ...domain.errors import Refused
 from ...domain.topic import Group, Topic
-from ...modes import POLICIES
 from ...services.positions import EARLIEST, LATEST, Where, keys
 from .. import parse, render
 from ..http import ANY, Answer, Context, call
@@ -84,10 +83,7 @@ def seek_group(context: Context, topic: str, group: str) -> Answer:
     where = _where(context.body.to)
     if context.body.shard is not None and context.body.shard >= found.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
-    owners = [""]
-    if POLICIES[wanted.mode].per_consumer:
-        owners = [c.uid for c in context.deps.catalog.consumers(found, wanted)]
-    for uid in owners:
+    for uid in context.deps.catalog.cursor_owners(found, wanted):
         for key in keys(found, wanted, uid):
             if context.body.shard in (None, key.shard.shard):
                 context.deps.positions.seek(key, where)

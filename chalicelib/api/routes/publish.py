@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
@@ -63,16 +64,7 @@ def _draft(context: Context, topic: Topic) -> Draft:
 def _with_raw(draft: Draft, body: bytes, media: str) -> Draft:
     if not media.isascii() or not media.isprintable() or not 1 <= len(media) <= MAX_CONTENT_TYPE_CHARS:
         raise invalid("content-type", f"must be 1 to {MAX_CONTENT_TYPE_CHARS} printable ASCII characters")
-    return Draft(
-        body=body,
-        is_json=False,
-        content_type=media,
-        keys=draft.keys,
-        tag=draft.tag,
-        ordering_key=draft.ordering_key,
-        headers=draft.headers,
-        dedup_id=draft.dedup_id,
-    )
+    return replace(draft, body=body, is_json=False, content_type=media)
 
 
 def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:

@@ -1,0 +1,60 @@
+"""Writing down what was tried. A trace is a witness, not the truth: what it tells of stands without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from ..domain.errors import Unavailable
+from ..domain.topic import Group, Topic, cursor_key
+from ..domain.trace import TraceRow, Tried
+from ..ports import Clock, Traces
+
+Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
+"""Name, rank and total of a group's consumer by its uid."""
+
+
+class Witness:
+    """One row for each batch of attempts and shard."""
+
+    def __init__(self, traces: Traces, standing: Standing, clock: Clock) -> None:
+        self._traces = traces
+        self._standing = standing
+        self._clock = clock
+
+    def note(
+        self,
+        topic: Topic,
+        group: Group,
+        who: tuple[str, str],
+        row_id: str,
+        started_ms: int,
+        tried: Iterable[tuple[int, Tried]],
+    ) -> None:
+        """Store attempts by the shards of their messages. `who` is the uid of the consumer that tried, and of the
+        one whose cursor it was (a broadcast's)."""
+        by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
+        for shard, each in tried:
+            by_shard[shard].append(each)
+        if not by_shard:
+            return
+        owner, consumer_uid = who
+        name, rank, total = self._standing(topic, group, owner)
+        expires_s = self._clock.now_ms() // 1000 + topic.retention_days * 86_400
+        rows = [
+            TraceRow(
+                cursor_key(topic, group, shard, consumer_uid),
+                row_id,
+                name,
+                rank,
+                total,
+                started_ms,
+                tuple(sorted(members, key=lambda t: t.offset)),
+                expires_s,
+            )
+            for shard, members in by_shard.items()
+        ]
+        try:
+            self._traces.write(rows)
+        except Unavailable:
+            return
