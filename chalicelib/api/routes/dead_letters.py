@@ -32,10 +32,10 @@ def list_dead_letters(context: Context, topic: str, group: str) -> Answer:
     return Answer(render.to_json(parse.page(context, purpose, items, mark)))
 
 
-def _wanted(told: Any) -> Wanted:
+def _wanted(told: Any, at: str = "") -> Wanted:
     reason = told.get("reason")
     if reason is not None and reason not in _REASONS:
-        raise invalid("reason", f"must be one of {', '.join(_REASONS)}")
+        raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
     return Wanted(reason, told.get("tag"), told.get("key"))
 
 
@@ -56,7 +56,8 @@ def redrive(context: Context, topic: str, group: str) -> Answer:
     if body.ids is not None and body.filter is not None:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
     if body.ids is None:
-        which = _wanted({f: getattr(body.filter, f) for f in _FILTERS}) if body.filter else Wanted()
+        told = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter else {}
+        which = _wanted(told, "filter.")
         return Answer({"redriven": redriver.redrive_some(found, wanted, which, body.limit)})
     letters = [x for id in dict.fromkeys(body.ids) for x in redriver.letters(found, wanted, id)]
     return Answer({"redriven": redriver.redrive(found, wanted, letters[: body.limit])})
