@@ -36,7 +36,9 @@ def clock() -> ShiftingClock:
 
 
 @pytest.fixture(scope="session")
-def running(engine: Any, clock: ShiftingClock, tmp_path_factory: pytest.TempPathFactory) -> Background:
+def running(
+    engine: Any, clock: ShiftingClock, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Background]:
     """The services, and what runs beside HTTP."""
     environment = {
         "HEADRACE_PREFIX": f"api{uuid.uuid4().hex[:8]}",
@@ -49,7 +51,8 @@ def running(engine: Any, clock: ShiftingClock, tmp_path_factory: pytest.TempPath
     adapters = wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
     deps = wiring.Deps(replace(adapters, sender=lambda: sender))
     deps.setup()
-    return Background(deps, clock, inbox)
+    yield Background(deps, clock, inbox)
+    egress.close()
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,9 @@ def test_no_request_gets_a_5xx_or_an_undocumented_answer(api: Client, schema: An
     )
 
     @hypothesis.given(
-        case=any_case(operation), exists=strategies.booleans(), target=strategies.sampled_from([None, *TARGETS])
+        case=any_case(operation),
+        exists=strategies.booleans(),
+        target=strategies.sampled_from([None, *TARGETS]),
     )
     @hypothesis.settings(
         max_examples=4 if entry.path in ("/v1/topics", "/v1/stats") else EXAMPLES,  # those read every topic
