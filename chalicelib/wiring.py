@@ -249,7 +249,8 @@ def _invoker(settings: Settings) -> Invoker:
     from .delivery.functions import LambdaInvoker
 
     names = {"deliver": settings.deliver, "mover": settings.mover}
-    return LambdaInvoker(lambda: Clients(settings.region).get("lambda"), names)
+    clients = Clients(settings.region)
+    return LambdaInvoker(lambda: clients.get("lambda"), names)
 
 
 def dynamo_adapters(
