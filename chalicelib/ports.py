@@ -115,6 +115,14 @@ class DeadLetter:
 Movable = Timer | DeadLetter
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A timer that is no longer where its id says: due at another time, or cancelled (then as it was)."""
+
+    due_ms: int
+    cancelled: Timer | None = None
+
+
 class Log(Protocol):
     """The sharded log. Offsets are dense; a row is never changed."""
 
@@ -277,8 +285,22 @@ class Records(Protocol):
 class Timers(Protocol):
     """What is due later, by fragment and due time."""
 
-    def file(self, timers: Sequence[Timer]) -> None:
-        """Store timers. Harmless to repeat."""
+    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store timers. Harmless to repeat. With dedup ids in one transaction (of at most 100 rows): the entries
+        of ids that were used before, and then nothing was stored."""
+        ...
+
+    def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
+        """Put `new` in the place of `old`, if that is there unchanged; where its time differs, its id leads from the
+        old time to the new until `keep_s`. False: it is gone or was changed."""
+        ...
+
+    def cancel(self, timer: Timer, keep_s: int) -> bool:
+        """Take the timer away for good, if it is there unchanged; until `keep_s` it can be seen as cancelled."""
+        ...
+
+    def moved(self, timer_id: str) -> Moved | None:
+        """Where a timer went that was amended to another time, or cancelled; read consistently."""
         ...
 
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:

@@ -63,7 +63,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         region=get("AWS_REGION") or get("AWS_DEFAULT_REGION") or "us-east-1",
         bucket=get("HEADRACE_BUCKET") or None,
         data=Path(get("HEADRACE_DATA", ".data")),
-        origin=get("HEADRACE_ORIGIN") or "headrace.local",
+        origin=(get("HEADRACE_ORIGIN") or "headrace.local").lower(),
         ports=tuple(int(port) for port in get("HEADRACE_PORTS", "443").split(",")),
         allow_loopback=get("HEADRACE_ALLOW_LOOPBACK", "0") == "1",
         account=get("HEADRACE_ACCOUNT", ""),

@@ -24,7 +24,9 @@ from .services.claim import Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
+from .services.delayed import Delayed
 from .services.deliver import Deliverer
+from .services.due import Due
 from .services.health import Healths
 from .services.lookup import Lookup
 from .services.positions import Positions
@@ -132,7 +134,7 @@ class Deps:
     @cached_property
     def producer(self) -> Producer:
         a = self.adapters
-        return Producer(a.log, a.blobs, a.clock, a.chance)
+        return Producer(a.log, a.timers, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -187,7 +189,15 @@ class Deps:
     def redriver(self) -> Redriver:
         a = self.adapters
         return Redriver(
-            self.catalog, a.records, a.timers, self.witness, self.states, self.producer, self.waker, a.clock
+            self.catalog,
+            self.lookup,
+            a.records,
+            a.timers,
+            self.witness,
+            self.states,
+            self.producer,
+            self.waker,
+            a.clock,
         )
 
     @cached_property
@@ -195,9 +205,18 @@ class Deps:
         return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
 
     @cached_property
+    def due(self) -> Due:
+        return Due(self.catalog, self.producer, self.adapters.timers, self.waker)
+
+    @cached_property
+    def delayed(self) -> Delayed:
+        a = self.adapters
+        return Delayed(a.timers, a.log, self.positions, self.producer, self.waker, a.clock)
+
+    @cached_property
     def mover(self) -> Mover:
         a = self.adapters
-        return Mover(a.timers, self.producer.move_due, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+        return Mover(a.timers, self.due.append, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -218,7 +237,7 @@ class Deps:
     @cached_property
     def lookup(self) -> Lookup:
         a = self.adapters
-        return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, a.clock)
+        return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, self.delayed, a.clock)
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -249,7 +268,8 @@ def _invoker(settings: Settings) -> Invoker:
     from .delivery.functions import LambdaInvoker
 
     names = {"deliver": settings.deliver, "mover": settings.mover}
-    return LambdaInvoker(lambda: Clients(settings.region).get("lambda"), names)
+    clients = Clients(settings.region)
+    return LambdaInvoker(lambda: clients.get("lambda"), names)
 
 
 def dynamo_adapters(

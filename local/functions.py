@@ -157,7 +157,7 @@ class Invocations:
         """Wait for a call that is due; None when there was none for long."""
         with self._changed:
             idle_at = time.monotonic() + self._idle_seconds
-            while not (call := self._take()) and self._is_needed(idle_at):
+            while not (call := self._take()) and not self._stopping.is_set() and time.monotonic() < idle_at:
                 until = self._calls[0].due if self._calls else idle_at
                 self._changed.wait(max(0.0, until - time.monotonic()))
             self._free -= 1
@@ -169,11 +169,6 @@ class Invocations:
     def _take(self) -> _Call | None:
         due = self._calls and self._calls[0].due <= time.monotonic()
         return heapq.heappop(self._calls) if due else None
-
-    def _is_needed(self, idle_at: float) -> bool:
-        if self._stopping.is_set():
-            return False
-        return time.monotonic() < idle_at or (bool(self._calls) and self._free == 1)
 
     def _run(self, call: _Call) -> None:
         context = Context(

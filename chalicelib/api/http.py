@@ -17,6 +17,7 @@ from ..domain.errors import (
     HeadraceError,
     Issue,
     Malformed,
+    Refused,
     Unavailable,
     UnsupportedMedia,
     unavailable,
@@ -26,6 +27,7 @@ from ..wiring import Deps
 from . import problems, strict
 
 T = TypeVar("T")
+_HOP = "headrace-hop"
 ANY = ("produce", "consume", "admin")
 _WHERE = re.compile(r"(.*) - at `(?:key` in `)?\$?\.?(.*)`\Z", re.DOTALL)
 _QUOTED = re.compile(r"(Invalid enum value|Invalid value) '.*'", re.DOTALL)
@@ -149,6 +151,8 @@ def refusal(error: HeadraceError, request_id: str) -> Response:
 
 
 def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:
+    if _HOP in request.headers:
+        raise Refused("LOOP", "A delivery of Headrace must not call Headrace: messages would go in circles.")
     caller = _caller(request) if entry.scopes else None
     if caller:
         _check_access(entry, caller, params)

@@ -16,6 +16,7 @@ from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..ports import Clock, Cursors, Log, Record, Records
 from .catalog import Catalog
+from .delayed import Delayed, Waiting
 from .reader import Reader
 
 _ROWS = 16
@@ -74,8 +75,16 @@ class Lookup:
     """Reads only; nothing here changes anything."""
 
     def __init__(
-        self, catalog: Catalog, log: Log, cursors: Cursors, records: Records, reader: Reader, clock: Clock
+        self,
+        catalog: Catalog,
+        log: Log,
+        cursors: Cursors,
+        records: Records,
+        reader: Reader,
+        delayed: Delayed,
+        clock: Clock,
     ) -> None:
+        self._delayed = delayed
         self._catalog = catalog
         self._log = log
         self._cursors = cursors
@@ -83,13 +92,19 @@ class Lookup:
         self._reader = reader
         self._clock = clock
 
+    def find(self, topic: Topic, message_id: str) -> Message | Waiting:
+        """The message with this id, in the log or before it; or NotFound."""
+        return self._delayed.find(topic, message_id) or self.message(topic, message_id)
+
     def message(self, topic: Topic, message_id: str) -> Message:
-        """The message with this id, or NotFound. One read."""
+        """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
         place = ids.parse_message_id(message_id)
         if place and place[1] < topic.shards:
             slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]])[place[2]]
             if slot.message and slot.message.id == message_id:
                 return slot.message
+        elif isinstance(found := self._delayed.find(topic, message_id), Message):
+            return found
         raise NotFound(
             "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )

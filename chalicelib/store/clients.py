@@ -8,6 +8,9 @@ from typing import Any
 
 OnClient = Callable[[Any], None]
 
+# A consumer's function may take its time, and calling it twice would be two attempts.
+_CONFIGS: dict[str, dict[str, int]] = {"lambda": {"read_timeout": 900, "attempts": 1}}
+
 
 class Clients:
     """Makes boto3 clients for one process; `on_client` sees each before its first use (fault plan, counts)."""
@@ -20,7 +23,8 @@ class Clients:
     def get(self, service: str) -> Any:
         """The process's client for a service. Endpoints and credentials are botocore's business."""
         if service not in self._made:
-            client = _session().client(service, region_name=self._region, config=_config())
+            config = _config(**_CONFIGS.get(service, {}))
+            client = _session().client(service, region_name=self._region, config=config)
             if self._on_client:
                 self._on_client(client)
             self._made[service] = client
@@ -34,14 +38,14 @@ def _session() -> Any:
     return boto3.session.Session()
 
 
-def _config() -> Any:
+def _config(read_timeout: int = 5, attempts: int = 3) -> Any:
     from botocore.config import Config
 
     return Config(
         connect_timeout=2,
-        read_timeout=5,
+        read_timeout=read_timeout,
         max_pool_connections=64,
-        retries={"mode": "standard", "total_max_attempts": 3},
+        retries={"mode": "standard", "total_max_attempts": attempts},
         tcp_keepalive=True,
         user_agent="headrace",  # else botocore puts one together anew for each request: a tenth of its time
         parameter_validation=False,  # our own requests, tested; saves a tenth of the handler's time

@@ -49,7 +49,9 @@ Attribute names are short because a row is billed by its size, names included.
     k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
-  Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
+    a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
+  Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`), or holds it as cancelled
+  (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
     o  S   owner      u  N  until, ms: at this time it is free
 
 **traces** · what was tried: a row for each settled batch of attempts.
@@ -140,7 +142,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.records, tables.traces, tables.dedup)
+    return (tables.log, tables.records, tables.timers, tables.traces, tables.dedup)
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -215,6 +217,10 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
 
 def timer_key(due_ms: int, timer_id: str) -> Item:
     return {"f": text(str(fragment_of(timer_id))), "t": text(f"{due_ms:015d}#{timer_id}")}
+
+
+def forward_key(timer_id: str) -> Item:
+    return {"f": text(str(fragment_of(timer_id))), "t": text(f"~{timer_id}")}
 
 
 def lease_key(fragment: int) -> Item:

@@ -80,7 +80,13 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
     assert held is not None
     assert (held.epoch, held.rank(a.uid), held.owners) == (3, None, (b.uid, b.uid))
     assert stored(desk.topic, idle) is None
-    assert job.run_once().as_dict() == {"topics": 1, "groups": 1, "assigned": 0, "finished": True}
+    assert job.run_once().as_dict() == {
+        "topics": 1,
+        "groups": 1,
+        "assigned": 0,
+        "agreed": 0,
+        "finished": True,
+    }
 
 
 def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage: Stage) -> None:

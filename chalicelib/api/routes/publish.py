@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
@@ -51,7 +52,7 @@ def _draft(context: Context, topic: Topic) -> Draft:
     if structured:
         event, body, media = _structured(context.raw)
     else:
-        event = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
+        event = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
     if structured or "specversion" in event:
         _check_event(event)
         forwarded |= {f"ce-{name}": value for name, value in event.items()}

@@ -245,10 +245,6 @@ def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client)
     [
         ("PATCH", "/messages/{id}"),
         ("DELETE", "/messages/{id}"),
-        ("POST", "/messages/{id}/retry"),
-        ("GET", "/messages/{id}/trace"),
-        ("GET", "/groups/g/dead-letters"),
-        ("POST", "/groups/g/dead-letters/redrive"),
         ("POST", "/transactions"),
         ("POST", "/replays"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 
 HOUR = 3600
@@ -176,7 +177,7 @@ def test_a_refused_receipt_is_a_problem_in_its_place(api: Client) -> None:
 
 
 def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
-    api: Client, clock: ShiftingClock
+    api: Client, clock: ShiftingClock, background: Background
 ) -> None:
     topic = api.topic()
     group = topic.group()
@@ -190,8 +191,10 @@ def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
     assert (status["status"], status["attempts"], status["last_error"]) == ("RETRYING", 2, "database is down")
     assert status["next_attempt_at"] > made["accepted_at"]
     clock.advance(59)
+    background.move()
     assert group.receive() == []
     clock.advance(2)
+    background.move()
     assert [m["attempt"] for m in group.receive()] == [3]
 
 

@@ -354,6 +354,27 @@ def test_a_receiver_that_reads_nothing_of_a_large_body_ends_with_the_time(egress
     assert answer.detail == "no answer within 0.3 s"
 
 
+def test_a_receiver_that_takes_a_large_body_by_drops_ends_with_the_time(egress: Egress) -> None:
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def sip() -> None:
+            accepted, _ = listener.accept()
+            with accepted, contextlib.suppress(OSError):
+                while not stop.wait(0.01):
+                    accepted.recv(1 << 19)
+
+        thread = threading.Thread(target=sip)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        answer = egress.call("POST", url, {}, bytes(64 << 20), 0.3)
+        stop.set()
+        thread.join(PATIENCE_SECONDS)
+    assert isinstance(answer, Unreached)
+    assert answer.detail == "no answer within 0.3 s"
+    assert answer.duration_ms < 600
+
+
 def test_tls_that_never_shakes_hands_ends_with_the_time(trusting: ssl.SSLContext) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as deaf,

@@ -18,6 +18,7 @@ from standardwebhooks import Webhook
 
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, Secret
@@ -214,6 +215,14 @@ def test_any_other_answer_is_no_consent(
     receiver.headers = {} if allowed is None else {"WebHook-Allowed-Origin": allowed}
     outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
     assert (outcome.verdict, outcome.status) == (Verdict.FAILED, 200)
+
+
+def test_our_own_name_is_compared_without_case(
+    receiver: Receiver, public_egress: Callable[[Receiver], Egress]
+) -> None:
+    receiver.headers = {"WebHook-Allowed-Origin": "queue.example.com"}
+    egress = public_egress(receiver)
+    assert greet(egress, "https://hooks.example.com/", "Queue.Example.COM").verdict is Verdict.DONE
 
 
 def test_a_url_that_cannot_be_reached_has_not_agreed(sender: SenderPort) -> None:

@@ -186,6 +186,6 @@ def test_whatever_a_function_answers_only_messages_that_were_sent_can_have_faile
     assert found is None or found <= {"0123456789ab-3-7", "0123456789ab-3-8"}
 
 
-@pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"batchItemFailures":' * 50_000, b'"\xff"', b"{", b" "])
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"x":' * 100_000, b'"\xff"', b"{", b" "])
 def test_an_answer_nobody_can_read_tells_nothing(answer: bytes) -> None:
     assert failed(parcel(draft(1)), answer) is None

@@ -45,6 +45,7 @@ def test_junk_is_a_secret_only_where_it_is_the_one_way_to_write_it(text: str) ->
         "WHSEC_" + base64.b64encode(SECRET).decode(),
         "whsec_" + base64.b64encode(SECRET).decode().rstrip("="),
         "whsec_" + base64.b64encode(SECRET).decode() + "\n",
+        "whsec_" + base64.b64encode(SECRET).decode().replace("8=", "9="),
         "whsec_" + base64.urlsafe_b64encode(b"\xff" * 32).decode(),
         "whsec_",
         "whsec_é",
