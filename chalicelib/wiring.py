@@ -16,11 +16,12 @@ from .domain.topic import Consumer, Group, Topic
 from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
+from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
-from .services.claim import Claimer
+from .services.claim import Claimant, Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
@@ -246,6 +247,13 @@ class Deps:
     @cached_property
     def checkpointer(self) -> Checkpointer:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def expirer(self) -> Expirer:
+        return Expirer(self.adapters.control, self._bury, self.adapters.clock)
+
+    def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
+        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms)
 
     @cached_property
     def assigner(self) -> Assigner:

@@ -252,9 +252,8 @@ class Producer:
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
-        expires_s = now_ms // 1000 + topic.retention_days * 86_400
         way = Way.RESERVED if turn else tail.way
-        return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, way)
+        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way)
 
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:
