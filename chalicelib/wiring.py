@@ -82,6 +82,9 @@ class Nobody:
 local_invoker: Invoker = Nobody()
 """Set, before `deps` is first called, by a process that runs our functions itself."""
 
+local_clock: Clock | None = None
+"""Set likewise, where time is in somebody's hand."""
+
 
 @dataclass(frozen=True)
 class Adapters:
@@ -267,7 +270,7 @@ class Deps:
 def deps() -> Deps:
     """The process's services, from its environment."""
     settings = environment.read()
-    return Deps(dynamo_adapters(settings, invoker=_invoker(settings)))
+    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings)))
 
 
 def _invoker(settings: Settings) -> Invoker:
