@@ -13,7 +13,7 @@ from typing import Any
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
+from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Keys, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.mover import Mover
@@ -26,6 +26,7 @@ from .services.consume import Receiver
 from .services.cursor_state import CursorStates
 from .services.deliver import Deliverer
 from .services.health import Healths
+from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
@@ -89,6 +90,7 @@ class Adapters:
     records: Records
     timers: Timers
     traces: Traces
+    keys: Keys
     control: Control
     blobs: Blobs
     clock: Clock
@@ -132,7 +134,7 @@ class Deps:
     @cached_property
     def producer(self) -> Producer:
         a = self.adapters
-        return Producer(a.log, a.blobs, a.clock, a.chance)
+        return Producer(a.log, a.blobs, a.clock, a.chance, a.keys)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -221,6 +223,10 @@ class Deps:
         return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, a.clock)
 
     @cached_property
+    def key_lookup(self) -> KeyLookup:
+        return KeyLookup(self.adapters.keys, self.lookup)
+
+    @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
 
@@ -264,6 +270,7 @@ def dynamo_adapters(
     from .store.control import DynamoControl, rows_of
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
+    from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.records import DynamoRecords
@@ -287,6 +294,7 @@ def dynamo_adapters(
         records=DynamoRecords(dynamo),
         timers=DynamoTimers(dynamo),
         traces=DynamoTraces(dynamo),
+        keys=DynamoKeys(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -336,6 +344,7 @@ def memory_adapters(
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
         traces=memory.MemoryTraces(),
+        keys=memory.MemoryKeys(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

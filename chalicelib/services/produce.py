@@ -23,6 +23,8 @@ from ..ports import (
     Clock,
     DedupEntry,
     Gone,
+    KeyEntry,
+    Keys,
     Known,
     Log,
     Movable,
@@ -31,6 +33,7 @@ from ..ports import (
     Taken,
 )
 from .cache import Aging
+from .keys import entries_of
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
@@ -51,8 +54,9 @@ class Placed:
 class Producer:
     """Appends to the log. One per process: it remembers tails and keeps to a shard while it wins."""
 
-    def __init__(self, log: Log, blobs: Blobs, clock: Clock, chance: Chance) -> None:
+    def __init__(self, log: Log, blobs: Blobs, clock: Clock, chance: Chance, keys: Keys) -> None:
         self._log = log
+        self._keys = keys
         self._blobs = blobs
         self._clock = clock
         self._chance = chance
@@ -166,15 +170,15 @@ class Producer:
         moved: Sequence[Movable] = (),
     ) -> list[Placed] | Known | Gone:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
-        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
-                segment = self._next(topic, key, pack, request_id, losses >= LOSSES_BEFORE_RESERVING)
+                segment = self._next(topic, key, pack, losses >= LOSSES_BEFORE_RESERVING)
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
+                self._note_keys(topic, key, segment)
                 result = self._log.put(key, segment, pack, entries, moved)
                 if isinstance(result, Known | Gone):
                     return result
@@ -185,15 +189,29 @@ class Producer:
             if shard is None:
                 self._hop(topic, key.shard)
 
-    def _next(self, topic: Topic, key: ShardKey, pack: Pack, request_id: str, turn: bool) -> Segment:
-        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter."""
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, turn: bool) -> Segment:
+        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
+
+        Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
+        """
         tail = self._tails.get(key) or self._tails.put(key, self._log.tail(key))
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
         expires_s = now_ms // 1000 + topic.retention_days * 86_400
         way = Way.RESERVED if turn else tail.way
+        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, way)
+
+    def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
+        """Before the segment, for nothing may be stored that its keys don't find. What only returns is noted."""
+        found: list[KeyEntry] = []
+        for offset, draft in enumerate(segment.drafts, segment.first):
+            if draft.keys and not draft.origin:
+                id = ids.message_id(segment.request_id, key.shard, offset)
+                found += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
+        if found:
+            self._keys.note(found)
 
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:
