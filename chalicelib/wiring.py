@@ -13,7 +13,7 @@ from typing import Any
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
+from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Keys, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
@@ -29,6 +29,7 @@ from .services.delayed import Delayed
 from .services.deliver import Deliverer
 from .services.due import Due
 from .services.health import Healths
+from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
@@ -95,6 +96,7 @@ class Adapters:
     records: Records
     timers: Timers
     traces: Traces
+    keys: Keys
     control: Control
     blobs: Blobs
     clock: Clock
@@ -138,7 +140,7 @@ class Deps:
     @cached_property
     def producer(self) -> Producer:
         a = self.adapters
-        return Producer(a.log, a.timers, a.blobs, a.clock, a.chance, self.waker.filed)
+        return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -244,6 +246,10 @@ class Deps:
         return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, self.delayed, a.clock)
 
     @cached_property
+    def key_lookup(self) -> KeyLookup:
+        return KeyLookup(self.adapters.keys, self.lookup)
+
+    @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
 
@@ -295,6 +301,7 @@ def dynamo_adapters(
     from .store.control import DynamoControl, rows_of
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
+    from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.records import DynamoRecords
@@ -318,6 +325,7 @@ def dynamo_adapters(
         records=DynamoRecords(dynamo),
         timers=DynamoTimers(dynamo),
         traces=DynamoTraces(dynamo),
+        keys=DynamoKeys(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -367,6 +375,7 @@ def memory_adapters(
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
         traces=memory.MemoryTraces(),
+        keys=memory.MemoryKeys(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

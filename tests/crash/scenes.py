@@ -209,14 +209,14 @@ class Slow:
 def slowly(client: Client, meanwhile: Callable[[], object]) -> None:
     """Let something happen in the middle of the client's next append."""
     a = client.deps.adapters
-    client.deps.producer = Producer(cast(Log, Slow(a.log, meanwhile)), a.blobs, a.clock, a.chance)
+    client.deps.producer = Producer(cast(Log, Slow(a.log, meanwhile)), a.blobs, a.clock, a.chance, a.keys)
 
 
 def losing_races(scene: Scene, client: Client, *, dies: bool = False) -> None:
     """Give the client's next message so many lost races that it turns the shard to reserved offsets."""
     a = client.deps.adapters
     log = cast(Log, Racing(a.log, scene.client(), dies=dies))
-    client.deps.producer = Producer(log, a.blobs, a.clock, a.chance)
+    client.deps.producer = Producer(log, a.blobs, a.clock, a.chance, a.keys)
 
 
 def reserve_shard(scene: Scene, client: Client) -> None:

@@ -94,7 +94,7 @@ class Desk:
     def producer(self, log: Log | None = None) -> Producer:
         """A producer of a further process, perhaps with a log of the test's own."""
         a = self.stage.another()
-        return Producer(log or a.log, a.blobs, a.clock, a.chance)
+        return Producer(log or a.log, a.blobs, a.clock, a.chance, a.keys)
 
 
 class Overtaken:
