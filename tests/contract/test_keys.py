@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import hypothesis.strategies as st
@@ -14,8 +15,8 @@ from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
 from chalicelib.ports import KeyEntry, Keys, Log, PutResult
 from chalicelib.services.lookup import Filters
-from chalicelib.services.produce import Producer
 from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS
 from tests.support.desk import Desk, overtaken, placed
@@ -196,7 +197,7 @@ def test_whatever_fails_what_is_stored_is_found(stage: Stage, spoilt: str, after
     a = stage.another()
     log = cast(Log, Spoilt(a.log, after=after)) if spoilt == "log" else a.log
     keys = cast(Keys, Spoilt(a.keys, after=after)) if spoilt == "keys" else a.keys
-    producer = Producer(log, a.blobs, a.clock, a.chance, keys)
+    producer = Deps(replace(a, log=log, keys=keys)).producer
     assert {type(o) for o in producer.produce(desk.topic, make.drafts(2, keys=("k",)))} == {Unavailable}
     stored = [row.message(0, row.first + i) for row in desk.rows() for i in range(row.count)]
     assert len(stored) == (2 if (spoilt, after) == ("log", True) else 0)
