@@ -50,7 +50,7 @@ class Healths:
         elif verdicts - {Verdict.HELD}:
             ok = bool(verdicts & {Verdict.DONE, Verdict.REFUSED})
             after = self._learn(topic, group, consumer, ok, full)
-            if breaker.should_disable(after.failing_ms, self._clock.now_ms()):
+            if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):
                 self._disable(topic, group, consumer, "Every attempt failed for days.")
 
     def _learn(self, topic: Topic, group: Group, consumer: Consumer, ok: bool, full: int) -> Health:

@@ -328,7 +328,16 @@ def test_a_topic_whose_wake_is_direct_needs_no_stream(
         assert background.run() == expected
 
 
-# As on AWS: only what the outside world is
+def test_a_delivery_that_calls_headrace_is_refused(api: Client) -> None:
+    """Our own deliveries bear a header that the front door refuses, whatever the path: no message goes in circles."""
+    topic = api.topic()
+    for path in (f"/v1/publish/{topic.name}", f"{topic.path}/messages"):
+        reply = api.call("POST", path, {"body": 1}, headers={"Headrace-Hop": "1"})
+        reply.refused(422, "LOOP")
+    assert topic.accepted == 0
+
+
+# The guard, as it is on AWS
 
 
 @pytest.fixture

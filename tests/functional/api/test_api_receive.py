@@ -273,3 +273,20 @@ def test_a_thousand_messages_are_received_and_settled_in_one_call_each(api: Clie
     assert set(group.ack(*messages[::2])) == {"ok"}
     assert set(group.nack(*messages[1::2], reason="again")) == {"ok"}
     assert sorted(group.bodies(1000)) == sorted(m["body"] for m in messages[1::2])
+
+
+def test_what_is_tried_again_after_a_wait_is_in_flight_until_it_is_settled(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x")
+    group.nack(*group.receive(), delay_seconds=5)
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 1}.items()
+    background.clock.advance(6)
+    background.move()
+    messages = group.receive()
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 1, "retrying": 1}.items()
+    assert group.status_of(sent["id"]).items() >= {"status": "RETRYING", "attempts": 1}.items()
+    group.ack(*messages)
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()
