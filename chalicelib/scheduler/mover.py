@@ -42,15 +42,17 @@ class Report:
 
 
 class Mover:
-    """One process's mover."""
+    """Moves what is due."""
 
-    def __init__(self, timers: Timers, append: Append, wake: Wake, clock: Clock, owner: str) -> None:
-        """`owner` names this process in the leases."""
+    def __init__(
+        self, timers: Timers, append: Append, wake: Wake, clock: Clock, new_owner: Callable[[], str]
+    ) -> None:
+        """`new_owner` makes a name for the leases of each run: a process may have several at once."""
         self._timers = timers
         self._append = append
         self._wake = wake
         self._clock = clock
-        self._owner = owner
+        self._new_owner = new_owner
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
@@ -59,20 +61,20 @@ class Mover:
 
         `fragments` are those that somebody has just filed a timer in; None: look at all.
         """
-        report = Report()
+        report, owner = Report(), self._new_owner()
         wanted = list(range(FRAGMENTS) if fragments is None else fragments)
         soon = [f for f in wanted if self._is_soon(f, consistent=fragments is not None)]
-        held = [f for f in soon if self._hold(f)]
+        held = [f for f in soon if self._hold(f, owner)]
         renewed_ms = self._clock.now_ms()
         while held:
             if self._clock.now_ms() - renewed_ms >= _RENEW_MS:
-                held = [f for f in held if self._hold(f)]
+                held = [f for f in held if self._hold(f, owner)]
                 renewed_ms = self._clock.now_ms()
             self.tick(held, report)
             for fragment in [f for f in held if not self._is_soon(f)]:
-                self._timers.let_go(fragment, self._owner)
+                self._timers.let_go(fragment, owner)
                 # Whoever filed a timer meanwhile met our lease and left it to us.
-                if not self._is_soon(fragment) or not self._hold(fragment):
+                if not self._is_soon(fragment) or not self._hold(fragment, owner):
                     held.remove(fragment)
             if held and not has_time():
                 report.finished = False
@@ -80,7 +82,7 @@ class Mover:
             if held:
                 self._clock.sleep(self._pause(held))
         for fragment in held:
-            self._timers.let_go(fragment, self._owner)
+            self._timers.let_go(fragment, owner)
         return report
 
     def tick(self, fragments: Iterable[int], report: Report | None = None) -> Report:
@@ -108,9 +110,9 @@ class Mover:
             self._timers.drop(wakes)
             report.woken += len(wakes)
 
-    def _hold(self, fragment: int) -> bool:
+    def _hold(self, fragment: int, owner: str) -> bool:
         now_ms = self._clock.now_ms()
-        return self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        return self._timers.hold(fragment, owner, now_ms, now_ms + _LEASE_MS)
 
     def _is_soon(self, fragment: int, *, consistent: bool = True) -> bool:
         next_ms = self._timers.next_ms(fragment, consistent=consistent)
