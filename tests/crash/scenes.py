@@ -173,12 +173,14 @@ def come_to_rest(scene: Scene, flow: Flow) -> None:
 def run_schedules(scene: Scene, client: Runner, mover: Callable[[], object]) -> None:
     """Movers, sweeps and who pulls, until there is nothing to do at this time."""
     for _ in range(_MOST_ROUNDS):
-        waiting = timers_of(client.deps)
+        waiting, called = timers_of(client.deps), len(scene.subscribers.calls)
         if waiting:
             mover()
-        woken = client.sweep() if scene.has_called else 0
+        if scene.has_called:
+            client.sweep()
         taken = drain(client, with_called=scene.has_called)
-        if not woken and not taken and (not waiting or timers_of(client.deps) == waiting):
+        quiet = not taken and len(scene.subscribers.calls) == called
+        if quiet and (not waiting or timers_of(client.deps) == waiting):
             return
     raise AssertionError("there is no end to it")
 
@@ -226,6 +228,25 @@ def steps(*acts: Act) -> Act:
         return [step(scene, client) for step in acts]
 
     return act
+
+
+def subscribe(
+    name: str = "one", *outcomes: Outcome, group: str = GROUP, kind: str = "url", target: str = ""
+) -> Act:
+    """Register a consumer that is called; what it answers first, while all is not well."""
+
+    def act(scene: Scene, client: Runner) -> None:
+        scene.has_called = True
+        if outcomes:
+            scene.answers(target or name, *outcomes)
+        client.subscribe(group, name, kind, target)
+
+    return act
+
+
+def answering(*outcomes: Outcome, name: str = "one") -> Act:
+    """What a subscriber answers to the next calls."""
+    return lambda scene, client: scene.answers(name, *outcomes)
 
 
 def passing(seconds: float) -> Act:

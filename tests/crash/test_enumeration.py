@@ -11,17 +11,14 @@ from functools import cache
 
 import pytest
 
-from tests.crash.flow_table import CALLS, FLOWS
+from tests.crash.all_flows import CALLS, FLOWS
 from tests.crash.scenes import Result, complaints, play
-from tests.support.faults import HARMLESS, Fault, Note
+from tests.support.faults import DEADLY, HARMLESS, Fault, Note
 from tests.support.flows import Stage
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-# What these do depends on the request alone: throttling takes the road of FAIL_ONCE, and what a store leaves that
-# stays away is what a death leaves, so only the answer is to be judged.
-_BY_SHAPE = HARMLESS | {Fault.FAIL_ALWAYS}
-FAULTS = tuple(fault for fault in Fault if SOAK or fault is not Fault.THROTTLED)
-_played: dict[tuple[Fault, str], str] = {}
+FAULTS = tuple(fault for fault in Fault if SOAK or fault is not Fault.THROTTLED)  # FAIL_ONCE takes its road
+_played: dict[object, tuple[str, int]] = {}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
@@ -42,23 +39,30 @@ def _healthy(stage: Stage, name: str) -> Result:
 
 def _points(name: str, fault: Fault, notes: list[Note]) -> list[int]:
     """The calls to spoil. Points that are as good as others are left out, unless there is time for all."""
-    chosen: dict[object, int] = {}
-    for at, note in reversed(list(enumerate(notes, 1))):
-        if fault not in note.spoilt_by:
-            continue
-        last = at == len(notes) and note.is_write
-        if SOAK or fault is Fault.LOST_FOR_GOOD:
-            chosen[at] = at
-        elif (fault is Fault.DIE_BEFORE and note.behind) or (fault is Fault.DIE_AFTER and last):
-            chosen[at] = at  # dying elsewhere leaves the same behind
-        elif fault is Fault.STALE_READ or (fault in _BY_SHAPE and _is_first(fault, note, name)):
-            chosen[note.shape] = at
-    return sorted(chosen.values())
+    fitting = [at for at, note in enumerate(notes, 1) if fault in note.spoilt_by]
+    if SOAK:
+        return fitting
+    if fault in DEADLY:
+        return [at for at in fitting if _ends_otherwise(fault, notes, at)]
+    return [
+        at
+        for at in fitting
+        if _played.setdefault((fault, *_what(fault, notes, at)), (name, at)) == (name, at)
+    ]
 
 
-def _is_first(fault: Fault, note: Note, name: str) -> bool:
-    """Is it this flow that plays the fault at calls of this shape?"""
-    return _played.setdefault((fault, note.shape), name) == name
+def _ends_otherwise(fault: Fault, notes: list[Note], at: int) -> bool:
+    """Is what a death leaves here not left by another one? Between two writes it is always the same."""
+    if fault is Fault.DIE_BEFORE:
+        return notes[at - 1].behind
+    return at == len(notes) and notes[-1].is_write
+
+
+def _what(fault: Fault, notes: list[Note], at: int) -> list[str]:
+    """What makes two points equal. Where the SDK comes through, or the store stays away as after a death, that is the
+    request alone; else what comes before and after it as well."""
+    around = 0 if fault in HARMLESS or fault is Fault.FAIL_ALWAYS else 1
+    return [note.shape for note in notes[max(0, at - 1 - around) : at + around]]
 
 
 @pytest.mark.parametrize("name", FLOWS)

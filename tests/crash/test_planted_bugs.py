@@ -14,7 +14,7 @@ from chalicelib.services.reader import Reader
 from chalicelib.services.settle import Settler
 from chalicelib.services.setup import Setup
 from chalicelib.store import cursors, dynamo, log
-from tests.crash.flow_table import FLOWS
+from tests.crash.all_flows import FLOWS
 from tests.crash.planting import Bug
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind

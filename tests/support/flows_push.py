@@ -101,9 +101,18 @@ class Runner(Client):
         self._audience = audience
         self.inbox = inbox
 
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        """The groups whose consumers are readers of their own."""
+        return self._audience.broadcasts
+
+    @broadcasts.setter
+    def broadcasts(self, names: frozenset[str]) -> None:
+        self._audience.broadcasts = names
+
     def subscribe(self, group: str, consumer: str, kind: str = "url", target: str = "") -> Consumer:
         """Register a consumer that is called at a target of its name."""
-        broadcast = group in self._audience.broadcasts
+        broadcast = group in self.broadcasts
         asked = self._event(Op.JOIN, reader=reader_name(group, consumer), begin="latest", max_attempts=3)
         with self._asking(*([asked] if broadcast else [])) as asking:
             topic, found, _ = self._find(group, None)
