@@ -416,7 +416,9 @@ class Control(Protocol):
 
     def topic(self, name: str) -> Topic | None: ...
 
-    def topics(self, after: str | None, limit: int) -> list[Topic]: ...
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        """Topics by name. A read that is not consistent costs half and may miss the newest."""
+        ...
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""
