@@ -222,7 +222,7 @@ class Deps:
     @cached_property
     def mover(self) -> Mover:
         a = self.adapters
-        return Mover(a.timers, self.due.append, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+        return Mover(a.timers, self.due.append, self.waker.due, a.clock, lambda: a.chance.id(_OWNER_CHARS))
 
     @cached_property
     def sweeper(self) -> Sweeper:

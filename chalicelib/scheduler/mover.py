@@ -45,15 +45,17 @@ class Report:
 
 
 class Mover:
-    """One process's mover."""
+    """Moves what is due."""
 
-    def __init__(self, timers: Timers, append: Append, wake: Wake, clock: Clock, owner: str) -> None:
-        """`owner` names this process in the leases."""
+    def __init__(
+        self, timers: Timers, append: Append, wake: Wake, clock: Clock, new_owner: Callable[[], str]
+    ) -> None:
+        """`new_owner` makes a name for the leases of each run: a process may have several at once."""
         self._timers = timers
         self._append = append
         self._wake = wake
         self._clock = clock
-        self._owner = owner
+        self._new_owner = new_owner
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
@@ -62,24 +64,24 @@ class Mover:
 
         `fragments` are those that somebody has just filed a timer in; None: look at all.
         """
-        report = Report()
+        report, owner = Report(), self._new_owner()
         wanted = list(range(FRAGMENTS) if fragments is None else fragments)
         # Who was woken looks consistently: its timer is new.
         soon = [f for f in wanted if self._is_soon(self._next_ms(f, consistent=fragments is not None))]
-        held = [f for f in soon if self._hold(f)]
+        held = [f for f in soon if self._hold(f, owner)]
         renewed_ms = self._clock.now_ms()
         while held and has_time():
             if self._clock.now_ms() - renewed_ms >= _RENEW_MS:
-                held = [f for f in held if self._hold(f)]
+                held = [f for f in held if self._hold(f, owner)]
                 renewed_ms = self._clock.now_ms()
             report.ticks += 1
             nearest = {f: self._drain(f, report) for f in held}
-            held = [f for f in held if self._is_soon(nearest[f]) or not self._leave(f)]
+            held = [f for f in held if self._is_soon(nearest[f]) or not self._leave(f, owner)]
             if held:
                 self._clock.sleep(self._pause([nearest[f] for f in held]))
         report.finished = report.finished and not held
         for fragment in held:
-            self._timers.let_go(fragment, self._owner)
+            self._timers.let_go(fragment, owner)
         return report
 
     def tick(self, fragments: Iterable[int]) -> Report:
@@ -103,10 +105,10 @@ class Mover:
                 page *= 2
         return next_ms
 
-    def _leave(self, fragment: int) -> bool:
+    def _leave(self, fragment: int, owner: str) -> bool:
         """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
-        self._timers.let_go(fragment, self._owner)
-        return not self._is_soon(self._next_ms(fragment, consistent=True)) or not self._hold(fragment)
+        self._timers.let_go(fragment, owner)
+        return not self._is_soon(self._next_ms(fragment, consistent=True)) or not self._hold(fragment, owner)
 
     def _move(self, due: Sequence[Timer], report: Report) -> int:
         """Take timers to where they belong; how many are dealt with. What the store refuses now stays for later."""
@@ -130,9 +132,9 @@ class Mover:
             report.woken += len(wakes)
         return done + len(wakes)
 
-    def _hold(self, fragment: int) -> bool:
+    def _hold(self, fragment: int, owner: str) -> bool:
         now_ms = self._clock.now_ms()
-        return self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        return self._timers.hold(fragment, owner, now_ms, now_ms + _LEASE_MS)
 
     def _next_ms(self, fragment: int, *, consistent: bool) -> int | None:
         return self._timers.next_ms(fragment, consistent=consistent)
