@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..domain import cursor as algebra
 from ..domain import ids
 from ..domain.errors import Conflict, NotFound
-from ..domain.message import JSON
+from ..domain.message import JSON, Draft
 from ..domain.timer import retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ..domain.trace import Tried
@@ -16,6 +16,7 @@ from ..ports import Clock, DeadLetter, Record, Records, Timers
 from . import lanes
 from .catalog import Catalog
 from .cursor_state import CursorStates, State
+from .lookup import Lookup
 from .produce import Producer, check_size
 from .wake import Waker
 from .witness import Witness
@@ -47,6 +48,7 @@ class Redriver:
     def __init__(
         self,
         catalog: Catalog,
+        lookup: Lookup,
         records: Records,
         timers: Timers,
         witness: Witness,
@@ -56,6 +58,7 @@ class Redriver:
         clock: Clock,
     ) -> None:
         self._catalog = catalog
+        self._lookup = lookup
         self._records = records
         self._timers = timers
         self._witness = witness
@@ -99,10 +102,22 @@ class Redriver:
         ]
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        place = ids.parse_message_id(message_id)
-        if place and place[1] < topic.shards:
+        place = self._place_of(topic, message_id)
+        if place and place[0] < topic.shards:
+            shard, offset = place
             for uid in self._catalog.cursor_owners(topic, group):
-                yield cursor_key(topic, group, place[1], uid), place[2]
+                yield cursor_key(topic, group, shard, uid), offset
+
+    def _place_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
+        """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
+        told = ids.parse_message_id(message_id)
+        if told:
+            return told[1], told[2]
+        try:
+            message = self._lookup.message(topic, message_id)
+        except NotFound:
+            return None
+        return message.shard, message.offset
 
     def edit(self, topic: Topic, letter: DeadLetter, body: bytes) -> DeadLetter:
         """Give a dead letter another JSON body; what is redriven is what stands there then. Raises TooLarge."""
@@ -129,7 +144,7 @@ class Redriver:
         for letter in letters:
             by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
-            moves = [(x, lanes.entry_of(x.message, x.attempts, x.attempts, whole=True)) for x in members]
+            moves = [(x, _entry_of(x)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             gone = [x for x, place in zip(members, placed, strict=True) if place]
             now_ms = self._clock.now_ms()
@@ -189,6 +204,12 @@ class Redriver:
 
         self._states.read(key)
         return self._states.update(key, attempt) is not None
+
+
+def _entry_of(letter: DeadLetter) -> Draft:
+    """What goes into the lane: the whole message, for its row may go; without an expiry, for somebody wants it now."""
+    entry = lanes.entry_of(letter.message, letter.attempts, letter.attempts, whole=True)
+    return replace(entry, expires_ms=None)
 
 
 def _changed() -> Conflict:
