@@ -121,7 +121,7 @@ class Redriver:
         edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(edited):
             raise _changed()
-        return edited
+        return replace(edited, version=letter.version + 1)
 
     def discard(self, letter: DeadLetter) -> None:
         """Delete a dead letter; its delivery stays DEAD."""
