@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
 from ..domain import ids
+from ..domain.cursor import Position
 from ..domain.errors import Conflict, NotFound
 from ..domain.message import JSON
 from ..domain.timer import retry_id
@@ -188,14 +189,16 @@ class Redriver:
         return self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)]) != [None]
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
-        """A message that waits in the cursor for its unit's next attempt becomes due."""
+        """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
 
         def attempt(state: State) -> algebra.Change | None:
             after = algebra.hurry(state.cursor, offset)
             return algebra.change(state.cursor, after) if after else None
 
         self._states.read(key)
-        return self._states.update(key, attempt) is not None
+        if self._states.update(key, attempt) is not None:
+            return True
+        return algebra.position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
 
 
 def _changed() -> Conflict:
