@@ -15,7 +15,6 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Topic
 from chalicelib.ports import Control, DeadLetter, Log, PutResult
 from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Producer
 from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Told, Violation
@@ -310,9 +309,7 @@ def losing_races(scene: Scene, client: Runner, *, dies: bool = False) -> None:
 def _append_with(client: Runner, log: object) -> None:
     """Let a client append to a log of the test's own."""
     a = client.deps.adapters
-    client.deps.producer = Producer(
-        cast(Log, log), a.timers, a.blobs, a.clock, a.chance, client.deps.waker.filed
-    )
+    client.deps.producer = Deps(replace(a, log=cast(Log, log))).producer
 
 
 def reserve_shard(scene: Scene, client: Runner) -> None:
