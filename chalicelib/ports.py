@@ -292,7 +292,7 @@ class Records(Protocol):
     """Delivery records, by group."""
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
-        """The record of one delivery."""
+        """The record of one delivery, read consistently."""
         ...
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:
