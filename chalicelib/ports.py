@@ -12,6 +12,7 @@ from .domain.assignment import Assignment
 from .domain.cursor import Change, Cursor
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
+from .domain.rate import Grant
 from .domain.segment import Segment, ShardKey, Tail
 from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
@@ -210,6 +211,15 @@ class Keys(Protocol):
     ) -> list[KeyEntry]:
         """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
         Fewer than `limit` only at the end; read consistently."""
+        ...
+
+
+class Rates(Protocol):
+    """The permits of topics that have a rate limit: an account for each, shared by all processes."""
+
+    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
+        """Up to `count` permits from an account that gets `limit` a second: one write where nobody else takes at
+        this moment, none where there is no permit."""
         ...
 
 

@@ -13,7 +13,21 @@ from typing import Any
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Keys, Log, Records, Sender, Timers, Traces
+from .ports import (
+    Blobs,
+    Chance,
+    Clock,
+    Control,
+    Cursors,
+    Invoker,
+    Keys,
+    Log,
+    Rates,
+    Records,
+    Sender,
+    Timers,
+    Traces,
+)
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
@@ -29,10 +43,12 @@ from .services.delayed import Delayed
 from .services.deliver import Deliverer
 from .services.due import Due
 from .services.health import Healths
+from .services.intake import Intake
 from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
+from .services.rates import RateLimits
 from .services.reader import Reader
 from .services.redrive import Redriver
 from .services.settle import Settler
@@ -97,6 +113,7 @@ class Adapters:
     timers: Timers
     traces: Traces
     keys: Keys
+    rates: Rates
     control: Control
     blobs: Blobs
     clock: Clock
@@ -141,6 +158,10 @@ class Deps:
     def producer(self) -> Producer:
         a = self.adapters
         return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
+
+    @cached_property
+    def intake(self) -> Intake:
+        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock))
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -304,6 +325,7 @@ def dynamo_adapters(
     from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
+    from .store.rates import DynamoRates
     from .store.records import DynamoRecords
     from .store.tables import create_missing
     from .store.timers import DynamoTimers
@@ -326,6 +348,7 @@ def dynamo_adapters(
         timers=DynamoTimers(dynamo),
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
+        rates=DynamoRates(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -376,6 +399,7 @@ def memory_adapters(
         timers=memory.MemoryTimers(tables),
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
+        rates=memory.MemoryRates(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

@@ -260,7 +260,7 @@ class _Claim:
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         wanted = draft.origin is not None or matches(self._claimant.group.tags, draft.tag)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
-        dead = exhausted or self._is_over(slot.message)
+        dead = exhausted or draft.dead is not None or self._is_over(slot.message)
         verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
 
@@ -305,7 +305,7 @@ class _Claim:
             _before(message.draft) + candidate.attempt - 1,
             self._now_ms,
             self._key.consumer_uid,
-            "EXPIRED" if self._is_over(message) else "ATTEMPTS_EXHAUSTED",
+            message.draft.dead or ("EXPIRED" if self._is_over(message) else "ATTEMPTS_EXHAUSTED"),
             spent=origin.spent if origin else 0,
             of=place if origin else None,
             message=lanes.content(message),

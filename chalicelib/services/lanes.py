@@ -43,4 +43,8 @@ def entry_of(message: Message, attempts: int, spent: int, *, whole: bool = False
     origin = Origin(
         message.id, message.shard, message.offset, message.accepted_ms, attempts, spent, whole=whole
     )
-    return replace(message.draft, origin=origin) if whole else Draft(b"", is_json=False, origin=origin)
+    return (
+        replace(message.draft, origin=origin, dead=None)
+        if whole
+        else Draft(b"", is_json=False, origin=origin)
+    )

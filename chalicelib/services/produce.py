@@ -85,7 +85,7 @@ class Producer:
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: list[Placed | HeadraceError | None] = [_refusal(topic, d) for d in drafts]
+        outcomes: list[Placed | HeadraceError | None] = [refusal(topic, d) for d in drafts]
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         later: list[int] = []
@@ -362,7 +362,8 @@ def check_size(topic: Topic, body: bytes) -> None:
         )
 
 
-def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+    """Why the topic does not take this message, whoever sends it."""
     try:
         check_size(topic, draft.body)
     except TooLarge as error:

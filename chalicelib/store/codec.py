@@ -39,6 +39,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     f: float | None = None  # and jitter
     i: tuple[Any, ...] | None = None  # the fields of its Origin
     n: str | None = None  # its own id
+    d: str | None = None  # why it is a dead letter from the start
 
 
 _encoder = msgspec.json.Encoder()
@@ -65,6 +66,7 @@ def encode(draft: Draft) -> bytes:
             f=draft.jitter,
             i=astuple(draft.origin) if draft.origin else None,
             n=draft.id,
+            d=draft.dead,
         )
     )
 
@@ -107,6 +109,7 @@ def _draft(wire: Wire) -> Draft:
         blob_bytes=wire.s,
         origin=Origin(*wire.i) if wire.i else None,
         id=wire.n,
+        dead=wire.d,
     )
 
 

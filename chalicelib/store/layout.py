@@ -73,6 +73,11 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s, as the message's row
   An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
 
+**rates** · the permits of a topic that has a rate limit: one row.
+    r  S   partition key: topic uid
+    t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
+    x  N   expires at, s: a time long past is as good as no row
+
 **control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
     pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
     sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
@@ -129,6 +134,10 @@ class Tables:
         return f"{self.prefix}-keys"
 
     @property
+    def rates(self) -> str:
+        return f"{self.prefix}-rates"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}-control"
 
@@ -147,13 +156,14 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
+        _table(tables.rates, {"r": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.records, tables.timers, tables.traces, tables.dedup, tables.keys)
+    return (tables.log, tables.records, tables.timers, tables.traces, tables.dedup, tables.keys, tables.rates)
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
