@@ -13,13 +13,27 @@ from typing import Any
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
+from .ports import (
+    Blobs,
+    Chance,
+    Clock,
+    Control,
+    Cursors,
+    Invoker,
+    Log,
+    Records,
+    Sender,
+    Timers,
+    Traces,
+    Transactions,
+)
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
+from .services.checks import Checker
 from .services.claim import Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
@@ -37,6 +51,7 @@ from .services.settle import Settler
 from .services.setup import Setup
 from .services.tokens import Tokens
 from .services.trace import Tracer
+from .services.transactions import Transactor
 from .services.wake import Waker
 from .services.witness import Witness
 from .settings import Settings
@@ -90,6 +105,7 @@ class Adapters:
     cursors: Cursors
     records: Records
     timers: Timers
+    transactions: Transactions
     traces: Traces
     control: Control
     blobs: Blobs
@@ -211,12 +227,30 @@ class Deps:
     @cached_property
     def delayed(self) -> Delayed:
         a = self.adapters
-        return Delayed(a.timers, a.log, self.positions, self.producer, self.waker, a.clock)
+        return Delayed(a.timers, a.transactions, a.log, self.positions, self.producer, self.waker, a.clock)
+
+    @cached_property
+    def transactor(self) -> Transactor:
+        a = self.adapters
+        return Transactor(
+            self.catalog,
+            a.transactions,
+            self.producer,
+            self.waker,
+            a.clock,
+            a.chance,
+            lambda: self.signing_key,
+        )
+
+    @cached_property
+    def checker(self) -> Checker:
+        a = self.adapters
+        return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
 
     @cached_property
     def mover(self) -> Mover:
-        a = self.adapters
-        return Mover(a.timers, self.due.append, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+        a, waker = self.adapters, self.waker
+        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, a.chance.id(_OWNER_CHARS))
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -263,11 +297,11 @@ def deps() -> Deps:
 
 
 def _invoker(settings: Settings) -> Invoker:
-    if not settings.deliver or not settings.mover:
+    if not settings.deliver or not settings.mover or not settings.check:
         return local_invoker
     from .delivery.functions import LambdaInvoker
 
-    names = {"deliver": settings.deliver, "mover": settings.mover}
+    names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
     clients = Clients(settings.region)
     return LambdaInvoker(lambda: clients.get("lambda"), names)
 
@@ -290,6 +324,7 @@ def dynamo_adapters(
     from .store.tables import create_missing
     from .store.timers import DynamoTimers
     from .store.traces import DynamoTraces
+    from .store.transactions import DynamoTransactions
 
     clock, chance = clock or SystemClock(), chance or SystemChance()
     tables = Tables(settings.prefix)
@@ -306,6 +341,7 @@ def dynamo_adapters(
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
         timers=DynamoTimers(dynamo),
+        transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
@@ -355,6 +391,7 @@ def memory_adapters(
         cursors=memory.MemoryCursors(tables),
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
+        transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),

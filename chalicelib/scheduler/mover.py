@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from ..domain.limits import FRAGMENTS
 from ..domain.segment import ShardKey
-from ..domain.timer import Timer, TimerKind
+from ..domain.timer import Timer, TimerKind, again
 from ..ports import Clock, Timers
 
 SOON_MS = 60_000  # until the next scheduled run
@@ -25,6 +25,8 @@ Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 """Put the drafts of timers into a shard, to be kept for so many days, taking the timers away; how many went."""
 Wake = Callable[[Sequence[Timer]], None]
 """Start the deliveries that WAKE timers stand for."""
+Check = Callable[[Sequence[Timer]], None]
+"""Start the checks of transactions; each timer is at its next time already."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,7 @@ class Report:
 
     moved: int = 0
     woken: int = 0
+    checked: int = 0
     late_ms: int = 0
     ticks: int = 0
     finished: bool = True
@@ -44,11 +47,14 @@ class Report:
 class Mover:
     """One process's mover."""
 
-    def __init__(self, timers: Timers, append: Append, wake: Wake, clock: Clock, owner: str) -> None:
+    def __init__(
+        self, timers: Timers, append: Append, wake: Wake, check: Check, clock: Clock, owner: str
+    ) -> None:
         """`owner` names this process in the leases."""
         self._timers = timers
         self._append = append
         self._wake = wake
+        self._check = check
         self._clock = clock
         self._owner = owner
 
@@ -107,6 +113,17 @@ class Mover:
             self._wake(wakes)
             self._timers.drop(wakes)
             report.woken += len(wakes)
+        self._check_all([timer for timer in due if timer.kind is TimerKind.CHECK], report)
+
+    def _check_all(self, checks: Sequence[Timer], report: Report) -> None:
+        """Producers may hang: they are asked by a function of its own."""
+        if not checks:
+            return
+        later = [again(timer, self._clock.now_ms()) for timer in checks]
+        self._timers.file(later)  # before anything else: a crash must not end a transaction's checks
+        self._timers.drop(checks)
+        self._check(later)
+        report.checked += len(checks)
 
     def _hold(self, fragment: int) -> bool:
         now_ms = self._clock.now_ms()
