@@ -17,6 +17,7 @@ from .domain.segment import Segment, ShardKey, Tail
 from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
 from .domain.trace import TraceRow
+from .domain.transaction import Answer, State, Transaction
 
 
 class Clock(Protocol):
@@ -130,7 +131,7 @@ class DeadLetter:
     version: int = 0
 
 
-Movable = Timer | DeadLetter
+Movable = Timer | DeadLetter | Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,10 @@ class Log(Protocol):
     ) -> PutResult:
         """Put the segment at its first offset if that is free. Our own earlier write counts as stored.
 
-        `moved` go in the same transaction: a timer, or a dead letter of just this version (its record then says
-        RETRYING, from the segment's time on). A transaction holds 100 actions: a timer is one, a dead letter two.
+        `moved` go in the same transaction: a timer; a dead letter of just this version (its record then says
+        RETRYING, from the segment's time on); or a transaction of just this version (then COMMITTED at the place of
+        its draft, which has the same number among `moved` and in the segment), with the CHECK timer it knows of. A
+        transaction of the store holds 100 actions: a timer is one, the others are two.
         """
         ...
 
@@ -376,6 +379,31 @@ class Timers(Protocol):
         ...
 
 
+class Transactions(Protocol):
+    """Messages that wait for a decision, and what was decided."""
+
+    def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store it together with its first CHECK timer and its dedup id. The entries of ids that were used before:
+        then nothing was stored."""
+        ...
+
+    def get(self, transaction_id: str) -> Transaction | None:
+        """One transaction, read consistently."""
+        ...
+
+    def change(
+        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+    ) -> bool:
+        """Put `new`, as the next version, in the place of `old`, if that has its version; timers are filed and
+        dropped with it. False: somebody else changed it."""
+        ...
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        """The topic's transactions of a state by time of preparation, behind a mark, without their drafts. It may
+        be a moment old."""
+        ...
+
+
 class Traces(Protocol):
     """What was tried."""
 
@@ -401,6 +429,10 @@ class Sender(Protocol):
 
     def greet(self, url: str) -> Outcome:
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
+        ...
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+        """Ask a producer, within `seconds` and signed with `secret`, what became of its transaction."""
         ...
 
 

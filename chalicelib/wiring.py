@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 from . import settings as environment
@@ -27,6 +27,7 @@ from .ports import (
     Sender,
     Timers,
     Traces,
+    Transactions,
 )
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
@@ -35,6 +36,7 @@ from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
+from .services.checks import Checker
 from .services.claim import Claimant, Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
@@ -55,6 +57,7 @@ from .services.settle import Settler
 from .services.setup import Setup
 from .services.tokens import Tokens
 from .services.trace import Tracer
+from .services.transactions import Transactor
 from .services.wake import Waker
 from .services.witness import Witness
 from .settings import Settings
@@ -111,6 +114,7 @@ class Adapters:
     cursors: Cursors
     records: Records
     timers: Timers
+    transactions: Transactions
     traces: Traces
     keys: Keys
     rates: Rates
@@ -238,12 +242,31 @@ class Deps:
     @cached_property
     def delayed(self) -> Delayed:
         a = self.adapters
-        return Delayed(a.timers, a.log, self.positions, self.producer, self.waker, a.clock)
+        return Delayed(a.timers, a.transactions, a.log, self.positions, self.producer, self.waker, a.clock)
+
+    @cached_property
+    def transactor(self) -> Transactor:
+        a = self.adapters
+        return Transactor(
+            self.catalog,
+            a.transactions,
+            self.producer,
+            self.waker,
+            a.clock,
+            a.chance,
+            lambda: self.signing_key,
+        )
+
+    @cached_property
+    def checker(self) -> Checker:
+        a = self.adapters
+        return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
 
     @cached_property
     def mover(self) -> Mover:
-        a = self.adapters
-        return Mover(a.timers, self.due.append, self.waker.due, a.clock, lambda: a.chance.id(_OWNER_CHARS))
+        a, waker = self.adapters, self.waker
+        new_owner = partial(a.chance.id, _OWNER_CHARS)
+        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -301,11 +324,11 @@ def deps() -> Deps:
 
 
 def _invoker(settings: Settings) -> Invoker:
-    if not settings.deliver or not settings.mover:
+    if not settings.deliver or not settings.mover or not settings.check:
         return local_invoker
     from .delivery.functions import LambdaInvoker
 
-    names = {"deliver": settings.deliver, "mover": settings.mover}
+    names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
     clients = Clients(settings.region)
     return LambdaInvoker(lambda: clients.get("lambda"), names)
 
@@ -330,6 +353,7 @@ def dynamo_adapters(
     from .store.tables import create_missing
     from .store.timers import DynamoTimers
     from .store.traces import DynamoTraces
+    from .store.transactions import DynamoTransactions
 
     clock, chance = clock or SystemClock(), chance or SystemChance()
     tables = Tables(settings.prefix)
@@ -346,6 +370,7 @@ def dynamo_adapters(
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
         timers=DynamoTimers(dynamo),
+        transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
         rates=DynamoRates(dynamo),
@@ -397,6 +422,7 @@ def memory_adapters(
         cursors=memory.MemoryCursors(tables),
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
+        transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
         rates=memory.MemoryRates(),

@@ -20,6 +20,7 @@ from ..domain.ranges import total
 from ..domain.signing import seal_receipt
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
+from ..domain.transaction import State, Transaction
 from ..ports import DeadLetter
 from ..services.claim import Delivery
 from ..services.delayed import Waiting
@@ -278,6 +279,39 @@ def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:
         "topic": topic_name,
         "status": status,
         "deliveries": {},
+    }
+
+
+def prepared(topic_name: str, t: Transaction, m: Message) -> dict[str, Any]:
+    """A message whose transaction is not committed. For `to_json`."""
+    return {
+        **content(m),
+        "shard": t.shard,
+        "offset": None,
+        "topic": topic_name,
+        "status": "CANCELLED" if t.state is State.ROLLED_BACK else "PREPARED",
+        "transaction_id": t.id,
+        "deliveries": {},
+    }
+
+
+def transaction(t: Transaction) -> dict[str, Any]:
+    """A transaction without its message."""
+    return {
+        "transaction_id": t.id,
+        "message_id": t.message_id,
+        "topic": t.topic,
+        "state": t.state,
+        "shard": t.shard,
+        "offset": t.offset,
+        **({"deliver_at": at(t.due_ms)} if t.due_ms is not None else {}),
+        "prepared_at": at(t.prepared_ms),
+        "decided_at": _at(t.decided_ms),
+        "check_url": t.check_url,
+        "check_after_seconds": t.check_after_ms // 1000,
+        "checks": t.checks,
+        "last_answer": t.last_answer,
+        "next_check_at": at(t.check_ms) if t.check_url and t.state is State.PREPARED else None,
     }
 
 

@@ -68,6 +68,12 @@ BREAKER_LONGEST_OPEN = timedelta(seconds=300)
 MAX_REDRIVE = 10_000
 DISABLE_AFTER = timedelta(days=5)  # of failures only
 
+# Transactions
+MAX_CHECKS = 15  # RocketMQ's
+DEFAULT_CHECK_AFTER_SECONDS = 60
+MAX_CHECK_AFTER_SECONDS = 86_400
+CHECK_TIMEOUT = timedelta(seconds=10)
+
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_ENTRIES = 1000  # open leases + waiting spans + settled ranges of one cursor

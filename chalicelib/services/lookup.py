@@ -14,6 +14,7 @@ from ..domain.limits import MAX_ANSWER_BYTES
 from ..domain.message import Message
 from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
+from ..domain.transaction import Transaction
 from ..ports import Clock, Cursors, Log, Record, Records
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
@@ -91,7 +92,7 @@ class Lookup:
         self._reader = reader
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> Message | Waiting:
+    def find(self, topic: Topic, message_id: str) -> Message | Waiting | Transaction:
         """The message with this id, in the log or before it; or NotFound."""
         return self._delayed.find(topic, message_id) or self.message(topic, message_id)
 

@@ -50,9 +50,20 @@ Attribute names are short because a row is billed by its size, names included.
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
     a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
+    y  N   ms after which it comes again (CHECK)
   Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`), or holds it as cancelled
   (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
     o  S   owner      u  N  until, ms: at this time it is free
+
+**transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
+  the DELIVER timer, that the message becomes. Its index `by-state` holds all but `m`; it lists, nothing acts on it.
+    t  S   partition key: transaction id
+    g  S   the index's partition key: `<topic uid>#<state>`      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
+    e  N   version: every write is conditional on it and raises it by one
+    q  S   topic's name      a  N  prepared at      z  N  decided at      k  N  s to keep it from then on
+    c  N   when its CHECK timer is due      i  N  ms between checks      b  N  checks made      w  S  the last answer
+    u  S   check URL      l  N  delay, ms      d  N  due at      h  N  shard      f  N  offset      x  N  TTL
+    m S/B  the draft, as a segment of one, until it is committed
 
 **traces** · what was tried: a row for each settled batch of attempts.
     k  S   partition key: `<group uid>/<topic uid>/<shard>`
@@ -96,6 +107,7 @@ from ..domain.topic import CursorKey
 
 FORMAT = "1"
 META_OFFSET = -1
+BY_STATE = "by-state"
 Item = dict[str, dict[str, Any]]
 
 
@@ -120,6 +132,10 @@ class Tables:
     @property
     def timers(self) -> str:
         return f"{self.prefix}-timers"
+
+    @property
+    def transactions(self) -> str:
+        return f"{self.prefix}-transactions"
 
     @property
     def traces(self) -> str:
@@ -153,6 +169,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.cursors, {"c": "S", "s": "S"}),
         _table(tables.records, {"g": "S", "k": "S"}),
         _table(tables.timers, {"f": "S", "t": "S"}),
+        _indexed(_table(tables.transactions, {"t": "S"})),
         _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
@@ -163,7 +180,27 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.records, tables.timers, tables.traces, tables.dedup, tables.keys, tables.rates)
+    return (
+        tables.log,
+        tables.records,
+        tables.timers,
+        tables.transactions,
+        tables.traces,
+        tables.dedup,
+        tables.keys,
+        tables.rates,
+    )
+
+
+def _indexed(transactions: dict[str, Any]) -> dict[str, Any]:
+    index = _table("", {"g": "S", "o": "S"})
+    attributes = transactions["AttributeDefinitions"] + index["AttributeDefinitions"]
+    by_state = {
+        "IndexName": BY_STATE,
+        "KeySchema": index["KeySchema"],
+        "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list("eqazkcibwuldhf")},
+    }
+    return {**transactions, "AttributeDefinitions": attributes, "GlobalSecondaryIndexes": [by_state]}
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:

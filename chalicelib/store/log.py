@@ -10,6 +10,7 @@ from ..domain.errors import unavailable
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
+from ..domain.transaction import Transaction, committed
 from ..ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from . import codec
 from .dedup import dedup_entry, dedup_put
@@ -29,6 +30,7 @@ from .layout import (
 )
 from .records import letter_move
 from .timers import timer_delete
+from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
 
@@ -69,7 +71,7 @@ class DynamoLog:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
-        moves = [self._move(each, segment.accepted_ms) for each in moved]
+        moves = [self._move(each, shard, segment, n) for n, each in enumerate(moved)]
         places = [place for place, actions in enumerate(moves) for _ in actions]
         try:
             if dedup or moved:
@@ -83,10 +85,15 @@ class DynamoLog:
             return _refused(segment, dedup, places, cancelled.items)
         return Stored()
 
-    def _move(self, moved: Movable, at_ms: int) -> list[dict[str, Any]]:
+    def _move(self, moved: Movable, shard: ShardKey, segment: Segment, n: int) -> list[dict[str, Any]]:
+        """The actions that take away the n-th of what is moved."""
+        tables = self._dynamo.tables
         if isinstance(moved, Timer):
-            return [timer_delete(self._dynamo.tables.timers, moved)]
-        return letter_move(self._dynamo.tables.records, moved, at_ms)
+            return [timer_delete(tables.timers, moved)]
+        if isinstance(moved, Transaction):
+            place = {"shard": shard.shard, "offset": segment.first + n}
+            return transaction_writes(tables, moved, committed(moved, segment.accepted_ms, **place))
+        return letter_move(tables.records, moved, segment.accepted_ms)
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         try:

@@ -10,6 +10,7 @@ from ...domain.errors import Conflict, Refused
 from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Topic
+from ...domain.transaction import Transaction
 from ...services.bodies import with_body
 from ...services.delayed import Waiting
 from ...services.lookup import Filters
@@ -30,6 +31,9 @@ def get_message(context: Context, topic: str, id: str) -> Answer:
     message = context.deps.lookup.find(found, id)
     if isinstance(message, Waiting):
         return _waiting(context, topic, message)
+    if isinstance(message, Transaction):
+        whole = with_body(context.deps.adapters.blobs, message.message)
+        return Answer(render.to_json(render.prepared(topic, message, whole)))
     message = with_body(context.deps.adapters.blobs, message)
     statuses = context.deps.lookup.deliveries(found, message)
     return Answer(render.to_json(render.message(topic, message, statuses)))
@@ -62,6 +66,8 @@ def _find_waiting(context: Context, topic: Topic, id: str) -> Waiting:
     message = context.deps.lookup.find(topic, id)
     if isinstance(message, Waiting):
         return message
+    if isinstance(message, Transaction):
+        raise Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
     raise Conflict("ALREADY_CLAIMED", "The message is in the log: it can be changed no more.")
 
 

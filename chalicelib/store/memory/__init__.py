@@ -10,6 +10,7 @@ from .records import MemoryRecords
 from .tables import MemoryTables
 from .timers import MemoryTimers
 from .traces import MemoryTraces
+from .transactions import MemoryTransactions
 
 __all__ = [
     "MemoryBlobs",
@@ -22,4 +23,5 @@ __all__ = [
     "MemoryTables",
     "MemoryTimers",
     "MemoryTraces",
+    "MemoryTransactions",
 ]

@@ -54,8 +54,8 @@ class MemoryLog:
             if gone := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
                 return Gone(gone)
             self._tables.remember(dedup)
-            for each in moved:
-                self._tables.move(each, segment.accepted_ms)
+            for n, each in enumerate(moved):
+                self._tables.move(each, shard, segment, n)
             self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))
         return Stored()
 
