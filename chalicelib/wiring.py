@@ -19,6 +19,7 @@ from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
+from .services.amend import Amender
 from .services.assignment import Assignments
 from .services.catalog import Catalog
 from .services.claim import Claimant, Claimer
@@ -218,6 +219,11 @@ class Deps:
     def delayed(self) -> Delayed:
         a = self.adapters
         return Delayed(a.timers, a.log, self.positions, self.producer, self.waker, a.clock)
+
+    @cached_property
+    def amender(self) -> Amender:
+        a = self.adapters
+        return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
 
     @cached_property
     def mover(self) -> Mover:

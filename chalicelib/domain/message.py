@@ -35,7 +35,7 @@ class Draft:
     `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
     it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
-    before which it must not enter the log.
+    before which it must not enter the log. `changed_ms` is when it was last changed in the log, or `cancelled`.
     """
 
     body: bytes
@@ -56,6 +56,8 @@ class Draft:
     origin: Origin | None = None
     id: str | None = None
     due_ms: int | None = None
+    changed_ms: int | None = None
+    cancelled: bool = False
 
     @property
     def size(self) -> int:

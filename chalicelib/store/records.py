@@ -26,8 +26,10 @@ class DynamoRecords:
         self._dynamo = dynamo
         self._table = dynamo.tables.records
 
-    def get(self, key: CursorKey, offset: int) -> Record | None:
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=record_key(key, offset))
+    def get(self, key: CursorKey, offset: int, *, consistent: bool = False) -> Record | None:
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=record_key(key, offset), ConsistentRead=consistent
+        )
         return _record(answer["Item"]) if "Item" in answer else None
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:

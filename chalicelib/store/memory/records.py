@@ -15,7 +15,7 @@ class MemoryRecords:
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
 
-    def get(self, key: CursorKey, offset: int) -> Record | None:
+    def get(self, key: CursorKey, offset: int, *, consistent: bool = False) -> Record | None:
         return self._tables.records.get(record_place(key, offset))
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:
