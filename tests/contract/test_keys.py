@@ -224,7 +224,7 @@ def test_what_is_tried_again_is_found_once(stage: Stage) -> None:
 def test_what_has_expired_is_not_found(stage: Stage) -> None:
     desk = Desk.at(stage, retention_days=1)
     desk.produce(make.draft(1, keys=("k",)))
-    stage.clock.advance(DAY_MS)
+    stage.clock.advance(2 * DAY_MS)
     [place] = desk.produce(make.draft(2, keys=("k",)))
     stage.drop_expired()
     assert found(desk, "k") == [place.id]
