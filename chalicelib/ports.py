@@ -143,10 +143,10 @@ class Moved:
 
 
 class Log(Protocol):
-    """The sharded log. Offsets are dense; a row is never changed."""
+    """The sharded log. Offsets are dense; a row is changed by `amend` alone."""
 
-    def pack(self, drafts: Sequence[Draft]) -> Pack:
-        """Encode the first of the drafts, as many as fit one segment."""
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        """Encode the first of the drafts, as many as fit one segment; with `whole`, all, whatever their size."""
         ...
 
     def tail(self, shard: ShardKey) -> Tail:
@@ -189,6 +189,22 @@ class Log(Protocol):
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         """At most `rows` segments that begin at or before `last`, newest first."""
+        ...
+
+    def amend(
+        self,
+        shard: ShardKey,
+        old: Segment,
+        pack: Pack,
+        offset: int,
+        cursors: Mapping[CursorKey, Cursor | None],
+    ) -> bool:
+        """Put `pack` into the row that stands as `old`, as its next edition, and note in every one of the cursors
+        (None: there is none; it then begins at 0) that the message at `offset` was amended: one transaction.
+
+        False, and nothing was written: the row is gone or another edition, a cursor has claimed the offset or other
+        notes than these, or came or went. At most MAX_AMENDED_CURSORS cursors.
+        """
         ...
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:

@@ -34,6 +34,7 @@ from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
+from .services.amend import Amender
 from .services.assignment import Assignments
 from .services.catalog import Catalog
 from .services.checks import Checker
@@ -261,6 +262,11 @@ class Deps:
     def checker(self) -> Checker:
         a = self.adapters
         return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
+
+    @cached_property
+    def amender(self) -> Amender:
+        a = self.adapters
+        return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
 
     @cached_property
     def mover(self) -> Mover:

@@ -11,6 +11,7 @@ Attribute names are short because a row is billed by its size, names included.
     a  N   accepted at, ms
     x  N   expires at, s: DynamoDB's TTL removes the row for nothing
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
+    e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
     c  N   next offset to reserve, where offsets are reserved
@@ -26,6 +27,8 @@ Attribute names are short because a row is billed by its size, names included.
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
     w  M   waiting spans: first offset → rest of the span
     d  M   settled ranges above the floor: first offset → count
+    a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
+           on it, raises the epoch, and expects `next` not to have passed the offset.
   A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
   the start of one that begins where the one before ends. Maps, not sets or lists, so that
   one expression can add and remove entries beside each other, and two writers never touch the same entry.
