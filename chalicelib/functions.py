@@ -58,6 +58,11 @@ def checkpoint(context: Any, deps: Deps) -> dict[str, Any]:
     return _told("checkpoint", deps.checkpointer.run_once(_has_time(context)).as_dict())
 
 
+def expire(context: Any, deps: Deps) -> dict[str, Any]:
+    """Make dead letters of what is still owed when its retention ends."""
+    return _told("expire", deps.expirer.run_once(_has_time(context)).as_dict())
+
+
 def _seconds_left(context: Any) -> Callable[[], float]:
     return lambda: float(context.get_remaining_time_in_millis()) / 1000
 

@@ -69,6 +69,23 @@ class DedupEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyEntry:
+    """Says that a message has a business key. Written before the message: one that lost its race leaves entries of
+    a message that never was."""
+
+    topic_uid: str
+    key: str
+    message_id: str
+    accepted_ms: int
+    expires_s: int
+
+    @property
+    def mark(self) -> str:
+        """Its place among the key's entries: they sort by time."""
+        return f"{self.accepted_ms:015d}#{self.message_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The segment is in the log."""
 
@@ -175,6 +192,27 @@ class Log(Protocol):
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         """Remember the tail where no expiry reaches it."""
+        ...
+
+
+class Keys(Protocol):
+    """Which messages have a business key."""
+
+    def note(self, entries: Sequence[KeyEntry]) -> None:
+        """Store entries, one write unit each. Harmless to repeat."""
+        ...
+
+    def newest(
+        self,
+        topic_uid: str,
+        key: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        before: str | None,
+        limit: int,
+    ) -> list[KeyEntry]:
+        """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
+        Fewer than `limit` only at the end; read consistently."""
         ...
 
 

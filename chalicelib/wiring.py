@@ -20,6 +20,7 @@ from .ports import (
     Control,
     Cursors,
     Invoker,
+    Keys,
     Log,
     Records,
     Sender,
@@ -29,12 +30,13 @@ from .ports import (
 )
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
+from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
 from .services.checks import Checker
-from .services.claim import Claimer
+from .services.claim import Claimant, Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
@@ -42,6 +44,7 @@ from .services.delayed import Delayed
 from .services.deliver import Deliverer
 from .services.due import Due
 from .services.health import Healths
+from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
@@ -96,6 +99,9 @@ class Nobody:
 local_invoker: Invoker = Nobody()
 """Set, before `deps` is first called, by a process that runs our functions itself."""
 
+local_clock: Clock | None = None
+"""Set likewise, where time is in somebody's hand."""
+
 
 @dataclass(frozen=True)
 class Adapters:
@@ -107,6 +113,7 @@ class Adapters:
     timers: Timers
     transactions: Transactions
     traces: Traces
+    keys: Keys
     control: Control
     blobs: Blobs
     clock: Clock
@@ -150,7 +157,7 @@ class Deps:
     @cached_property
     def producer(self) -> Producer:
         a = self.adapters
-        return Producer(a.log, a.timers, a.blobs, a.clock, a.chance, self.waker.filed)
+        return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -274,12 +281,23 @@ class Deps:
         return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, self.delayed, a.clock)
 
     @cached_property
+    def key_lookup(self) -> KeyLookup:
+        return KeyLookup(self.adapters.keys, self.lookup)
+
+    @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
 
     @cached_property
     def checkpointer(self) -> Checkpointer:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def expirer(self) -> Expirer:
+        return Expirer(self.adapters.control, self._bury, self.adapters.clock)
+
+    def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
+        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms)
 
     @cached_property
     def assigner(self) -> Assigner:
@@ -293,7 +311,7 @@ class Deps:
 def deps() -> Deps:
     """The process's services, from its environment."""
     settings = environment.read()
-    return Deps(dynamo_adapters(settings, invoker=_invoker(settings)))
+    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings)))
 
 
 def _invoker(settings: Settings) -> Invoker:
@@ -318,6 +336,7 @@ def dynamo_adapters(
     from .store.control import DynamoControl, rows_of
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
+    from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.records import DynamoRecords
@@ -343,6 +362,7 @@ def dynamo_adapters(
         timers=DynamoTimers(dynamo),
         transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
+        keys=DynamoKeys(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -393,6 +413,7 @@ def memory_adapters(
         timers=memory.MemoryTimers(tables),
         transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
+        keys=memory.MemoryKeys(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

@@ -206,7 +206,7 @@ def _called(c: Consumer, now_ms: int) -> dict[str, Any]:
         c.kind: c.target,
         "why": c.why,
         "failing_since_at": _at(c.failing_ms),
-        "disables_at": _at(breaker.disables_ms(c.failing_ms, now_ms)),
+        "disables_at": _at(breaker.disables_ms(c.failing_ms, c.trips, now_ms)),
         "breaker": breaker.state(c.open_until_ms, now_ms),
         "open_until_at": _at(c.open_until_ms),
     }

@@ -42,7 +42,6 @@ class Filters:
 
     group: Group | None = None
     status: str | None = None
-    key: str | None = None
     tag: str | None = None
     shard: int | None = None
     from_ms: int | None = None
@@ -150,7 +149,8 @@ class Lookup:
         found: list[Message] = []
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
-            passes = self._passes(topic, filters, message)
+            in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
+            passes = in_time and self.passes(topic, filters, message)
             weight += message.draft.weight if passes else 0
             if found and weight > MAX_ANSWER_BYTES:
                 break
@@ -184,13 +184,9 @@ class Lookup:
                 left[shard] = -1
                 return
 
-    def _passes(self, topic: Topic, filters: Filters, message: Message) -> bool:
-        draft = message.draft
-        if filters.to_ms is not None and message.accepted_ms > filters.to_ms:
-            return False
-        if (filters.key is not None and filters.key not in draft.keys) or (
-            filters.tag is not None and filters.tag != draft.tag
-        ):
+    def passes(self, topic: Topic, filters: Filters, message: Message) -> bool:
+        """Is the message what the filters ask for, its time aside?"""
+        if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
             return False
         if filters.group is None:
             return True

@@ -23,6 +23,8 @@ from ..ports import (
     Clock,
     DedupEntry,
     Gone,
+    KeyEntry,
+    Keys,
     Known,
     Log,
     Movable,
@@ -32,6 +34,7 @@ from ..ports import (
     Timers,
 )
 from .cache import Aging
+from .keys import entries_of
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_FILING = 49  # each is two actions
@@ -59,6 +62,7 @@ class Producer:
         self,
         log: Log,
         timers: Timers,
+        keys: Keys,
         blobs: Blobs,
         clock: Clock,
         chance: Chance,
@@ -67,6 +71,7 @@ class Producer:
         """`filed` is told of new timers."""
         self._log = log
         self._timers = timers
+        self._keys = keys
         self._filed = filed
         self._blobs = blobs
         self._clock = clock
@@ -146,6 +151,7 @@ class Producer:
         left = list(zip(run, timers, strict=True))
         while left:
             entries = [_dedup_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in left])
             known = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
             for (i, draft), timer in left:
                 if draft.dedup_id in known:
@@ -228,15 +234,15 @@ class Producer:
         moved: Sequence[Movable] = (),
     ) -> list[Placed] | Known | Gone:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
-        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
-                segment = self._next(topic, key, pack, request_id, losses >= LOSSES_BEFORE_RESERVING)
+                segment = self._next(topic, key, pack, losses >= LOSSES_BEFORE_RESERVING)
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
+                self._note_keys(topic, key, segment)
                 result = self._log.put(key, segment, pack, entries, moved)
                 if isinstance(result, Known | Gone):
                     return result
@@ -247,15 +253,40 @@ class Producer:
             if shard is None:
                 self._hop(topic, key.shard)
 
-    def _next(self, topic: Topic, key: ShardKey, pack: Pack, request_id: str, turn: bool) -> Segment:
-        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter."""
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, turn: bool) -> Segment:
+        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
+
+        Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
+        """
         tail = self._tails.get(key) or self._tails.put(key, self._log.tail(key))
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
-        expires_s = now_ms // 1000 + topic.retention_days * 86_400
         way = Way.RESERVED if turn else tail.way
-        return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, way)
+        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
+        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way)
+
+    def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
+        """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or
+        only returns, was noted before."""
+        found: list[KeyEntry] = []
+        for offset, draft in enumerate(segment.drafts, segment.first):
+            if draft.keys and not draft.origin and not draft.id:
+                id = ids.message_id(segment.request_id, key.shard, offset)
+                found += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
+        if found:
+            self._keys.note(found)
+
+    def note_keys(
+        self, topic: Topic, drafts: Iterable[tuple[Draft | None, int]], at_ms: int | None = None
+    ) -> None:
+        """Note the keys of drafts with an id of their own, each under the time it comes (or under `at_ms`)."""
+        found: list[KeyEntry] = []
+        for draft, comes_ms in drafts:
+            if draft and draft.id and draft.keys:
+                found += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms))
+        if found:
+            self._keys.note(found)
 
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:

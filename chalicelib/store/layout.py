@@ -78,6 +78,12 @@ Attribute names are short because a row is billed by its size, names included.
     d  S   partition key: `<topic uid>#<dedup id>`
     h  S   hash of the content      i  S  message id      a  N  accepted at      x  N  window's end (TTL)
 
+**keys** · which messages have a business key. Written before the message, without a transaction.
+    k  S   partition key: `<topic uid>#<key>`
+    o  S   sort key: `<accepted ms, 15 digits>#<message id>`, so the newest are last
+    x  N   expires at, s, as the message's row
+  An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
+
 **control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
     pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
     sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
@@ -135,6 +141,10 @@ class Tables:
         return f"{self.prefix}-dedup"
 
     @property
+    def keys(self) -> str:
+        return f"{self.prefix}-keys"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}-control"
 
@@ -153,13 +163,22 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _indexed(_table(tables.transactions, {"t": "S"})),
         _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
+        _table(tables.keys, {"k": "S", "o": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.records, tables.timers, tables.transactions, tables.traces, tables.dedup)
+    return (
+        tables.log,
+        tables.records,
+        tables.timers,
+        tables.transactions,
+        tables.traces,
+        tables.dedup,
+        tables.keys,
+    )
 
 
 def _indexed(transactions: dict[str, Any]) -> dict[str, Any]:
@@ -262,3 +281,8 @@ def trace_home(key: CursorKey) -> str:
 
 def dedup_key(topic_uid: str, dedup_id: str) -> Item:
     return {"d": text(f"{topic_uid}#{dedup_id}")}
+
+
+def key_home(topic_uid: str, key: str) -> str:
+    """The partition of a business key's entries."""
+    return f"{topic_uid}#{key}"

@@ -83,11 +83,24 @@ def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one(
     assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
 
 
-def test_a_failure_while_it_recovers_opens_it_again() -> None:
-    recovering = lived("...", opened(), START_MS + HOUR_MS)
-    health = after(recovering, False, START_MS + HOUR_MS, FULL)
-    assert breaker.state(health.open_until_ms, START_MS + HOUR_MS) == "open"
-    assert health.trips == 1
+def test_a_failure_while_it_recovers_halves_what_may_be_under_way() -> None:
+    now_ms = START_MS + HOUR_MS
+    allowed = [allowance(lived("..." + "x" * n, opened(), now_ms), FULL, now_ms) for n in range(6)]
+    assert allowed == [8, 4, 2, 1, 1, 1]
+
+
+def test_half_of_ten_outcomes_failed_while_it_recovers_open_it_again() -> None:
+    now_ms = START_MS + HOUR_MS
+    recovering = lived(".....xxxx", opened(), now_ms)
+    assert breaker.state(recovering.open_until_ms, now_ms) == "closed"
+    health = after(recovering, False, now_ms, FULL)
+    assert (breaker.state(health.open_until_ms, now_ms), health.trips) == ("open", 1)
+
+
+def test_who_fails_a_third_of_the_time_recovers() -> None:
+    now_ms = START_MS + HOUR_MS
+    health = lived("..x" * 12, opened(trips=3), now_ms)
+    assert allowance(health, FULL, now_ms) == FULL
 
 
 def test_a_process_that_knows_only_the_registration_probes_too() -> None:
@@ -158,10 +171,15 @@ def test_five_days_of_failures_disable_and_half_of_that_tells_so(
     age_ms: int, told: bool, disabled: bool
 ) -> None:
     now_ms = START_MS + age_ms
-    assert breaker.should_disable(START_MS, now_ms) is disabled
-    assert breaker.disables_ms(START_MS, now_ms) == (START_MS + 5 * DAY_MS if told else None)
+    assert breaker.should_disable(START_MS, 1, now_ms) is disabled
+    assert breaker.disables_ms(START_MS, 1, now_ms) == (START_MS + 5 * DAY_MS if told else None)
 
 
 def test_who_does_not_fail_is_not_disabled() -> None:
-    assert breaker.should_disable(None, START_MS) is False
-    assert breaker.disables_ms(None, START_MS) is None
+    assert breaker.should_disable(None, 1, START_MS) is False
+    assert breaker.disables_ms(None, 1, START_MS) is None
+
+
+def test_failures_that_never_opened_the_circuit_disable_nobody() -> None:
+    assert breaker.should_disable(START_MS, 0, START_MS + 40 * DAY_MS) is False
+    assert breaker.disables_ms(START_MS, 0, START_MS + 40 * DAY_MS) is None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from ...domain.errors import Conflict, Refused
+from ...domain.limits import MAX_KEY_CHARS
+from ...domain.message import Message
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction
 from ...services.bodies import with_body
@@ -86,13 +89,25 @@ def list_messages(context: Context, topic: str) -> Answer:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
     purpose = "messages:" + json.dumps([topic, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     told = parse.page_start(context, purpose)
-    starts = {int(shard): start for shard, start in told.items()} if told is not None else None
-    page, following = context.deps.lookup.newest_first(found, filters, parse.limit(query), starts)
+    page, following = _newest_first(context, found, filters, told)
     blobs = context.deps.adapters.blobs
     items = [
         render.message(topic, with_body(blobs, m), context.deps.lookup.deliveries(found, m)) for m in page
     ]
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
+
+
+def _newest_first(
+    context: Context, topic: Topic, filters: Filters, told: Any
+) -> tuple[list[Message], dict[int, int] | str | None]:
+    """A page by key, or of the whole topic, from where the page token told."""
+    limit, key = parse.limit(context.query), context.query.get("key")
+    if key is not None:
+        if not 1 <= len(key) <= MAX_KEY_CHARS:
+            raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
+        return context.deps.key_lookup.newest_first(topic, key, filters, limit, told)
+    starts = {int(shard): start for shard, start in told.items()} if told is not None else None
+    return context.deps.lookup.newest_first(topic, filters, limit, starts)
 
 
 def _filters(context: Context, topic: str) -> Filters:
@@ -109,7 +124,6 @@ def _filters(context: Context, topic: str) -> Filters:
     return Filters(
         group=group,
         status=status,
-        key=query.get("key"),
         tag=query.get("tag"),
         shard=parse.shard(query),
         from_ms=parse.time_ms(query["from"], "from") if "from" in query else None,
