@@ -20,8 +20,6 @@ Needs a running Headrace (`make run`) and nothing but Python.
 from __future__ import annotations
 
 import argparse
-import base64
-import hmac
 import json
 import sqlite3
 import sys
@@ -34,11 +32,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from flights import token
-from headrace_client import Failed, Group, Headrace
+from headrace_client import Failed, Group, Headrace, find_token
+from webhook_receiver import is_signed
 
 OPENING_BALANCE = 100
-SIGNATURE_SECONDS = 300  # an older request is a replay
 PATIENCE_SECONDS = 120
 TABLES = """
 CREATE TABLE IF NOT EXISTS account (balance INTEGER NOT NULL CHECK (balance >= 0));
@@ -100,13 +97,14 @@ class Bank:
             )
 
 
-def answer_checks(bank: Bank, port: int, secret: bytes) -> ThreadingHTTPServer:
+def answer_checks(bank: Bank, port: int, secret: str) -> ThreadingHTTPServer:
     """Serve the check URL in the background."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            if not is_signed(secret, self.headers, body):
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            if not is_signed(secret, headers, body, time.time()):
                 self.send_error(401)
                 return
             transaction_id = json.loads(body)["transaction_id"]
@@ -122,17 +120,6 @@ def answer_checks(bank: Bank, port: int, secret: bytes) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
-
-
-def is_signed(secret: bytes, headers: Mapping[str, str], body: bytes) -> bool:
-    """Does the request come from Headrace, and lately? (Standard Webhooks; there are libraries for it.)"""
-    id, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not at.isdigit() or abs(int(at) - time.time()) > SIGNATURE_SECONDS:
-        return False
-    digest = hmac.digest(secret, f"{id}.{at}.".encode() + body, "sha256")
-    return hmac.compare_digest(
-        headers.get("webhook-signature", ""), f"v1,{base64.b64encode(digest).decode()}"
-    )
 
 
 @dataclass(frozen=True)
@@ -151,11 +138,11 @@ class Transfers:
     def decide(self, transaction_id: str, how: str) -> None:
         self.headrace.ask("POST", f"/v1/transactions/{transaction_id}/{how}", {})
 
-    def secret(self) -> bytes:
+    def secret(self) -> str:
         """What checks are signed with. It comes with every prepared transaction; this one serves nothing else."""
         made = self.prepare("to learn the secret")
         self.decide(made["transaction_id"], "rollback")
-        return base64.b64decode(made["check_secret"].removeprefix("whsec_"))
+        return str(made["check_secret"])
 
     def open(self) -> list[dict[str, Any]]:
         """Those that nobody has decided."""
@@ -203,7 +190,7 @@ def main() -> int:
     }
     try:
         bank.open()
-        transfers = Transfers(Headrace(args.url, token(args.token)), args.topic, check)
+        transfers = Transfers(Headrace(args.url, find_token(args.token)), args.topic, check)
         transfers.headrace.ask("PUT", f"/v1/topics/{args.topic}", {})
         other = Group(transfers.headrace, args.topic, "other-bank")
         other.create(**{"from": "earliest"})
