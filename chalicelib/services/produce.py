@@ -151,7 +151,7 @@ class Producer:
         left = list(zip(run, timers, strict=True))
         while left:
             entries = [_dedup_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
-            self._note_later(topic, [timer for _, timer in left])
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in left])
             known = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
             for (i, draft), timer in left:
                 if draft.dedup_id in known:
@@ -277,16 +277,14 @@ class Producer:
         if found:
             self._keys.note(found)
 
-    def _note_later(self, topic: Topic, timers: Sequence[Timer]) -> None:
-        """The keys of what has an id of its own and comes later, under the time it comes."""
-        found = [
-            entry
-            for timer in timers
-            if timer.draft and timer.draft.keys
-            for entry in entries_of(
-                topic.uid, timer.draft, timer.id, timer.due_ms, topic.expires_s(timer.due_ms)
-            )
-        ]
+    def note_keys(
+        self, topic: Topic, drafts: Iterable[tuple[Draft | None, int]], at_ms: int | None = None
+    ) -> None:
+        """Note the keys of drafts with an id of their own, each under the time it comes (or under `at_ms`)."""
+        found: list[KeyEntry] = []
+        for draft, comes_ms in drafts:
+            if draft and draft.id and draft.keys:
+                found += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms))
         if found:
             self._keys.note(found)
 

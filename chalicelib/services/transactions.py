@@ -150,6 +150,8 @@ class Transactor:
         """None: it was changed meanwhile."""
         topic, now_ms = self.topic_of(held), self._clock.now_ms()
         draft = released(held, now_ms)
+        # Under a time that each try has in common: a list of a key's messages shall not show this one twice.
+        self._producer.note_keys(topic, [(draft, draft.due_ms or now_ms)], held.prepared_ms)
         if draft.due_ms is not None:
             return self._commit_for_later(topic, held, draft, now_ms)
         (place,) = self._producer.move(topic, [(held, draft)])

@@ -156,6 +156,16 @@ def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
     assert got["id"] == made["message_id"]
 
 
+def test_i11_a_key_finds_the_message_from_its_commit_on_once(topic: Topic) -> None:
+    made = prepare(topic, {"body": 1, "keys": ["order-7"]})
+    listed = f"{topic.path}/messages?key=order-7"
+    assert topic.api.get(listed).expect(200)["items"] == []
+    for _ in range(2):
+        topic.api.post(path(made, "/commit")).expect(200)
+    (found,) = topic.api.get(listed).expect(200)["items"]
+    assert found["id"] == made["message_id"]
+
+
 def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
     message = {"body": {"order": 188}, "dedup_id": "order-188"}
     made = prepare(topic, message)
