@@ -52,6 +52,7 @@ class Event:
     message_id: str = ""
     token: str = ""
     attempt: int = 0
+    lane: bool = False  # CLAIM: from the retry lane, which has epochs of its own
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
     fate: str = ""  # SETTLE: SUCCESS, RETRY or DEAD
     delay_ms: int = 0  # SETTLE as RETRY
@@ -110,7 +111,8 @@ class Final:
 class Delivery:
     """All that happened to one message for one reader between two seeks, in order."""
 
-    def __init__(self, reader: str, message_id: str, events: Iterable[Event]) -> None:
+    def __init__(self, reader: str, message_id: str, events: Iterable[Event], skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
         self.about = f"{message_id} for {reader}"
         ordered = sorted(events, key=lambda e: e.began)
         self.claims = [e for e in ordered if e.op is Op.CLAIM]
@@ -130,13 +132,14 @@ class Delivery:
 
     def free(self, old: Event, new: Event) -> bool:
         """May the message have been free for the new claim, as far as the old one goes?"""
-        return self.settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms
+        return self.settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms + self.skew_ms
 
 
 class Case:
     """A history and its end, indexed."""
 
-    def __init__(self, events: Iterable[Event], final: Final) -> None:
+    def __init__(self, events: Iterable[Event], final: Final, skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
         self.events = sorted(events, key=lambda e: e.began)
         self.final = final
         self.produced: defaultdict[str, list[Event]] = defaultdict(list)
@@ -171,7 +174,7 @@ class Case:
         for event in self.events:
             if event.op in (Op.CLAIM, Op.SETTLE, Op.EXTEND) and event.message_id:
                 found[event.reader, self.era(event.reader, event), event.message_id].append(event)
-        return {key: Delivery(key[0], key[2], events) for key, events in found.items()}
+        return {key: Delivery(key[0], key[2], events, self.skew_ms) for key, events in found.items()}
 
     def unseen_claims(self, reader: str) -> int:
         """Claims that may have granted something nobody heard of."""

@@ -25,9 +25,10 @@ from tests.support.events import (
 )
 
 
-def check(events: Iterable[Event], final: Final) -> list[Violation]:
-    """Everything in this history that Headrace promises not to do."""
-    case = Case(events, final)
+def check(events: Iterable[Event], final: Final, skew_ms: int = 0) -> list[Violation]:
+    """Everything in this history that Headrace promises not to do. `skew_ms` is how far the clocks of those who were
+    asked may lie apart."""
+    case = Case(events, final, skew_ms)
     per_message = (
         rule(case, d) for d in case.deliveries.values() for rule in (_attempts, _leases, _after, _early)
     )
@@ -74,7 +75,7 @@ def _explained(case: Case, reader: str, message_id: str, status: str) -> bool:
 
 def _claimed(case: Case) -> Iterator[Violation]:
     """I2, I4, I8: only what was produced is delivered, to those who are there, under rising epochs."""
-    epochs: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    epochs: dict[tuple[str, int | None], list[Event]] = defaultdict(list)
     for claim in case.of(Op.CLAIM):
         if not claim.message_id:
             continue
@@ -84,7 +85,7 @@ def _claimed(case: Case) -> Iterator[Violation]:
             yield Violation(Kind.UNEXPECTED, f"{claim.label} was delivered to {claim.reader}")
         if any(gone.told is Told.OK and gone.ended < claim.began for gone in case.leaves[claim.reader]):
             yield Violation(Kind.UNEXPECTED, f"{claim.reader} got {claim.label} after it had left")
-        epochs[claim.reader, place_of(claim.message_id)[0]].append(claim)
+        epochs[claim.reader, None if claim.lane else place_of(claim.message_id)[0]].append(claim)
     for (reader, _), claims in epochs.items():
         for one, other in pairwise(claims):
             if one.ended < other.began and epoch_of(one) >= epoch_of(other):
@@ -118,7 +119,7 @@ def _refused(case: Case) -> Iterator[Violation]:
             for claim in (c for c in delivery.claims if c.token == no.token and c.ended < no.began):
                 void = any(claim.began < e.ended and e.began < no.ended for e in changes)
                 used = delivery.settled(claim, no.ended)
-                if not void and not used and no.ended_ms < delivery.deadline_ms(claim):
+                if not void and not used and no.ended_ms + case.skew_ms < delivery.deadline_ms(claim):
                     yield Violation(Kind.DISHONEST, f"{delivery.about}: {no.token} was valid and refused")
 
 
@@ -164,7 +165,7 @@ def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I9: no attempt begins before its time."""
     for back in (s for s in delivery.settles if s.told is Told.OK and s.delay_ms and not _terminal(case, s)):
         for claim in delivery.claims:
-            if claim.began > back.ended and claim.ended_ms < back.began_ms + back.delay_ms:
+            if claim.began > back.ended and claim.ended_ms + case.skew_ms < back.began_ms + back.delay_ms:
                 yield Violation(Kind.EARLY, f"{delivery.about}: attempt {claim.attempt}")
 
 

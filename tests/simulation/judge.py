@@ -1,0 +1,69 @@
+"""What must hold when a world is at rest, beside what its clients saw (tests/support/history)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from chalicelib.domain.cursor import Cursor, Position, position
+from chalicelib.domain.topic import cursor_key
+from chalicelib.wiring import Deps
+from tests.simulation.actors import begin
+from tests.simulation.clients import SimClient
+from tests.simulation.healing import heal
+from tests.simulation.plan import plan_of
+from tests.simulation.world import World
+from tests.support.history import check
+from tests.support.rest import final, readers_of
+
+
+def complaints(world: World) -> list[str]:
+    """Run a world to its end, and say what is wrong with it."""
+    world.run()
+    client = heal(world)
+    client.deps = Deps(replace(world.adapters, clock=client.deps.adapters.clock))
+    end = final(client)
+    found = [f"{v.kind}: {v.about}" for v in check(world.events, end, 2 * world.plan.skew_ms)]
+    return [*world.complaints, *found, *_conserved(client), *_same_ids(world)]
+
+
+def _conserved(client: SimClient) -> Iterator[str]:
+    """I15: every accepted message has one end per group, and the counts that people see say so."""
+    deps, topic = client.deps, client.topic
+    for group, _, uid in readers_of(deps, topic):
+        counts: Counter[str] = Counter()
+        for shard in range(topic.shards):
+            key = cursor_key(topic, group, shard, uid)
+            cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
+            for offset in range(cursor.begin, deps.adapters.log.tail(key.shard).offset + 1):
+                record = deps.adapters.records.get(key, offset)
+                letter = deps.adapters.records.dead_letter(key, offset)
+                status = record.status if record else "SUCCESS"
+                counts[status] += 1
+                if position(cursor, offset)[0] is not Position.SETTLED or status == "RETRYING":
+                    yield f"not at rest: {key} {offset} is {status}"
+                if bool(letter) != (status == "DEAD"):
+                    yield f"not conserved: {key} {offset} is {status} and its dead letter is {letter}"
+    for group in {g.name: g for g, _, _ in readers_of(deps, topic)}.values():
+        told = deps.lookup.group_status(topic, group)
+        if (told.backlog, told.in_flight, told.retrying) != (0, 0, 0):
+            yield f"not at rest: {group.name} says {told}"
+
+
+def _same_ids(world: World) -> Iterator[str]:
+    """I3: all who used a dedup id were told of one message."""
+    ids: dict[str, set[str]] = {}
+    for event in world.events:
+        if event.dedup_id and event.message_id:
+            ids.setdefault(event.dedup_id, set()).add(event.message_id)
+    for dedup_id, found in ids.items():
+        if len(found) > 1:
+            yield f"{dedup_id} names {found}"
+
+
+def play(seed: int) -> tuple[World, list[str]]:
+    """One seed's world, and what is wrong with it."""
+    world = World(plan_of(seed))
+    begin(world)
+    return world, complaints(world)
