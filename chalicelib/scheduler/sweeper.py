@@ -93,7 +93,14 @@ class Sweeper:
         current = expire(cursor, now_ms)
         if current.leases:
             return False
-        return bool(returned(current, now_ms)) or bool(self._log.read(shard, current.next, 1))
+        return bool(returned(current, now_ms)) or self._has_more(current, shard)
+
+    def _has_more(self, cursor: Cursor, shard: ShardKey) -> bool:
+        """Is there a message that was never claimed? The next one may stand in the middle of a segment."""
+        rows = self._log.read(shard, cursor.segment_at, 1)
+        if not rows or rows[0].end > cursor.next:
+            return bool(rows)
+        return bool(self._log.read(shard, cursor.next, 1))  # an old hint
 
 
 def _owners(group: Group, called: Sequence[Consumer]) -> Sequence[str]:

@@ -29,6 +29,7 @@ class Op(StrEnum):
     SETTLE = "settle"
     EXTEND = "extend"
     SEEK = "seek"
+    AGAIN = "again"  # people redrive a dead letter, or try now what waits
 
 
 class Told(StrEnum):
@@ -54,7 +55,7 @@ class Event:
     attempt: int = 0
     lane: bool = False  # CLAIM: from the retry lane, which has epochs of its own
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
-    fate: str = ""  # SETTLE: SUCCESS, RETRY or DEAD
+    fate: str = ""  # SETTLE: SUCCESS, RETRY or DEAD (to give back the last attempt is DEAD)
     delay_ms: int = 0  # SETTLE as RETRY
     expires: bool = False  # PRODUCE: with a time after which nobody wants it
     unit: str = ""  # PRODUCE: what it is ordered by
@@ -118,6 +119,7 @@ class Delivery:
         self.claims = [e for e in ordered if e.op is Op.CLAIM]
         self.settles = [e for e in ordered if e.op is Op.SETTLE]
         self.extends = [e for e in ordered if e.op is Op.EXTEND]
+        self.agains = [e for e in ordered if e.op is Op.AGAIN and e.maybe]
 
     def deadline_ms(self, claim: Event) -> int:
         """The least time until which this claim's lease was valid."""
@@ -129,6 +131,10 @@ class Delivery:
     def settled(self, claim: Event, before: int) -> bool:
         """May the lease of this claim have been settled before then?"""
         return any(s.token == claim.token and s.maybe and s.began < before for s in self.settles)
+
+    def begun_again(self, after: Event, before: Event) -> bool:
+        """May people have asked for an attempt between these two?"""
+        return any(after.began < again.ended and again.began < before.ended for again in self.agains)
 
     def free(self, old: Event, new: Event) -> bool:
         """May the message have been free for the new claim, as far as the old one goes?"""
@@ -172,7 +178,7 @@ class Case:
     def deliveries(self) -> dict[tuple[str, int, str], Delivery]:
         found: defaultdict[tuple[str, int, str], list[Event]] = defaultdict(list)
         for event in self.events:
-            if event.op in (Op.CLAIM, Op.SETTLE, Op.EXTEND) and event.message_id:
+            if event.op in (Op.CLAIM, Op.SETTLE, Op.EXTEND, Op.AGAIN) and event.message_id:
                 found[event.reader, self.era(event.reader, event), event.message_id].append(event)
         return {key: Delivery(key[0], key[2], events, self.skew_ms) for key, events in found.items()}
 

@@ -265,8 +265,10 @@ class Client:
         return [seal_receipt(self.deps.signing_key, d.receipt) for d in got]
 
     def _about(self, blank: Event, group: str, consumer: str | None, d: Delivery) -> Event:
+        last = blank.fate == "RETRY" and d.attempt >= d.receipt.last_attempt
         return replace(
             blank,
+            fate="DEAD" if last else blank.fate,
             reader=self.reader(group, consumer),
             message_id=d.message.id,
             token=d.receipt.token,

@@ -96,19 +96,18 @@ def _settled(case: Case) -> Iterator[Violation]:
     """I5, I20: one terminal answer, and it is what the store says in the end."""
     last = {reader: len(case.seeks(reader)) for reader in case.starts}
     for (reader, era, message_id), delivery in case.deliveries.items():
-        ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(case, s)]
-        if len(ends) > 1:
+        ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(s)]
+        if any(one.fate == "SUCCESS" or not delivery.begun_again(one, other) for one, other in pairwise(ends)):
             yield Violation(Kind.SETTLED_TWICE, delivery.about)
         status = case.final.statuses.get((reader, message_id))
-        if ends and status and era == last[reader] and status != _terminal(case, ends[0]):
+        last_word = ends and not delivery.agains
+        if last_word and status and era == last[reader] and status != _terminal(ends[0]):
             yield Violation(Kind.DISHONEST, f"{delivery.about} was settled {ends[0].fate} and is {status}")
 
 
-def _terminal(case: Case, settle: Event) -> str:
+def _terminal(settle: Event) -> str:
     """SUCCESS or DEAD, if the settlement ends the delivery."""
-    if settle.fate == "RETRY":
-        return "DEAD" if settle.attempt >= case.join(settle.reader).max_attempts else ""
-    return settle.fate
+    return "" if settle.fate == "RETRY" else settle.fate
 
 
 def _refused(case: Case) -> Iterator[Violation]:
@@ -132,7 +131,7 @@ def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     if not delivery.claims:
         return
     reader = delivery.claims[0].reader
-    if max(numbers) > case.join(reader).max_attempts:
+    if max(numbers) > case.join(reader).max_attempts * (1 + len(delivery.agains)):
         yield Violation(
             Kind.ATTEMPT, f"{delivery.about}: attempts {numbers} of {case.join(reader).max_attempts}"
         )
@@ -156,16 +155,17 @@ def _leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
 
 def _after(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I6: no attempt begins after a terminal answer was given."""
-    for end in (s for s in delivery.settles if s.told is Told.OK and _terminal(case, s)):
-        if any(claim.began > end.ended for claim in delivery.claims):
+    for end in (s for s in delivery.settles if s.told is Told.OK and _terminal(s)):
+        late = [c for c in delivery.claims if c.began > end.ended]
+        if any(end.fate == "SUCCESS" or not delivery.begun_again(end, claim) for claim in late):
             yield Violation(Kind.AFTER_ACK, delivery.about)
 
 
 def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I9: no attempt begins before its time."""
-    for back in (s for s in delivery.settles if s.told is Told.OK and s.delay_ms and not _terminal(case, s)):
-        for claim in delivery.claims:
-            if claim.began > back.ended and claim.ended_ms + case.skew_ms < back.began_ms + back.delay_ms:
+    for back in (s for s in delivery.settles if s.told is Told.OK and s.delay_ms and not _terminal(s)):
+        for claim in (c for c in delivery.claims if c.began > back.ended and not delivery.begun_again(back, c)):
+            if claim.ended_ms + case.skew_ms < back.began_ms + back.delay_ms:
                 yield Violation(Kind.EARLY, f"{delivery.about}: attempt {claim.attempt}")
 
 
@@ -198,7 +198,7 @@ def _units(case: Case) -> dict[tuple[int, str], dict[str, Event]]:
 def _over(case: Case, earlier: str, claim: Event) -> bool:
     """May the earlier message have ended before this claim was granted?"""
     delivery = case.deliveries.get((claim.reader, case.era(claim.reader, claim), earlier))
-    if delivery and any(s.maybe and _terminal(case, s) and s.began < claim.ended for s in delivery.settles):
+    if delivery and any(s.maybe and _terminal(s) and s.began < claim.ended for s in delivery.settles):
         return True
     if case.final.statuses.get((claim.reader, earlier)) != "DEAD":
         return False
