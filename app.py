@@ -47,6 +47,11 @@ def checkpoint(event: CloudWatchEvent) -> dict[str, Any]:
     return functions.checkpoint(event.context, wiring.deps())
 
 
+@app.schedule(Rate(6, Rate.HOURS))
+def expire(event: CloudWatchEvent) -> dict[str, Any]:
+    return functions.expire(event.context, wiring.deps())
+
+
 http.register(app, authorize)
 
 __all__ = ["app", "routes"]

@@ -19,6 +19,8 @@ MEASURES = {
     "writers": "32 producing processes on 4 shards and on one",
     "consumers": "8 consuming processes of one group",
     "over_http": "messages a second through the local HTTP server",
+    "delivery_units": "request units of a delivery, an attempt that fails, a retry",
+    "delivery": "delivery by HTTP: latency, rates, a storm of retries, a hanging subscriber",
 }
 
 
@@ -40,7 +42,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    told = "\n".join(f"  {name:<10} {what}" for name, what in MEASURES.items())
+    told = "\n".join(f"  {name:<14} {what}" for name, what in MEASURES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure the design's figures and print them beside their targets.",

@@ -7,6 +7,8 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from chalicelib.services.lookup import Filters
+
 from .direct import Api
 from .figures import Figure, at_most, told
 from .meter import Cost, Meter
@@ -64,6 +66,16 @@ class _Bench:
     def batch(self, topic: str, messages: list[dict[str, Any]]) -> Cost:
         return self.cost("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic=topic)
 
+    def by_key(self, topic: str, key: str) -> Cost:
+        """The last 32 messages of a key, looked up by a process that has read none of them."""
+        deps = self._deps_of(self.meter)
+        found = deps.catalog.topic(topic)
+        with self.meter.during() as cost:
+            page, _ = deps.key_lookup.newest_first(found, key, Filters(), 32, None)
+        if len(page) != 32:
+            raise RuntimeError(f"{topic}: a lookup by key gave {len(page)} of 32")
+        return cost
+
 
 def _producing(b: _Bench) -> Iterator[Figure]:
     say("units: produce")
@@ -86,6 +98,24 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     b.produce("t", 1, dedup_id="warm")
     yield told("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
     yield told("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
+    yield from _keyed(b)
+
+
+def _keyed(b: _Bench) -> Iterator[Figure]:
+    """Keys: what they cost, and that a lookup does not cost more in a larger topic."""
+    b.topic("keyed")
+    b.produce("keyed", 1)
+    costs = [b.produce("keyed", b.text(500), keys=["order-1"]) for _ in range(40)]
+    yield at_most(
+        "produce one with one key: write units", costs[-1].writes, 2, "WU", f"{costs[-1].trips} trips"
+    )
+    lookups = []
+    for _ in range(2):
+        lookups.append(b.by_key("keyed", "order-1"))
+        for _ in range(20):
+            b.batch("keyed", [{"body": b.text(98), "keys": [f"n{i}"]} for i in range(100)])
+    yield told("the last 32 messages of a key, each of a row of its own", _shown(lookups[0]))
+    yield at_most("the same with 2,000 messages more: extra", lookups[1].reads - lookups[0].reads, 0, "RU")
 
 
 def _longest(b: _Bench) -> int:

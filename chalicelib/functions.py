@@ -55,6 +55,11 @@ def checkpoint(context: Any, deps: Deps) -> dict[str, Any]:
     return _told("checkpoint", deps.checkpointer.run_once(_has_time(context)).as_dict())
 
 
+def expire(context: Any, deps: Deps) -> dict[str, Any]:
+    """Make dead letters of what is still owed when its retention ends."""
+    return _told("expire", deps.expirer.run_once(_has_time(context)).as_dict())
+
+
 def _has_time(context: Any) -> Any:
     return lambda: context.get_remaining_time_in_millis() > _MARGIN_MS
 

@@ -10,7 +10,7 @@ from typing import Any
 def _logger() -> Any:
     from aws_lambda_powertools import Logger  # late: a cold start that logs nothing need not pay for it
 
-    return Logger(service="headrace", name="chalicelib")  # Chalice has the other name
+    return Logger(service="Headrace")  # Chalice logs as "headrace"
 
 
 def unavailable(error: BaseException, request_id: str, call: str) -> None:

@@ -68,6 +68,23 @@ class DedupEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyEntry:
+    """Says that a message has a business key. Written before the message: one that lost its race leaves entries of
+    a message that never was."""
+
+    topic_uid: str
+    key: str
+    message_id: str
+    accepted_ms: int
+    expires_s: int
+
+    @property
+    def mark(self) -> str:
+        """Its place among the key's entries: they sort by time."""
+        return f"{self.accepted_ms:015d}#{self.message_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The segment is in the log."""
 
@@ -113,6 +130,14 @@ class DeadLetter:
 
 
 Movable = Timer | DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A timer that is no longer where its id says: due at another time, or cancelled (then as it was)."""
+
+    due_ms: int
+    cancelled: Timer | None = None
 
 
 class Log(Protocol):
@@ -164,6 +189,27 @@ class Log(Protocol):
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         """Remember the tail where no expiry reaches it."""
+        ...
+
+
+class Keys(Protocol):
+    """Which messages have a business key."""
+
+    def note(self, entries: Sequence[KeyEntry]) -> None:
+        """Store entries, one write unit each. Harmless to repeat."""
+        ...
+
+    def newest(
+        self,
+        topic_uid: str,
+        key: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        before: str | None,
+        limit: int,
+    ) -> list[KeyEntry]:
+        """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
+        Fewer than `limit` only at the end; read consistently."""
         ...
 
 
@@ -277,8 +323,22 @@ class Records(Protocol):
 class Timers(Protocol):
     """What is due later, by fragment and due time."""
 
-    def file(self, timers: Sequence[Timer]) -> None:
-        """Store timers. Harmless to repeat."""
+    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store timers. Harmless to repeat. With dedup ids in one transaction (of at most 100 rows): the entries
+        of ids that were used before, and then nothing was stored."""
+        ...
+
+    def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
+        """Put `new` in the place of `old`, if that is there unchanged; where its time differs, its id leads from the
+        old time to the new until `keep_s`. False: it is gone or was changed."""
+        ...
+
+    def cancel(self, timer: Timer, keep_s: int) -> bool:
+        """Take the timer away for good, if it is there unchanged; until `keep_s` it can be seen as cancelled."""
+        ...
+
+    def moved(self, timer_id: str) -> Moved | None:
+        """Where a timer went that was amended to another time, or cancelled; read consistently."""
         ...
 
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:

@@ -13,19 +13,23 @@ from typing import Any
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Log, Records, Sender, Timers, Traces
+from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Keys, Log, Records, Sender, Timers, Traces
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
+from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
 from .services.assignment import Assignments
 from .services.catalog import Catalog
-from .services.claim import Claimer
+from .services.claim import Claimant, Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
 from .services.cursor_state import CursorStates
+from .services.delayed import Delayed
 from .services.deliver import Deliverer
+from .services.due import Due
 from .services.health import Healths
+from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
@@ -79,6 +83,9 @@ class Nobody:
 local_invoker: Invoker = Nobody()
 """Set, before `deps` is first called, by a process that runs our functions itself."""
 
+local_clock: Clock | None = None
+"""Set likewise, where time is in somebody's hand."""
+
 
 @dataclass(frozen=True)
 class Adapters:
@@ -89,6 +96,7 @@ class Adapters:
     records: Records
     timers: Timers
     traces: Traces
+    keys: Keys
     control: Control
     blobs: Blobs
     clock: Clock
@@ -132,7 +140,7 @@ class Deps:
     @cached_property
     def producer(self) -> Producer:
         a = self.adapters
-        return Producer(a.log, a.blobs, a.clock, a.chance)
+        return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -187,7 +195,15 @@ class Deps:
     def redriver(self) -> Redriver:
         a = self.adapters
         return Redriver(
-            self.catalog, a.records, a.timers, self.witness, self.states, self.producer, self.waker, a.clock
+            self.catalog,
+            self.lookup,
+            a.records,
+            a.timers,
+            self.witness,
+            self.states,
+            self.producer,
+            self.waker,
+            a.clock,
         )
 
     @cached_property
@@ -195,9 +211,18 @@ class Deps:
         return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
 
     @cached_property
+    def due(self) -> Due:
+        return Due(self.catalog, self.producer, self.adapters.timers, self.waker)
+
+    @cached_property
+    def delayed(self) -> Delayed:
+        a = self.adapters
+        return Delayed(a.timers, a.log, self.positions, self.producer, self.waker, a.clock)
+
+    @cached_property
     def mover(self) -> Mover:
         a = self.adapters
-        return Mover(a.timers, self.producer.move_due, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+        return Mover(a.timers, self.due.append, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -218,7 +243,11 @@ class Deps:
     @cached_property
     def lookup(self) -> Lookup:
         a = self.adapters
-        return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, a.clock)
+        return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, self.delayed, a.clock)
+
+    @cached_property
+    def key_lookup(self) -> KeyLookup:
+        return KeyLookup(self.adapters.keys, self.lookup)
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -227,6 +256,13 @@ class Deps:
     @cached_property
     def checkpointer(self) -> Checkpointer:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def expirer(self) -> Expirer:
+        return Expirer(self.adapters.control, self._bury, self.adapters.clock)
+
+    def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
+        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms)
 
     @cached_property
     def assigner(self) -> Assigner:
@@ -240,7 +276,7 @@ class Deps:
 def deps() -> Deps:
     """The process's services, from its environment."""
     settings = environment.read()
-    return Deps(dynamo_adapters(settings, invoker=_invoker(settings)))
+    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings)))
 
 
 def _invoker(settings: Settings) -> Invoker:
@@ -265,6 +301,7 @@ def dynamo_adapters(
     from .store.control import DynamoControl, rows_of
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
+    from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.records import DynamoRecords
@@ -288,6 +325,7 @@ def dynamo_adapters(
         records=DynamoRecords(dynamo),
         timers=DynamoTimers(dynamo),
         traces=DynamoTraces(dynamo),
+        keys=DynamoKeys(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -337,6 +375,7 @@ def memory_adapters(
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
         traces=memory.MemoryTraces(),
+        keys=memory.MemoryKeys(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import gzip
 import json
-import os
 import secrets
 import sys
 import threading
@@ -30,7 +29,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flights_check import Seen, check, praise
-from headrace_client import Failed, Group, Headrace
+from headrace_client import Failed, Group, Headrace, find_token
 
 BATCH = 100
 WORKERS = 3
@@ -57,7 +56,7 @@ def main() -> int:
     args = arguments()
     try:
         events = departures(args.file, args.count)
-        run = Run(Headrace(args.url, token(args.token)), args.topic, secrets.token_hex(4), events)
+        run = Run(Headrace(args.url, find_token(args.token)), args.topic, secrets.token_hex(4), events)
         seen = exchange(run)
     except Failed as error:
         print(f"flights: {error}", file=sys.stderr)
@@ -85,22 +84,6 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError("must be a number above 0")
     return int(text)
-
-
-def token(given: str | None) -> str:
-    """The token to use; Failed if there is none."""
-    found = given or os.environ.get("HEADRACE_TOKEN")
-    file = Path(".data") / "token"
-    if not found:
-        try:
-            found = file.read_text().strip()
-        except OSError:
-            raise Failed(
-                f"There is no token: give --token or HEADRACE_TOKEN ({file} is not there)."
-            ) from None
-    if not found.isascii() or not found.isprintable():
-        raise Failed("The token has characters that no token has.")
-    return found
 
 
 def departures(file: Path, count: int | None) -> list[dict[str, Any]]:

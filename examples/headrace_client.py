@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import threading
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -13,6 +15,22 @@ TIMEOUT_SECONDS = 60.0
 
 class Failed(Exception):
     """Headrace cannot be used like this; the text says why, and what to do."""
+
+
+def find_token(given: str | None) -> str:
+    """The token to use; Failed if there is none."""
+    found = given or os.environ.get("HEADRACE_TOKEN")
+    file = Path(".data") / "token"
+    if not found:
+        try:
+            found = file.read_text().strip()
+        except OSError:
+            raise Failed(
+                f"There is no token: give --token or HEADRACE_TOKEN ({file} is not there)."
+            ) from None
+    if not found.isascii() or not found.isprintable():
+        raise Failed("The token has characters that no token has.")
+    return found
 
 
 class Headrace:
@@ -52,6 +70,10 @@ class Headrace:
             return json.loads(raw) if raw else None
         except ValueError:
             raise Failed(f"What answers on {self._url} is not Headrace.") from None
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        self._connection().close()
 
     def _connection(self) -> http.client.HTTPConnection:
         held: http.client.HTTPConnection | None = getattr(self._local, "connection", None)

@@ -154,14 +154,16 @@ def _keep(file: Path, token: str) -> None:
 def _triggers(stream: bool) -> Any:
     from chalicelib.settings import read
     from chalicelib.store.layout import Tables
+    from local.clock import Hand, HandClock
     from local.functions import Invocations, functions_of
     from local.triggers import Triggers, client
 
-    app = importlib.import_module("app").app
-    invocations = Invocations(functions_of(app))
+    front: Any = importlib.import_module("app")
+    invocations = Invocations(functions_of(front.app))
     wiring: Any = importlib.import_module("chalicelib.wiring")
-    wiring.local_invoker = invocations
-    return Triggers(app, invocations, Tables(read().prefix).log, client if stream else None)
+    wiring.local_invoker, wiring.local_clock = invocations, HandClock()
+    Hand(wiring.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
+    return Triggers(front.app, invocations, Tables(read().prefix).log, client if stream else None)
 
 
 def _server(port: int) -> Any:

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -107,6 +108,7 @@ class Invocations:
         self._calls: list[_Call] = []
         self._numbers = itertools.count()
         self._threads = self._free = 0
+        self._running: Counter[str] = Counter()
         self._changed = threading.Condition()
         self._stopping = threading.Event()
 
@@ -124,6 +126,17 @@ class Invocations:
         text = json.dumps(event)
         self._push(
             _Call(time.monotonic(), next(self._numbers), function, text, str(uuid.uuid4()), self._pauses)
+        )
+
+    def wait_until_idle(self, function: str, seconds: float) -> bool:
+        """Wait until a function neither runs nor is called but for another attempt. False: it took longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_wanted(function), seconds)
+
+    def _is_wanted(self, function: str) -> bool:
+        now = time.monotonic()
+        return self._running[function] > 0 or any(
+            c.function == function and c.due <= now for c in self._calls
         )
 
     def stop(self, seconds: float) -> bool:
@@ -157,11 +170,13 @@ class Invocations:
         """Wait for a call that is due; None when there was none for long."""
         with self._changed:
             idle_at = time.monotonic() + self._idle_seconds
-            while not (call := self._take()) and self._is_needed(idle_at):
+            while not (call := self._take()) and not self._stopping.is_set() and time.monotonic() < idle_at:
                 until = self._calls[0].due if self._calls else idle_at
                 self._changed.wait(max(0.0, until - time.monotonic()))
             self._free -= 1
-            if not call:
+            if call:
+                self._running[call.function] += 1
+            else:
                 self._threads -= 1
             self._attend()
             return call
@@ -169,11 +184,6 @@ class Invocations:
     def _take(self) -> _Call | None:
         due = self._calls and self._calls[0].due <= time.monotonic()
         return heapq.heappop(self._calls) if due else None
-
-    def _is_needed(self, idle_at: float) -> bool:
-        if self._stopping.is_set():
-            return False
-        return time.monotonic() < idle_at or (bool(self._calls) and self._free == 1)
 
     def _run(self, call: _Call) -> None:
         context = Context(
@@ -185,5 +195,6 @@ class Invocations:
             self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(left)))
         with self._changed:
             self._free += 1
-            if self._stopping.is_set():
+            self._running[call.function] -= 1
+            if self._stopping.is_set() or not self._running[call.function]:
                 self._changed.notify_all()

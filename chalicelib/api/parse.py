@@ -17,7 +17,7 @@ from msgspec import UNSET
 from ..domain import ladder
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ..domain.ladder import Retry
-from ..domain.limits import DEFAULT_PAGE, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
+from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
 from ..domain.message import JSON, Draft
 from ..domain.signing import open_sealed, seal
 from ..domain.topic import DEFAULT_RETRY
@@ -72,10 +72,8 @@ def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
         raise invalid("body", "give either body or body_base64")
     if given.delay_seconds and given.deliver_at:
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
-    if given.delay_seconds or (given.deliver_at and time_ms(given.deliver_at, "deliver_at") > now_ms):
-        raise Refused("DELAY_UNAVAILABLE", "Delayed messages are not available yet; nothing was stored.")
-    if sum(len(k) + len(v) for k, v in given.headers.items()) > MAX_HEADERS_BYTES:
-        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
+    due_ms = due(given.deliver_at, now_ms) if given.deliver_at else now_ms + (given.delay_seconds or 0) * 1000
+    _check_headers(given.headers)
     body, is_json, content_type = _body(given, raw)
     return Draft(
         body=body,
@@ -86,17 +84,48 @@ def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
         ordering_key=given.ordering_key,
         shard=given.shard,
         headers=given.headers,
-        expires_ms=now_ms + given.expires_in_seconds * 1000 if given.expires_in_seconds else None,
-        **_retry_of(given),
+        expires_ms=due_ms + given.expires_in_seconds * 1000 if given.expires_in_seconds else None,
+        due_ms=due_ms if due_ms > now_ms else None,
+        **(_retry_of(given.retry) if given.retry else {}),
         dedup_id=given.dedup_id,
     )
 
 
-def _retry_of(given: requests.MessageBody) -> dict[str, Any]:
+def changes(given: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, Any]:
+    """The fields of a draft that a PATCH changes; Malformed where it changes nothing."""
+    fields = settings(given)
+    if not fields:
+        raise invalid("", "give what to change: body, deliver_at, headers or retry")
+    told: dict[str, Any] = {}
+    if "body" in fields:
+        told |= {"body": json_body(raw, given.body), "is_json": True, "content_type": JSON}
+        told |= {"blob": None, "blob_bytes": 0}
+    if "headers" in fields:
+        _check_headers(fields["headers"])
+        told["headers"] = fields["headers"]
+    if "deliver_at" in fields:
+        told["due_ms"] = due(fields["deliver_at"], now_ms)
+    if "retry" in fields:
+        told |= _retry_of(fields["retry"])
+    return told
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
+        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
+
+
+def due(deliver_at: str, now_ms: int) -> int:
+    """The time of a `deliver_at`; what is past means now. Refused for what is out of reach."""
+    due_ms = max(now_ms, time_ms(deliver_at, "deliver_at"))
+    if due_ms - now_ms > MAX_DELAY_SECONDS * 1000:
+        raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
+    return due_ms
+
+
+def _retry_of(given: requests.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
-    if given.retry is None:
-        return {}
-    fields, whole = settings(given.retry), retry(given.retry)
+    fields, whole = settings(given), retry(given)
     told: dict[str, Any] = {name: fields[name] for name in ("max_attempts", "jitter") if name in fields}
     if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
         told["ladder"] = ladder.steps(whole)

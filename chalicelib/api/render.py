@@ -18,9 +18,11 @@ from ..domain.ladder import Retry
 from ..domain.message import Message
 from ..domain.ranges import total
 from ..domain.signing import seal_receipt
+from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..ports import DeadLetter
 from ..services.claim import Delivery
+from ..services.delayed import Waiting
 from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
 from ..services.produce import Placed
 from ..services.setup import Membership
@@ -203,7 +205,7 @@ def _called(c: Consumer, now_ms: int) -> dict[str, Any]:
         c.kind: c.target,
         "why": c.why,
         "failing_since_at": _at(c.failing_ms),
-        "disables_at": _at(breaker.disables_ms(c.failing_ms, now_ms)),
+        "disables_at": _at(breaker.disables_ms(c.failing_ms, c.trips, now_ms)),
         "breaker": breaker.state(c.open_until_ms, now_ms),
         "open_until_at": _at(c.open_until_ms),
     }
@@ -217,10 +219,11 @@ def placed(topic_name: str, p: Placed) -> dict[str, Any]:
     return {
         "id": p.id,
         "topic": topic_name,
-        "status": "NEW",
+        "status": "NEW" if p.due_ms is None else "DELAYED",
         "shard": p.shard,
         "offset": p.offset,
         "accepted_at": at(p.accepted_ms),
+        **({"deliver_at": at(p.due_ms)} if p.due_ms is not None else {}),
         "duplicate": p.duplicate,
     }
 
@@ -261,6 +264,21 @@ def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus])
     """Everything known about a message; as an object for `to_json`, its body is still JSON text."""
     told = {name: status(s) for name, s in statuses.items()}
     return {**content(m), "topic": topic_name, "status": _overall(statuses), "deliveries": told}
+
+
+def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:
+    """A message before its log: it waits for its time, or was cancelled. For `to_json`."""
+    status = "CANCELLED" if w.cancelled else "DELAYED"
+    fixed = w.timer.shard.shard
+    return {
+        **content(w.message),
+        "shard": None if fixed == ANY else fixed,
+        "offset": None,
+        "deliver_at": at(w.timer.due_ms),
+        "topic": topic_name,
+        "status": status,
+        "deliveries": {},
+    }
 
 
 def _overall(statuses: Mapping[str, DeliveryStatus]) -> str:

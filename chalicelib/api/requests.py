@@ -95,6 +95,15 @@ class GroupBody(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
     payload: Literal["binary", "structured", "batch"] | UnsetType = UNSET
 
 
+class AmendBody(Struct, forbid_unknown_fields=True):
+    """What to change of a message that nobody has claimed yet."""
+
+    body: Any | UnsetType = UNSET
+    deliver_at: str | UnsetType = UNSET
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] | UnsetType = UNSET
+    retry: Retry | UnsetType = UNSET
+
+
 class SeekBody(Struct, forbid_unknown_fields=True):
     """Where to send a group: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
 

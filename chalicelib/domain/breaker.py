@@ -79,13 +79,14 @@ def _is_open(open_until_ms: int | None, now_ms: int) -> bool:
     return open_until_ms is not None and now_ms < open_until_ms
 
 
-def should_disable(failing_ms: int | None, now_ms: int) -> bool:
-    """Has the consumer only failed for so long that it is not called any more?"""
-    return failing_ms is not None and now_ms - failing_ms >= _DISABLE_MS
+def should_disable(failing_ms: int | None, trips: int, now_ms: int) -> bool:
+    """Has the consumer only failed for so long that it is not called any more? Two failures a week apart are no
+    such thing: its circuit must have opened."""
+    return failing_ms is not None and trips > 0 and now_ms - failing_ms >= _DISABLE_MS
 
 
-def disables_ms(failing_ms: int | None, now_ms: int) -> int | None:
+def disables_ms(failing_ms: int | None, trips: int, now_ms: int) -> int | None:
     """When the consumer will be disabled, told from half of that time on."""
-    if failing_ms is None or now_ms - failing_ms < _DISABLE_MS // 2:
+    if failing_ms is None or not trips or now_ms - failing_ms < _DISABLE_MS // 2:
         return None
     return failing_ms + _DISABLE_MS

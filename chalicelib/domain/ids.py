@@ -1,13 +1,19 @@
-"""Ids that say where to look: a message id holds its place in the log, so looking it up needs no index."""
+"""Ids that say where to look, so that looking a message up needs no index.
+
+A message's id holds its place in the log. One that was delayed has no place when its id is given out: its id holds the
+time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 REQUEST_ID_CHARS = 12  # 60 random bits
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_TIMED_ID = re.compile(r"[0-9a-z]{12}(?:-([0-9a-z]{1,4}))?-u([0-9a-z]{1,13})\Z")
 _MESSAGE_ID = re.compile(r"([0-9a-z]{12})-([0-9a-z]{1,4})-([0-9a-z]{1,13})\Z")
 
 
@@ -41,5 +47,30 @@ def parse_message_id(text: str) -> tuple[str, int, int] | None:
         return None
     try:
         return match[1], from_base32(match[2]), from_base32(match[3])
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a delayed message's id tells: when it was due at first, and its shard if that was fixed."""
+
+    due_ms: int
+    shard: int | None
+
+
+def timed_id(random: str, shard: int | None, due_ms: int) -> str:
+    """The id of a message that waits for its time. `random` has REQUEST_ID_CHARS characters."""
+    fixed = "" if shard is None else f"-{base32(shard)}"
+    return f"{random}{fixed}-u{base32(due_ms)}"
+
+
+def parse_timed_id(text: str) -> Timed | None:
+    """What `timed_id` put in; None where the text is no such id."""
+    match = _TIMED_ID.match(text)
+    if not match:
+        return None
+    try:
+        return Timed(from_base32(match[2]), None if match[1] is None else from_base32(match[1]))
     except ValueError:
         return None

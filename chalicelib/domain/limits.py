@@ -77,5 +77,8 @@ HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but u
 LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun
 MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
 TAIL_TRUST = timedelta(minutes=5)
+RETENTION_GRACE = timedelta(
+    days=1
+)  # a row outlives its retention by it: what is still owed is buried meanwhile
 FRAGMENTS = 8  # of the timers, as in DMQ
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

@@ -34,7 +34,8 @@ class Draft:
 
     `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
-    it an entry of a retry lane.
+    it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
+    before which it must not enter the log.
     """
 
     body: bytes
@@ -53,6 +54,8 @@ class Draft:
     blob: str | None = None
     blob_bytes: int = 0
     origin: Origin | None = None
+    id: str | None = None
+    due_ms: int | None = None
 
     @property
     def size(self) -> int:

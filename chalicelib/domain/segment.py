@@ -53,7 +53,8 @@ class Segment:
         if self.is_tombstone:
             return None
         draft = self.drafts[offset - self.first]
-        return Message(ids.message_id(self.request_id, shard, offset), shard, offset, self.accepted_ms, draft)
+        id = draft.id or ids.message_id(self.request_id, shard, offset)
+        return Message(id, shard, offset, self.accepted_ms, draft)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,8 @@ class Receipt:
 
 def seal_receipt(key: bytes, r: Receipt) -> str:
     """The receipt as the consumer gets it."""
-    text = f"{r.group_uid}|{r.consumer_uid}|{r.id}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
+    place = "" if ids.parse_message_id(r.id) else f"@{r.shard}@{r.offset}"
+    text = f"{r.group_uid}|{r.consumer_uid}|{r.id}{place}|{r.token}|{r.last_attempt}|{r.claimed_ms}"
     return seal(key, "receipt", text if r.entry is None else f"{text}|{r.entry}|{r.before}|{r.spent}")
 
 
@@ -75,9 +76,7 @@ def open_receipt(key: bytes, text: str) -> Receipt | None:
     if opened is None:
         return None
     group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = opened.split("|")
-    place = ids.parse_message_id(id)
-    if place is None:
-        return None
-    _, shard, offset = place
+    _, shard, offset = ids.parse_message_id(id) or id.split("@")
+    id = id.partition("@")[0]
     numbers = map(int, (last_attempt, claimed_ms, *lane))
-    return Receipt(group_uid, consumer_uid, id, shard, offset, token, *numbers)
+    return Receipt(group_uid, consumer_uid, id, int(shard), int(offset), token, *numbers)

@@ -10,6 +10,8 @@ from .limits import FRAGMENTS
 from .message import Draft
 from .segment import ShardKey
 
+ANY = -1
+
 
 class TimerKind(StrEnum):
     """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer."""
@@ -26,7 +28,7 @@ class Timer:
     fragment it is kept; filing the same id for the same time twice is filing it once.
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for
-    whom a shard is woken.
+    whom a shard is woken. A shard of number ANY is whichever is free. `edits` rises with each change of the timer.
     """
 
     due_ms: int
@@ -37,6 +39,8 @@ class Timer:
     keep_days: int = 0
     group_uid: str = ""
     consumer_uid: str = ""
+    filed_ms: int = 0
+    edits: int = 0
 
     @property
     def fragment(self) -> int:

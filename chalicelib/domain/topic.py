@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from .ladder import Retry
 from .limits import (
@@ -14,6 +15,7 @@ from .limits import (
     DEFAULT_MAX_BODY_BYTES,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SHARDS,
+    RETENTION_GRACE,
 )
 from .segment import ShardKey
 
@@ -39,6 +41,10 @@ class Topic:
     dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
     wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
     version: int = 0  # rises with every write
+
+    def expires_s(self, accepted_ms: int) -> int:
+        """When DynamoDB may remove a row of the topic's log."""
+        return accepted_ms // 1000 + self.retention_days * 86_400 + RETENTION_GRACE // timedelta(seconds=1)
 
     def shard_key(self, shard: int) -> ShardKey:
         return ShardKey(self.name, self.uid, shard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..domain import cursor as algebra
 from ..domain import ranges
@@ -26,6 +27,7 @@ _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobod
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _LOOKAHEAD = 1_000
+_BURIED_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,23 @@ class Claimer:
                 ]
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
 
+    def bury(self, claimant: Claimant, shard: int, accepted_before_ms: int) -> int:
+        """Settle as dead letters what was accepted before that time and nobody has under way: its rows are about to
+        go. How many."""
+        key = claimant.key(shard)
+        buried = 0
+        while True:
+            state = self._states.last(key)
+            now_ms = self._clock.now_ms()
+            plan = _Claim(self._reader, claimant, shard, key, now_ms, accepted_before_ms).plan_burial(
+                state.cursor
+            )
+            if not plan.selection.settled:
+                return buried
+            after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
+            if self._states.write(key, state, _change(state, after), plan.dead) is not None:
+                buried += len(plan.dead)
+
     def _note_lapsed(
         self, claimant: Claimant, shard: int | None, known: Cursor, plan: _Plan, now_ms: int
     ) -> None:
@@ -145,8 +164,16 @@ class _Claim:
     """One look at a cursor and its log."""
 
     def __init__(
-        self, reader: Reader, claimant: Claimant, shard: int | None, key: CursorKey, now_ms: int
+        self,
+        reader: Reader,
+        claimant: Claimant,
+        shard: int | None,
+        key: CursorKey,
+        now_ms: int,
+        accepted_before_ms: int = 0,
     ) -> None:
+        """What was accepted before `accepted_before_ms` is as good as expired."""
+        self._too_old_ms = accepted_before_ms
         self._reader = reader
         self._claimant = claimant
         self._policy = claimant.policy(shard)
@@ -185,6 +212,26 @@ class _Claim:
             self._records(dead, selection, messages),
         )
 
+    def plan_burial(self, known: Cursor) -> _Plan:
+        """What is expired, exhausted or too old, among what waits and from `next` on; nothing is granted."""
+        current = algebra.expire(known, self._now_ms)
+        waiting = [(o, span) for span in current.waiting for o in range(span.start, span.end)]
+        slots = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting))
+        back = [self._candidate(slots[offset], span) for offset, span in waiting]
+        ahead = self._ahead(current, _BURIED_AT_ONCE)
+        fresh = takewhile(_is_settled, (self._candidate(slot, None) for slot in ahead))
+        returned, fallen, dead = _within_bounds(
+            [c for c in back if _is_settled(c)], list(fresh), MAX_ANSWER_BYTES
+        )
+        selection = self._policy.select(current, returned, fallen, 1, self._now_ms)
+        messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
+        return _Plan(
+            self._with_hint(ahead, current, selection),
+            current,
+            messages,
+            self._records(dead, selection, messages),
+        )
+
     def _ahead(self, current: Cursor, want: int) -> list[Slot]:
         return self._meant(self._reader.fresh(self._key.shard, current.next, current.segment_at, want))
 
@@ -213,9 +260,12 @@ class _Claim:
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         wanted = draft.origin is not None or matches(self._claimant.group.tags, draft.tag)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
-        dead = exhausted or expired(draft, self._now_ms)
+        dead = exhausted or self._is_over(slot.message)
         verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
+
+    def _is_over(self, message: Message) -> bool:
+        return expired(message.draft, self._now_ms) or message.accepted_ms < self._too_old_ms
 
     def delivery(self, token: str, attempt: int, offset: int, message: Message) -> Delivery:
         """What the claim's holder gets for one leased offset."""
@@ -255,11 +305,15 @@ class _Claim:
             _before(message.draft) + candidate.attempt - 1,
             self._now_ms,
             self._key.consumer_uid,
-            "EXPIRED" if expired(message.draft, self._now_ms) else "ATTEMPTS_EXHAUSTED",
+            "EXPIRED" if self._is_over(message) else "ATTEMPTS_EXHAUSTED",
             spent=origin.spent if origin else 0,
             of=place if origin else None,
             message=lanes.content(message),
         )
+
+
+def _is_settled(candidate: Candidate) -> bool:
+    return candidate.verdict is Verdict.SETTLE
 
 
 def _before(draft: Draft) -> int:

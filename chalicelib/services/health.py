@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from ..domain import breaker
 from ..domain.breaker import Health
+from ..domain.errors import Unavailable
 from ..domain.outcome import Outcome, Verdict
 from ..domain.topic import Consumer, Group, Topic
 from ..ports import Clock
 
-Save = Callable[[Topic, Group, Consumer, Health], object]
-"""Write a consumer's failing_ms, open_until_ms and trips to its registration."""
+Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
+"""Write a consumer's failing_ms, open_until_ms and trips to its registration, if it still is there."""
 Disable = Callable[[Topic, Group, Consumer, str], object]
-_Row = tuple[int | None, int | None, int]
 
 
 class Healths:
@@ -26,40 +26,56 @@ class Healths:
         self._disable = disable
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[_Row, Health]] = {}
+        self._seen: dict[str, tuple[int, Health]] = {}  # with the version of the row that it knows of
 
     def allowance(self, consumer: Consumer, full: int) -> int:
         """How many messages may be under way to a consumer: none while its circuit is open, few after that."""
-        return breaker.allowance(self._health(consumer), full, self._clock.now_ms())
+        return breaker.allowance(self._known(consumer)[1], full, self._clock.now_ms())
 
     def note(
         self, topic: Topic, group: Group, consumer: Consumer, outcomes: Sequence[Outcome], full: int
     ) -> None:
         """Enter what one request to a consumer showed. Its row is written only when the circuit changes, or when
-        failures begin or end."""
-        verdicts = {outcome.verdict for outcome in outcomes}
+        failures begin or end; where that cannot be done now, only this process knows."""
+        try:
+            self._note(topic, group, consumer, {outcome.verdict for outcome in outcomes}, full)
+        except Unavailable:
+            return
+
+    def _note(
+        self, topic: Topic, group: Group, consumer: Consumer, verdicts: set[Verdict], full: int
+    ) -> None:
         if Verdict.GONE in verdicts:
             self._disable(topic, group, consumer, "It answered 410 Gone.")
         elif verdicts - {Verdict.HELD}:
             ok = bool(verdicts & {Verdict.DONE, Verdict.REFUSED})
-            with self._lock:
-                before = self._health(consumer)
-                after = breaker.after(before, ok, self._clock.now_ms(), full)
-                self._seen[consumer.uid] = (_row(after), after)
-            if _row(after) != _row(before):
-                self._save(topic, group, consumer, after)
-            if breaker.should_disable(after.failing_ms, self._clock.now_ms()):
+            after = self._learn(topic, group, consumer, ok, full)
+            if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):
                 self._disable(topic, group, consumer, "Every attempt failed for days.")
 
-    def _health(self, consumer: Consumer) -> Health:
-        """What this process saw, in the light of what the row says if others wrote it since."""
-        row = (consumer.failing_ms, consumer.open_until_ms, consumer.trips)
-        seen, health = self._seen.get(consumer.uid, ((None, None, 0), Health()))
-        if row == seen:
-            return health
-        failing_ms, open_until_ms, trips = row
-        return replace(health, failing_ms=failing_ms, open_until_ms=open_until_ms, trips=trips)
+    def _learn(self, topic: Topic, group: Group, consumer: Consumer, ok: bool, full: int) -> Health:
+        """Deliveries of this process wait for one another here: else each would write what another has written."""
+        with self._lock:
+            version, before = self._known(consumer)
+            after = breaker.after(before, ok, self._clock.now_ms(), full)
+            self._seen[consumer.uid] = (version, after)
+            if _row(after) != _row(before) and (saved := self._save(topic, group, consumer, after)):
+                self._seen[consumer.uid] = (saved.version, after)
+        return after
+
+    def _known(self, consumer: Consumer) -> tuple[int, Health]:
+        """What this process saw, in the light of what the row says if others wrote it since. A consumer at hand may
+        be older than what this process wrote itself."""
+        version, health = self._seen.get(consumer.uid, (-1, Health()))
+        if consumer.version <= version:
+            return version, health
+        return consumer.version, replace(
+            health,
+            failing_ms=consumer.failing_ms,
+            open_until_ms=consumer.open_until_ms,
+            trips=consumer.trips,
+        )
 
 
-def _row(health: Health) -> _Row:
+def _row(health: Health) -> tuple[int | None, int | None, int]:
     return health.failing_ms, health.open_until_ms, health.trips

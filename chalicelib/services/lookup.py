@@ -16,6 +16,7 @@ from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..ports import Clock, Cursors, Log, Record, Records
 from .catalog import Catalog
+from .delayed import Delayed, Waiting
 from .reader import Reader
 
 _ROWS = 16
@@ -40,7 +41,6 @@ class Filters:
 
     group: Group | None = None
     status: str | None = None
-    key: str | None = None
     tag: str | None = None
     shard: int | None = None
     from_ms: int | None = None
@@ -74,8 +74,16 @@ class Lookup:
     """Reads only; nothing here changes anything."""
 
     def __init__(
-        self, catalog: Catalog, log: Log, cursors: Cursors, records: Records, reader: Reader, clock: Clock
+        self,
+        catalog: Catalog,
+        log: Log,
+        cursors: Cursors,
+        records: Records,
+        reader: Reader,
+        delayed: Delayed,
+        clock: Clock,
     ) -> None:
+        self._delayed = delayed
         self._catalog = catalog
         self._log = log
         self._cursors = cursors
@@ -83,13 +91,19 @@ class Lookup:
         self._reader = reader
         self._clock = clock
 
+    def find(self, topic: Topic, message_id: str) -> Message | Waiting:
+        """The message with this id, in the log or before it; or NotFound."""
+        return self._delayed.find(topic, message_id) or self.message(topic, message_id)
+
     def message(self, topic: Topic, message_id: str) -> Message:
-        """The message with this id, or NotFound. One read."""
+        """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
         place = ids.parse_message_id(message_id)
         if place and place[1] < topic.shards:
             slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]])[place[2]]
             if slot.message and slot.message.id == message_id:
                 return slot.message
+        elif isinstance(found := self._delayed.find(topic, message_id), Message):
+            return found
         raise NotFound(
             "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )
@@ -134,7 +148,8 @@ class Lookup:
         found: list[Message] = []
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
-            passes = self._passes(topic, filters, message)
+            in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
+            passes = in_time and self.passes(topic, filters, message)
             weight += message.draft.weight if passes else 0
             if found and weight > MAX_ANSWER_BYTES:
                 break
@@ -168,13 +183,9 @@ class Lookup:
                 left[shard] = -1
                 return
 
-    def _passes(self, topic: Topic, filters: Filters, message: Message) -> bool:
-        draft = message.draft
-        if filters.to_ms is not None and message.accepted_ms > filters.to_ms:
-            return False
-        if (filters.key is not None and filters.key not in draft.keys) or (
-            filters.tag is not None and filters.tag != draft.tag
-        ):
+    def passes(self, topic: Topic, filters: Filters, message: Message) -> bool:
+        """Is the message what the filters ask for, its time aside?"""
+        if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
             return False
         if filters.group is None:
             return True

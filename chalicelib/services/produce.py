@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from ..domain.limits import BLOB_THRESHOLD_BYTES, LOSSES_BEFORE_RESERVING, TAIL_
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.sharding import shard_of
-from ..domain.timer import Timer
+from ..domain.timer import ANY, Timer, TimerKind
 from ..domain.topic import Topic
 from ..ports import (
     Blobs,
@@ -23,36 +23,56 @@ from ..ports import (
     Clock,
     DedupEntry,
     Gone,
+    KeyEntry,
+    Keys,
     Known,
     Log,
     Movable,
     Pack,
     Stored,
     Taken,
+    Timers,
 )
 from .cache import Aging
+from .keys import entries_of
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
+_DEDUPED_PER_FILING = 49  # each is two actions
+_BYTES_PER_FILING = 2_000_000  # a transaction takes 4 MB
 _MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a draft came to stand."""
+    """Where a draft came to stand. One that waits until `due_ms` has no offset yet."""
 
     id: str
-    shard: int
-    offset: int
+    shard: int | None
+    offset: int | None
     accepted_ms: int
     duplicate: bool = False
+    due_ms: int | None = None
 
 
 class Producer:
     """Appends to the log. One per process: it remembers tails and keeps to a shard while it wins."""
 
-    def __init__(self, log: Log, blobs: Blobs, clock: Clock, chance: Chance) -> None:
+    def __init__(
+        self,
+        log: Log,
+        timers: Timers,
+        keys: Keys,
+        blobs: Blobs,
+        clock: Clock,
+        chance: Chance,
+        filed: Callable[[Sequence[Timer]], None],
+    ) -> None:
+        """`filed` is told of new timers."""
         self._log = log
+        self._timers = timers
+        self._keys = keys
+        self._filed = filed
         self._blobs = blobs
         self._clock = clock
         self._chance = chance
@@ -68,9 +88,11 @@ class Producer:
         outcomes: list[Placed | HeadraceError | None] = [_refusal(topic, d) for d in drafts]
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        later: list[int] = []
         for i, draft in enumerate(drafts):
             if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
-                by_shard[_shard_of(topic, draft)].append(i)
+                (by_shard[_shard_of(topic, draft)] if draft.due_ms is None else later).append(i)
+        self._file(topic, [(i, drafts[i]) for i in later], outcomes)
         for shard, members in by_shard.items():
             self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes)
         for i, draft in enumerate(drafts):
@@ -104,11 +126,56 @@ class Producer:
                 places = places[len(taken) :]
         return outcomes
 
-    def move_due(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
-        """Put what timers hold into a shard; how many went (the others had gone before)."""
-        home = Topic(shard.topic, shard.topic_uid, 0, shards=shard.shard + 1, retention_days=keep_days)
-        members = [(t, replace(t.draft, shard=shard.shard)) for t in timers if t.draft is not None]
-        return sum(place is not None for place in self.move(home, members))
+    def _file(
+        self,
+        topic: Topic,
+        members: Sequence[tuple[int, Draft]],
+        outcomes: list[Placed | HeadraceError | None],
+    ) -> None:
+        """Store drafts that are due later as timers, each under an id of its own."""
+        for run in _filings(members):
+            try:
+                timers = [self._timer(topic, self.offload(topic, draft)) for _, draft in run]
+                self._file_run(topic, run, timers, outcomes)
+            except HeadraceError as error:
+                for i, _ in run:
+                    outcomes[i] = outcomes[i] or error
+
+    def _file_run(
+        self,
+        topic: Topic,
+        run: Sequence[tuple[int, Draft]],
+        timers: Sequence[Timer],
+        outcomes: list[Placed | HeadraceError | None],
+    ) -> None:
+        left = list(zip(run, timers, strict=True))
+        while left:
+            entries = [_dedup_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
+            self._note_later(topic, [timer for _, timer in left])
+            known = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
+            for (i, draft), timer in left:
+                if draft.dedup_id in known:
+                    outcomes[i] = _duplicate(draft, known[draft.dedup_id])
+                elif not known:
+                    outcomes[i] = Placed(timer.id, None, None, timer.filed_ms, due_ms=timer.due_ms)
+            if not known:
+                self._filed([timer for _, timer in left])
+            left = [each for each in left if outcomes[each[0][0]] is None]
+
+    def _timer(self, topic: Topic, draft: Draft) -> Timer:
+        assert draft.due_ms is not None
+        shard = _shard_of(topic, draft)
+        id = ids.timed_id(self._chance.id(ids.REQUEST_ID_CHARS), shard, draft.due_ms)
+        place = topic.shard_key(ANY if shard is None else shard)
+        return Timer(
+            draft.due_ms,
+            id,
+            TimerKind.DELIVER,
+            place,
+            replace(draft, id=id),
+            topic.retention_days,
+            filed_ms=self._clock.now_ms(),
+        )
 
     def _produce_to(
         self,
@@ -166,15 +233,15 @@ class Producer:
         moved: Sequence[Movable] = (),
     ) -> list[Placed] | Known | Gone:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
-        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
         losses = 0
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
-                segment = self._next(topic, key, pack, request_id, losses >= LOSSES_BEFORE_RESERVING)
+                segment = self._next(topic, key, pack, losses >= LOSSES_BEFORE_RESERVING)
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
+                self._note_keys(topic, key, segment)
                 result = self._log.put(key, segment, pack, entries, moved)
                 if isinstance(result, Known | Gone):
                     return result
@@ -185,15 +252,42 @@ class Producer:
             if shard is None:
                 self._hop(topic, key.shard)
 
-    def _next(self, topic: Topic, key: ShardKey, pack: Pack, request_id: str, turn: bool) -> Segment:
-        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter."""
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, turn: bool) -> Segment:
+        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
+
+        Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
+        """
         tail = self._tails.get(key) or self._tails.put(key, self._log.tail(key))
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
-        expires_s = now_ms // 1000 + topic.retention_days * 86_400
         way = Way.RESERVED if turn else tail.way
-        return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, way)
+        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
+        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way)
+
+    def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
+        """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or
+        only returns, was noted before."""
+        found: list[KeyEntry] = []
+        for offset, draft in enumerate(segment.drafts, segment.first):
+            if draft.keys and not draft.origin and not draft.id:
+                id = ids.message_id(segment.request_id, key.shard, offset)
+                found += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
+        if found:
+            self._keys.note(found)
+
+    def _note_later(self, topic: Topic, timers: Sequence[Timer]) -> None:
+        """The keys of what has an id of its own and comes later, under the time it comes."""
+        found = [
+            entry
+            for timer in timers
+            if timer.draft and timer.draft.keys
+            for entry in entries_of(
+                topic.uid, timer.draft, timer.id, timer.due_ms, topic.expires_s(timer.due_ms)
+            )
+        ]
+        if found:
+            self._keys.note(found)
 
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:
@@ -309,6 +403,25 @@ def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, 
     yield run
 
 
+def _filings(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
+    """What can be filed together: all without a dedup id, and of the others what fits a transaction."""
+    plain = [member for member in members if not member[1].dedup_id]
+    if plain:
+        yield plain
+    run: list[tuple[int, Draft]] = []
+    size = 0
+    for member in members:
+        if not member[1].dedup_id:
+            continue
+        size += member[1].weight
+        if run and (len(run) == _DEDUPED_PER_FILING or size > _BYTES_PER_FILING):
+            yield run
+            run, size = [], member[1].weight
+        run.append(member)
+    if run:
+        yield run
+
+
 def content_hash(draft: Draft) -> str:
     """What must be equal for two uses of a dedup id to be the same message."""
     content = (
@@ -324,13 +437,18 @@ def content_hash(draft: Draft) -> str:
 
 
 def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draft: Draft) -> DedupEntry:
+    id = ids.message_id(segment.request_id, key.shard, segment.first + index)
+    return _dedup_of(topic, draft, id, segment.accepted_ms)
+
+
+def _dedup_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> DedupEntry:
     return DedupEntry(
         topic.uid,
         draft.dedup_id or "",
         content_hash(draft),
-        ids.message_id(segment.request_id, key.shard, segment.first + index),
-        segment.accepted_ms,
-        segment.accepted_ms // 1000 + topic.dedup_window_seconds,
+        message_id,
+        accepted_ms,
+        max(accepted_ms, draft.due_ms or 0) // 1000 + topic.dedup_window_seconds,
     )
 
 
@@ -342,10 +460,12 @@ def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
 
 
 def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
-    place = ids.parse_message_id(entry.message_id)
-    if entry.content_hash != content_hash(draft) or place is None:
+    if entry.content_hash != content_hash(draft):
         return _mismatch()
-    return Placed(entry.message_id, place[1], place[2], entry.accepted_ms, duplicate=True)
+    _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
+    timed = ids.parse_timed_id(entry.message_id)
+    due_ms = timed.due_ms if timed else None
+    return Placed(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
 
 
 def _repeated(

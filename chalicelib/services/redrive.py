@@ -16,6 +16,7 @@ from ..ports import Clock, DeadLetter, Record, Records, Timers
 from . import lanes
 from .catalog import Catalog
 from .cursor_state import CursorStates, State
+from .lookup import Lookup
 from .produce import Producer, check_size
 from .wake import Waker
 from .witness import Witness
@@ -47,6 +48,7 @@ class Redriver:
     def __init__(
         self,
         catalog: Catalog,
+        lookup: Lookup,
         records: Records,
         timers: Timers,
         witness: Witness,
@@ -56,6 +58,7 @@ class Redriver:
         clock: Clock,
     ) -> None:
         self._catalog = catalog
+        self._lookup = lookup
         self._records = records
         self._timers = timers
         self._witness = witness
@@ -99,10 +102,14 @@ class Redriver:
         ]
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        place = ids.parse_message_id(message_id)
-        if place and place[1] < topic.shards:
+        _, shard, offset = ids.parse_message_id(message_id) or self._place_of(topic, message_id)
+        if shard < topic.shards:
             for uid in self._catalog.cursor_owners(topic, group):
-                yield cursor_key(topic, group, place[1], uid), place[2]
+                yield cursor_key(topic, group, shard, uid), offset
+
+    def _place_of(self, topic: Topic, message_id: str) -> tuple[str, int, int]:
+        message = self._lookup.message(topic, message_id)
+        return message.id, message.shard, message.offset
 
     def edit(self, topic: Topic, letter: DeadLetter, body: bytes) -> DeadLetter:
         """Give a dead letter another JSON body; what is redriven is what stands there then. Raises TooLarge."""

@@ -24,6 +24,9 @@ from .witness import Witness
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
 _BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
+_LANE_SLACK_S = (
+    86_400  # a retry may wait so long in its lane: who might outlive the row takes its content along
+)
 
 Answer = HeadraceError | None
 
@@ -248,7 +251,7 @@ class _Leased:
             receipt.spent,
             self._place(receipt.shard) if receipt.entry is not None else None,
             self._content(receipt) if dead else None,
-            None if dead else ends_ms // 1000 + self._topic.retention_days * 86_400,
+            None if dead else self._topic.expires_s(ends_ms),
         )
 
     def _place(self, shard: int) -> CursorKey:
@@ -265,11 +268,14 @@ class _Leased:
 
     def _timer(self, receipt: Receipt, ruled: Ruling, attempt: int) -> Timer:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
-        reference = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
-        draft = Draft(b"", is_json=False, origin=reference)
-        message = self._message(receipt) if receipt.entry is not None else None
-        if message is not None:  # an entry may hold what is nowhere else
-            draft = lanes.entry_of(message, attempt, receipt.spent)
+        message = self._message(receipt)
+        if message is not None:
+            goes_s = self._topic.expires_s(message.accepted_ms)
+            outlived = ruled.due_ms // 1000 + _LANE_SLACK_S > goes_s
+            draft = lanes.entry_of(message, attempt, receipt.spent, whole=outlived)
+        else:
+            gone = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
+            draft = Draft(b"", is_json=False, origin=gone)
         consumer_uid = self._key.consumer_uid
         return Timer(
             ruled.due_ms,

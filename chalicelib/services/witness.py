@@ -40,7 +40,7 @@ class Witness:
             return
         owner, consumer_uid = who
         name, rank, total = self._standing(topic, group, owner)
-        expires_s = self._clock.now_ms() // 1000 + topic.retention_days * 86_400
+        expires_s = topic.expires_s(self._clock.now_ms())
         rows = [
             TraceRow(
                 cursor_key(topic, group, shard, consumer_uid),

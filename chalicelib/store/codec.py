@@ -38,6 +38,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     w: tuple[int, ...] | None = None  # its own ladder
     f: float | None = None  # and jitter
     i: tuple[Any, ...] | None = None  # the fields of its Origin
+    n: str | None = None  # its own id
 
 
 _encoder = msgspec.json.Encoder()
@@ -63,6 +64,7 @@ def encode(draft: Draft) -> bytes:
             w=draft.ladder,
             f=draft.jitter,
             i=astuple(draft.origin) if draft.origin else None,
+            n=draft.id,
         )
     )
 
@@ -104,6 +106,7 @@ def _draft(wire: Wire) -> Draft:
         blob=wire.u,
         blob_bytes=wire.s,
         origin=Origin(*wire.i) if wire.i else None,
+        id=wire.n,
     )
 
 

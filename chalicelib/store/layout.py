@@ -49,7 +49,9 @@ Attribute names are short because a row is billed by its size, names included.
     k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
-  Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
+    a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
+  Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`), or holds it as cancelled
+  (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
     o  S   owner      u  N  until, ms: at this time it is free
 
 **traces** · what was tried: a row for each settled batch of attempts.
@@ -64,6 +66,12 @@ Attribute names are short because a row is billed by its size, names included.
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`
     h  S   hash of the content      i  S  message id      a  N  accepted at      x  N  window's end (TTL)
+
+**keys** · which messages have a business key. Written before the message, without a transaction.
+    k  S   partition key: `<topic uid>#<key>`
+    o  S   sort key: `<accepted ms, 15 digits>#<message id>`, so the newest are last
+    x  N   expires at, s, as the message's row
+  An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
 
 **control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
     pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
@@ -117,6 +125,10 @@ class Tables:
         return f"{self.prefix}-dedup"
 
     @property
+    def keys(self) -> str:
+        return f"{self.prefix}-keys"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}-control"
 
@@ -134,13 +146,14 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.timers, {"f": "S", "t": "S"}),
         _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
+        _table(tables.keys, {"k": "S", "o": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.records, tables.traces, tables.dedup)
+    return (tables.log, tables.records, tables.timers, tables.traces, tables.dedup, tables.keys)
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -217,6 +230,10 @@ def timer_key(due_ms: int, timer_id: str) -> Item:
     return {"f": text(str(fragment_of(timer_id))), "t": text(f"{due_ms:015d}#{timer_id}")}
 
 
+def forward_key(timer_id: str) -> Item:
+    return {"f": text(str(fragment_of(timer_id))), "t": text(f"~{timer_id}")}
+
+
 def lease_key(fragment: int) -> Item:
     return {"f": text(str(fragment)), "t": text("~lease")}
 
@@ -228,3 +245,8 @@ def trace_home(key: CursorKey) -> str:
 
 def dedup_key(topic_uid: str, dedup_id: str) -> Item:
     return {"d": text(f"{topic_uid}#{dedup_id}")}
+
+
+def key_home(topic_uid: str, key: str) -> str:
+    """The partition of a business key's entries."""
+    return f"{topic_uid}#{key}"

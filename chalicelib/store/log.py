@@ -12,13 +12,13 @@ from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
 from ..ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from . import codec
+from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
 from .layout import (
     FORMAT,
     META_OFFSET,
     Item,
-    dedup_key,
     int_of,
     number,
     packed,
@@ -68,7 +68,7 @@ class DynamoLog:
             "ConditionExpression": "attribute_not_exists(o)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        beside = [{"Put": self._remember(entry)} for entry in dedup]
+        beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
         moves = [self._move(each, segment.accepted_ms) for each in moved]
         places = [place for place, actions in enumerate(moves) for _ in actions]
         try:
@@ -87,23 +87,6 @@ class DynamoLog:
         if isinstance(moved, Timer):
             return [timer_delete(self._dynamo.tables.timers, moved)]
         return letter_move(self._dynamo.tables.records, moved, at_ms)
-
-    def _remember(self, entry: DedupEntry) -> dict[str, Any]:
-        return {
-            "TableName": self._dynamo.tables.dedup,
-            "Item": {
-                **dedup_key(entry.topic_uid, entry.dedup_id),
-                "h": text(entry.content_hash),
-                "i": text(entry.message_id),
-                "a": number(entry.accepted_ms),
-                "x": number(entry.expires_s),
-                "v": {"N": FORMAT},
-            },
-            # TTL removes rows late: a window that has passed is as good as no row.
-            "ConditionExpression": "attribute_not_exists(d) OR x <= :now",
-            "ExpressionAttributeValues": {":now": number(entry.accepted_ms // 1000)},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         try:
@@ -246,19 +229,8 @@ def _refused(
     """What a cancelled transaction means, by the items that stood in the way of its actions."""
     first, used, missing = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
-        if known := tuple(_dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
+        if known := tuple(dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
             return Known(known)
         if gone := {place for place, item in zip(places, missing, strict=True) if item is not None}:
             return Gone(tuple(sorted(gone)))
     return _stored_or_taken(segment, first)
-
-
-def _dedup_entry(asked: DedupEntry, item: Item) -> DedupEntry:
-    return DedupEntry(
-        asked.topic_uid,
-        asked.dedup_id,
-        text_of(item, "h") or "",
-        text_of(item, "i") or "",
-        int_of(item, "a"),
-        int_of(item, "x"),
-    )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from ..domain.timer import Timer, TimerKind
+from ..ports import DedupEntry, Moved
 from . import codec
+from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
-from .failures import ConditionFailed
+from .failures import Cancelled, ConditionFailed
 from .layout import (
     FORMAT,
     Item,
+    forward_key,
     int_of,
     lease_key,
     number,
@@ -32,9 +36,61 @@ class DynamoTimers:
         self._dynamo = dynamo
         self._table = dynamo.tables.timers
 
-    def file(self, timers: Sequence[Timer]) -> None:
+    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         different = {(timer.due_ms, timer.id): _item(timer) for timer in timers}
-        self._dynamo.put(self._table, list(different.values()))
+        if not dedup:
+            self._dynamo.put(self._table, list(different.values()))
+            return ()
+        puts = [{"Put": {"TableName": self._table, "Item": item}} for item in different.values()]
+        ids = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=[*ids, *puts])
+        except Cancelled as cancelled:
+            return tuple(dedup_entry(e, i) for e, i in zip(dedup, cancelled.items, strict=False) if i)
+        return ()
+
+    def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
+        item = _item(replace(new, edits=old.edits + 1))
+        if new.due_ms == old.due_ms:
+            return self._put_if_unchanged(old, item)
+        return self._all(
+            timer_delete(self._table, old),
+            {"Put": {"TableName": self._table, "Item": item}},
+            {"Put": {"TableName": self._table, "Item": _forward(new, keep_s)}},
+        )
+
+    def cancel(self, timer: Timer, keep_s: int) -> bool:
+        seen = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
+        return self._all(timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": seen}})
+
+    def moved(self, timer_id: str) -> Moved | None:
+        key = forward_key(timer_id)
+        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        if not item:
+            return None
+        due_ms = int_of(item, "u")
+        return Moved(due_ms, _timer_of(item, due_ms, timer_id) if "j" in item else None)
+
+    def _all(self, *actions: dict[str, Any]) -> bool:
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=list(actions))
+        except Cancelled:
+            return False
+        return True
+
+    def _put_if_unchanged(self, old: Timer, item: Item) -> bool:
+        try:
+            self._dynamo.call(
+                "put_item",
+                TableName=self._table,
+                Item=item,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **_unchanged(old),
+            )
+        except ConditionFailed as failed:
+            return failed.retried and failed.item == item
+        return True
 
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
         return [_timer(item) for item in self._before(fragment, f"{until_ms + 1:015d}", limit)]
@@ -101,27 +157,30 @@ def timer_put(table: str, timer: Timer) -> dict[str, Any]:
 
 
 def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
-    """The transaction's action that takes a timer away, if it is there."""
-    return {
-        "Delete": {
-            "TableName": table,
-            "Key": timer_key(timer.due_ms, timer.id),
-            "ConditionExpression": "attribute_exists(f)",
-        }
-    }
+    """The transaction's action that takes a timer away, if it is there unchanged."""
+    return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id), **_unchanged(timer)}}
+
+
+def _unchanged(timer: Timer) -> dict[str, Any]:
+    if not timer.edits:
+        return {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
+    return {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": number(timer.edits)}}
+
+
+def _forward(timer: Timer, keep_s: int) -> Item:
+    return {**forward_key(timer.id), "u": number(timer.due_ms), "x": number(keep_s), "v": {"N": FORMAT}}
 
 
 def _item(timer: Timer) -> Item:
-    item = {
-        **timer_key(timer.due_ms, timer.id),
-        "k": text(timer.kind),
-        "s": text(str(timer.shard)),
-        "v": {"N": FORMAT},
-    }
-    optional = {"g": timer.group_uid, "c": timer.consumer_uid}
-    item.update({name: text(uid) for name, uid in optional.items() if uid})
-    if timer.keep_days:
-        item["d"] = number(timer.keep_days)
+    return {**timer_key(timer.due_ms, timer.id), **_content(timer), "v": {"N": FORMAT}}
+
+
+def _content(timer: Timer) -> Item:
+    item: Item = {"k": text(timer.kind), "s": text(str(timer.shard))}
+    texts = {"g": timer.group_uid, "c": timer.consumer_uid}
+    item.update({name: text(value) for name, value in texts.items() if value})
+    numbers = {"d": timer.keep_days, "a": timer.filed_ms, "e": timer.edits}
+    item.update({name: number(value) for name, value in numbers.items() if value})
     if timer.draft:
         item["m"] = packed(codec.pack([timer.draft]).payload)
     return item
@@ -129,9 +188,13 @@ def _item(timer: Timer) -> Item:
 
 def _timer(item: Item) -> Timer:
     due, _, timer_id = item["t"]["S"].partition("#")
+    return _timer_of(item, int(due), timer_id)
+
+
+def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     payload = payload_of(item)
     return Timer(
-        due_ms=int(due),
+        due_ms=due_ms,
         id=timer_id,
         kind=TimerKind(item["k"]["S"]),
         shard=shard_of(item["s"]["S"]),
@@ -139,4 +202,6 @@ def _timer(item: Item) -> Timer:
         keep_days=int_of(item, "d"),
         group_uid=text_of(item, "g") or "",
         consumer_uid=text_of(item, "c") or "",
+        filed_ms=int_of(item, "a"),
+        edits=int_of(item, "e"),
     )

@@ -146,6 +146,7 @@ FLOWS: Mapping[str, Flow] = {
     "turn a shard to reserved": Flow(_turning, after=produce("later")),
     "append slowly to a reserved shard": Flow(_append_slowly(1), arrange=reserve_shard),
     "append too slowly to a reserved shard": Flow(_append_slowly(_HOLE_SECONDS), arrange=reserve_shard),
+    "append with keys": Flow(produce("m", "n", keys=("k", "l"))),
     "append a large body": Flow(produce("m", padding=_LARGE), topic=_BIG),
     # Claims
     "claim": Flow(claim(), arrange=_three, after=ack_held()),
@@ -245,6 +246,7 @@ CALLS: Mapping[str, int] = {
     "turn a shard to reserved": 16,
     "append slowly to a reserved shard": 5,
     "append too slowly to a reserved shard": 7,
+    "append with keys": 4,
     "append a large body": 3,
     "claim": 6,
     "claim one of three": 5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from chalicelib.domain.errors import Unavailable
@@ -13,7 +13,7 @@ from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports import Log, PutResult
 from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Producer
+from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
@@ -209,14 +209,14 @@ class Slow:
 def slowly(client: Client, meanwhile: Callable[[], object]) -> None:
     """Let something happen in the middle of the client's next append."""
     a = client.deps.adapters
-    client.deps.producer = Producer(cast(Log, Slow(a.log, meanwhile)), a.blobs, a.clock, a.chance)
+    client.deps.producer = Deps(replace(a, log=cast(Log, Slow(a.log, meanwhile)))).producer
 
 
 def losing_races(scene: Scene, client: Client, *, dies: bool = False) -> None:
     """Give the client's next message so many lost races that it turns the shard to reserved offsets."""
     a = client.deps.adapters
     log = cast(Log, Racing(a.log, scene.client(), dies=dies))
-    client.deps.producer = Producer(log, a.blobs, a.clock, a.chance)
+    client.deps.producer = Deps(replace(a, log=log)).producer
 
 
 def reserve_shard(scene: Scene, client: Client) -> None:

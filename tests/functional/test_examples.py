@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import os
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +46,34 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         running.shutdown()
 
 
+@pytest.fixture(scope="module")
+def whole(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """`make run` with tables of its own and the example functions: its URL, and the folder it was started in."""
+    folder = tmp_path_factory.mktemp("run")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    given = {
+        "PYTHONPATH": str(_EXAMPLES.parent),
+        "HEADRACE_PORT": str(port),
+        "HEADRACE_PREFIX": f"push{uuid.uuid4().hex[:8]}",
+        "HEADRACE_FUNCTIONS": str(_EXAMPLES / "functions.py"),
+        "AWS_ENDPOINT_URL_DYNAMODB": engine,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "local"],
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")} | given,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        try:
+            assert running.stdout.readline().startswith("Headrace serves on ")
+            yield f"http://127.0.0.1:{port}", folder
+        finally:
+            running.terminate()
+
+
 def _run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
     return subprocess.run(
@@ -72,6 +104,83 @@ def test_flights_come_out_in_all_three_modes_again_and_again(server: tuple[str, 
         ]
         assert lines[5] == "all is as it should be"
         assert f"serial {_COUNT}/{_COUNT}" in done.stderr
+
+
+def test_a_pushed_order_fails_is_mended_and_taken_and_its_trace_tells_so(whole: tuple[str, Path]) -> None:
+    url, folder = whole
+    done = _run([sys.executable, str(_EXAMPLES / "push.py"), "--url", url], folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert [line for line in lines if line.startswith("shop:")] == [
+        'shop: attempt 1 of {"order":188,"total":19.9}: taken',
+        'shop: attempt 1 of {"order":189,"total":"1,50"}: refused: the total is not a number',
+        'shop: attempt 2 of {"order":189,"total":"1,50"}: refused: the total is not a number',
+        'shop: attempt 3 of {"order":189,"total":1.5}: taken',
+    ]
+    assert "It is a dead letter: ATTEMPTS_EXHAUSTED after 2 attempts, HTTP 500." in lines
+    assert [line.split()[1:] for line in lines[lines.index("Its trace:") + 1 :]] == [
+        ["accepted"],
+        ["delivered", "till", "1", "RETRY", "HTTP", "500"],
+        ["delivered", "till", "2", "DEAD", "HTTP", "500"],
+        ["buried", "2", "DEAD", "HTTP", "500"],
+        ["redriven"],
+        ["delivered", "till", "3", "SUCCESS"],
+    ]
+
+
+@pytest.fixture
+def headrace(whole: tuple[str, Path]) -> Iterator[Any]:
+    """The examples' own client."""
+    url, folder = whole
+    made = _module("headrace_client").Headrace(url, (folder / ".data/token").read_text().strip())
+    yield made
+    made.close()
+
+
+def test_the_receiver_prints_what_is_signed_and_refuses_what_is_not(headrace: Any) -> None:
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    script = str(_EXAMPLES / "webhook_receiver.py")
+    with subprocess.Popen(
+        [sys.executable, script, "--port", "0", "--secret", secret], stdout=subprocess.PIPE, text=True
+    ) as receiver:
+        assert receiver.stdout is not None
+        try:
+            target = receiver.stdout.readline().rpartition(" ")[2].strip()
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(urllib.request.Request(target, b"{}"), timeout=10)
+            refused.value.close()
+            assert refused.value.code == 401
+            group = "/v1/topics/hooked/groups/g"
+            headrace.ask("PUT", "/v1/topics/hooked")
+            headrace.ask("PUT", group, {"from": "earliest"})
+            headrace.ask("PUT", f"{group}/consumers/me", {"url": target, "secret": secret})
+            sent = headrace.ask("POST", "/v1/topics/hooked/messages", {"body": {"hello": "world"}})
+            assert receiver.stdout.readline() == f'hooked/g {sent["id"]} attempt 1: {{"hello": "world"}}\n'
+        finally:
+            receiver.terminate()
+
+
+def test_the_example_functions_are_called_by_name(headrace: Any) -> None:
+    headrace.ask("PUT", "/v1/topics/charged", {"shards": 1})
+    group = "/v1/topics/charged/groups/g"
+    headrace.ask("PUT", group, {"from": "earliest", "batch_size": 10})
+    headrace.ask("PUT", f"{group}/consumers/till", {"function": "charge"})
+    bodies = [{"order": 1, "total": 5}, {"order": 2}, {"order": 3, "total": 7}]
+    messages = {"messages": [{"body": body} for body in bodies]}
+    made = headrace.ask("POST", "/v1/topics/charged/messages/batch", messages)["results"]
+    paths = [f"/v1/topics/charged/messages/{result['id']}" for result in made]
+
+    def settled() -> Any:
+        statuses = [headrace.ask("GET", path)["deliveries"]["g"]["status"] for path in paths]
+        return statuses if not {"NEW", "RUNNING"} & set(statuses) else None
+
+    assert _module("push").wait_for(settled) == ["SUCCESS", "RETRYING", "SUCCESS"]
+
+
+def _module(name: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(_EXAMPLES))
+        return importlib.import_module(name)
 
 
 def test_a_wrong_token_is_told_and_nothing_is_tried(server: tuple[str, str], tmp_path: Path) -> None:

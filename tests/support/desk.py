@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from chalicelib.domain.cursor import Cursor
@@ -94,7 +94,7 @@ class Desk:
     def producer(self, log: Log | None = None) -> Producer:
         """A producer of a further process, perhaps with a log of the test's own."""
         a = self.stage.another()
-        return Producer(log or a.log, a.blobs, a.clock, a.chance)
+        return Deps(replace(a, log=log or a.log)).producer
 
 
 class Overtaken:

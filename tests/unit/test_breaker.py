@@ -158,10 +158,15 @@ def test_five_days_of_failures_disable_and_half_of_that_tells_so(
     age_ms: int, told: bool, disabled: bool
 ) -> None:
     now_ms = START_MS + age_ms
-    assert breaker.should_disable(START_MS, now_ms) is disabled
-    assert breaker.disables_ms(START_MS, now_ms) == (START_MS + 5 * DAY_MS if told else None)
+    assert breaker.should_disable(START_MS, 1, now_ms) is disabled
+    assert breaker.disables_ms(START_MS, 1, now_ms) == (START_MS + 5 * DAY_MS if told else None)
 
 
 def test_who_does_not_fail_is_not_disabled() -> None:
-    assert breaker.should_disable(None, START_MS) is False
-    assert breaker.disables_ms(None, START_MS) is None
+    assert breaker.should_disable(None, 1, START_MS) is False
+    assert breaker.disables_ms(None, 1, START_MS) is None
+
+
+def test_failures_that_never_opened_the_circuit_disable_nobody() -> None:
+    assert breaker.should_disable(START_MS, 0, START_MS + 40 * DAY_MS) is False
+    assert breaker.disables_ms(START_MS, 0, START_MS + 40 * DAY_MS) is None

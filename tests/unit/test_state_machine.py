@@ -22,7 +22,7 @@ def _running(attempt: int = 1) -> Cursor:
 
 
 def _retrying() -> Cursor:
-    return algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY)])[0]
+    return algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW)])[0]
 
 
 def _done() -> Cursor:
@@ -63,9 +63,12 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "exhaust": _settled_by_claim,
     "ack": _settle(Fate.SUCCESS),
     "nack": _settle(Fate.RETRY),
+    "later": _settle(Fate.LATER),
+    "back": _settle(Fate.BACK),
     "bury": _settle(Fate.DEAD),
     "lease ends": lambda cursor: algebra.expire(cursor, NOW + 30_000),
     "extend": lambda cursor: algebra.extend(cursor, TOKEN, NOW + 60_000) or cursor,
+    "hurry": lambda cursor: algebra.hurry(cursor, OFFSET) or cursor,
     "seek": lambda cursor: algebra.seek(cursor, OFFSET),
 }
 
@@ -99,12 +102,38 @@ def test_every_pair_does_what_the_table_says_or_nothing(status: str, event: str)
     if expected is None and (status, event) not in _SAME_MECHANISM:
         assert after == before, f"{event} must not touch a {status} delivery"
     else:
-        assert _status(after) == _seen(expected or "SUCCESS")
+        assert after != before
+        assert _status(after) == _seen("SUCCESS" if event in _CARRIED_ON else expected or "SUCCESS")
 
 
 # What settles without a delivery is one mechanism; which statuses it is used for is the policy's business.
 _SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter")}
 
 
+# To the cursor it is settled: the delivery record says that it goes on elsewhere.
+_CARRIED_ON = {"later"}
+# A dead letter is in no cursor: tests/contract/test_dead_letters.py.
+_OUTSIDE = {"redrive"}
+
+
 def test_the_table_names_every_event() -> None:
-    assert {event for _, event in _table()} == set(EVENTS)
+    assert {event for _, event in _table()} == set(EVENTS) | _OUTSIDE
+
+
+def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not() -> None:
+    for attempt, fate, expected in ((1, Fate.BACK, 1), (3, Fate.BACK, 3), (3, Fate.RETRY, 4)):
+        after, _ = algebra.settle(_running(attempt), TOKEN, [Result(OFFSET, fate)])
+        _, span = algebra.position(after, OFFSET)
+        assert span is not None
+        assert span.attempt == expected
+    tried = algebra.settle(_running(3), TOKEN, [Result(OFFSET, Fate.BACK)])[0]
+    assert _status(tried) == "RETRYING"
+
+
+def test_what_is_hurried_need_not_wait_any_more() -> None:
+    waiting = algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW + 1)])[0]
+    assert algebra.returned(waiting, NOW) == ()
+    hurried = algebra.hurry(waiting, OFFSET)
+    assert hurried is not None
+    assert [span.start for span in algebra.returned(hurried, NOW)] == [OFFSET]
+    assert algebra.hurry(hurried, OFFSET) is None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from ...domain.errors import Refused
+from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.topic import Group, Topic
+from ...ports import DeadLetter
 from ...services.bodies import with_body
 from ...services.redrive import Wanted
 from .. import parse, render
@@ -26,16 +30,25 @@ def list_dead_letters(context: Context, topic: str, group: str) -> Answer:
     which = _wanted(context.query)
     purpose = "dead:" + json.dumps([topic, group, {f: context.query.get(f) for f in _FILTERS}])
     after = parse.page_start(context, purpose)
-    letters, mark = context.deps.redriver.page(found, wanted, which, after, parse.limit(context.query))
+    redriver, limit = context.deps.redriver, parse.limit(context.query)
+    letters, mark = redriver.page(found, wanted, which, after, limit)
+    if (fit := _that_fit(letters)) < len(letters):
+        letters, mark = redriver.page(found, wanted, which, after, fit)
     names = _names(context, found, wanted)
     items = [render.dead_letter(x, with_body(context.deps.adapters.blobs, x.message), names) for x in letters]
     return Answer(render.to_json(parse.page(context, purpose, items, mark)))
 
 
-def _wanted(told: Any) -> Wanted:
+def _that_fit(letters: Sequence[DeadLetter]) -> int:
+    """How many of the first letters one answer can hold; at least one."""
+    sizes = accumulate(letter.message.draft.weight for letter in letters)
+    return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
+
+
+def _wanted(told: Any, at: str = "") -> Wanted:
     reason = told.get("reason")
     if reason is not None and reason not in _REASONS:
-        raise invalid("reason", f"must be one of {', '.join(_REASONS)}")
+        raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
     return Wanted(reason, told.get("tag"), told.get("key"))
 
 
@@ -56,7 +69,8 @@ def redrive(context: Context, topic: str, group: str) -> Answer:
     if body.ids is not None and body.filter is not None:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
     if body.ids is None:
-        which = _wanted({f: getattr(body.filter, f) for f in _FILTERS}) if body.filter else Wanted()
+        told = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter else {}
+        which = _wanted(told, "filter.")
         return Answer({"redriven": redriver.redrive_some(found, wanted, which, body.limit)})
     letters = [x for id in dict.fromkeys(body.ids) for x in redriver.letters(found, wanted, id)]
     return Answer({"redriven": redriver.redrive(found, wanted, letters[: body.limit])})
@@ -69,8 +83,8 @@ def edit_dead_letter(context: Context, topic: str, group: str, id: str) -> Answe
     body = parse.json_body(context.raw, context.body.body)
     redriver = context.deps.redriver
     letters = [redriver.edit(found, x, body) for x in redriver.find(found, wanted, id)]
-    names = _names(context, found, wanted)
-    return Answer(render.to_json(render.dead_letter(letters[0], letters[0].message, names)))
+    message = with_body(context.deps.adapters.blobs, letters[0].message)
+    return Answer(render.to_json(render.dead_letter(letters[0], message, _names(context, found, wanted))))
 
 
 @call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
-from ...domain.errors import Refused
+from ...domain.errors import Conflict, Refused
+from ...domain.limits import MAX_KEY_CHARS
+from ...domain.message import Message
+from ...domain.topic import Topic
 from ...services.bodies import with_body
+from ...services.delayed import Waiting
 from ...services.lookup import Filters
 from .. import parse, render
 from ..http import Answer, Context, call, check_name, invalid
+from ..requests import AmendBody
 
 _ROLES = ("consume", "admin")
+_CHANGES = ("produce", "admin")
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD")
 _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "page_token")
 
@@ -19,9 +27,42 @@ _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "pa
 def get_message(context: Context, topic: str, id: str) -> Answer:
     """Everything known about a message, with its status per group."""
     found = context.deps.catalog.topic(topic)
-    message = with_body(context.deps.adapters.blobs, context.deps.lookup.message(found, id))
+    message = context.deps.lookup.find(found, id)
+    if isinstance(message, Waiting):
+        return _waiting(context, topic, message)
+    message = with_body(context.deps.adapters.blobs, message)
     statuses = context.deps.lookup.deliveries(found, message)
     return Answer(render.to_json(render.message(topic, message, statuses)))
+
+
+def _waiting(context: Context, topic: str, waiting: Waiting) -> Answer:
+    message = with_body(context.deps.adapters.blobs, waiting.message)
+    timer = replace(waiting.timer, draft=message.draft)
+    return Answer(render.to_json(render.waiting(topic, replace(waiting, timer=timer))))
+
+
+@call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
+def amend_message(context: Context, topic: str, id: str) -> Answer:
+    """Change a message that waits for its time: its body, headers, retries, or the time."""
+    found = context.deps.catalog.topic(topic)
+    changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms())
+    waiting = _find_waiting(context, found, id)
+    return _waiting(context, topic, context.deps.delayed.amend(found, waiting, changes))
+
+
+@call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES)
+def cancel_message(context: Context, topic: str, id: str) -> Answer:
+    """Take a message back that waits for its time."""
+    found = context.deps.catalog.topic(topic)
+    context.deps.delayed.cancel(found, _find_waiting(context, found, id))
+    return Answer(status=204)
+
+
+def _find_waiting(context: Context, topic: Topic, id: str) -> Waiting:
+    message = context.deps.lookup.find(topic, id)
+    if isinstance(message, Waiting):
+        return message
+    raise Conflict("ALREADY_CLAIMED", "The message is in the log: it can be changed no more.")
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
@@ -42,13 +83,25 @@ def list_messages(context: Context, topic: str) -> Answer:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
     purpose = "messages:" + json.dumps([topic, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     told = parse.page_start(context, purpose)
-    starts = {int(shard): start for shard, start in told.items()} if told is not None else None
-    page, following = context.deps.lookup.newest_first(found, filters, parse.limit(query), starts)
+    page, following = _newest_first(context, found, filters, told)
     blobs = context.deps.adapters.blobs
     items = [
         render.message(topic, with_body(blobs, m), context.deps.lookup.deliveries(found, m)) for m in page
     ]
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
+
+
+def _newest_first(
+    context: Context, topic: Topic, filters: Filters, told: Any
+) -> tuple[list[Message], dict[int, int] | str | None]:
+    """A page by key, or of the whole topic, from where the page token told."""
+    limit, key = parse.limit(context.query), context.query.get("key")
+    if key is not None:
+        if not 1 <= len(key) <= MAX_KEY_CHARS:
+            raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
+        return context.deps.key_lookup.newest_first(topic, key, filters, limit, told)
+    starts = {int(shard): start for shard, start in told.items()} if told is not None else None
+    return context.deps.lookup.newest_first(topic, filters, limit, starts)
 
 
 def _filters(context: Context, topic: str) -> Filters:
@@ -65,7 +118,6 @@ def _filters(context: Context, topic: str) -> Filters:
     return Filters(
         group=group,
         status=status,
-        key=query.get("key"),
         tag=query.get("tag"),
         shard=parse.shard(query),
         from_ms=parse.time_ms(query["from"], "from") if "from" in query else None,

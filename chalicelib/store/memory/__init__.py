@@ -3,6 +3,7 @@
 from .blobs import MemoryBlobs
 from .control import MemoryControl
 from .cursors import MemoryCursors
+from .keys import MemoryKeys
 from .log import MemoryLog
 from .records import MemoryRecords
 from .tables import MemoryTables
@@ -13,6 +14,7 @@ __all__ = [
     "MemoryBlobs",
     "MemoryControl",
     "MemoryCursors",
+    "MemoryKeys",
     "MemoryLog",
     "MemoryRecords",
     "MemoryTables",

@@ -24,7 +24,6 @@ class MemoryLog:
         self._rows: dict[tuple[ShardKey, int], Segment] = {}
         self._counters: dict[ShardKey, int] = {}
         self._checkpoints: dict[ShardKey, int] = {}
-        self._dedup: dict[tuple[str, str], DedupEntry] = {}
 
     def pack(self, drafts: Sequence[Draft]) -> Pack:
         return codec.pack(drafts)
@@ -50,19 +49,15 @@ class MemoryLog:
             by = self._rows.get((shard, segment.first))
             if by is not None:
                 return Stored() if by.request_id == segment.request_id else Taken(by)
-            if known := tuple(e for entry in dedup if (e := self._remembered(entry))):
+            if known := self._tables.known(dedup):
                 return Known(known)
             if gone := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
                 return Gone(gone)
-            self._dedup.update({(e.topic_uid, e.dedup_id): e for e in dedup})
+            self._tables.remember(dedup)
             for each in moved:
                 self._tables.move(each, segment.accepted_ms)
             self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))
         return Stored()
-
-    def _remembered(self, entry: DedupEntry) -> DedupEntry | None:
-        old = self._dedup.get((entry.topic_uid, entry.dedup_id))
-        return old if old and old.expires_s > entry.accepted_ms // 1000 else None
 
     def _store(self, shard: ShardKey, segment: Segment) -> None:
         bisect.insort(self._firsts.setdefault(shard, []), segment.first)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports import DeadLetter, Movable, Record
+from ...ports import DeadLetter, DedupEntry, Movable, Record
 from .. import codec
 from ..layout import record_key, timer_key
 from ..records import DEAD, RETRYING, letter_of
@@ -24,6 +24,16 @@ class MemoryTables:
     records: dict[Place, Record] = field(default_factory=dict)
     letters: dict[Place, DeadLetter | None] = field(default_factory=dict)
     timers: dict[Place, Timer] = field(default_factory=dict)
+    dedup: dict[tuple[str, str], DedupEntry] = field(default_factory=dict)
+
+    def known(self, entries: Sequence[DedupEntry]) -> tuple[DedupEntry, ...]:
+        """Those of the dedup ids that were used within their window."""
+        old = (self.dedup.get((e.topic_uid, e.dedup_id)) for e in entries)
+        now_s = entries[0].accepted_ms // 1000 if entries else 0
+        return tuple(e for e in old if e and e.expires_s > now_s)
+
+    def remember(self, entries: Sequence[DedupEntry]) -> None:
+        self.dedup.update({(e.topic_uid, e.dedup_id): e for e in entries})
 
     def put_timers(self, timers: Sequence[Timer]) -> None:
         for timer in timers:
@@ -49,7 +59,10 @@ class MemoryTables:
         return there is not None and (there.version, there.at_ms) == (letter.version, letter.at_ms)
 
     def has(self, moved: Movable) -> bool:
-        return timer_place(moved) in self.timers if isinstance(moved, Timer) else self.has_letter(moved)
+        if not isinstance(moved, Timer):
+            return self.has_letter(moved)
+        there = self.timers.get(timer_place(moved))
+        return there is not None and there.edits == moved.edits
 
     def move(self, moved: Movable, at_ms: int) -> None:
         """Take it away; a dead letter begins a new life."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...domain.timer import Timer
+from ...ports import DedupEntry, Moved
 from ..layout import timer_key
 from .tables import MemoryTables, timer_place
 
@@ -14,11 +16,36 @@ class MemoryTimers:
 
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
+        self._forwards: dict[str, Moved] = {}
         self._leases: dict[int, tuple[str, int]] = {}
 
-    def file(self, timers: Sequence[Timer]) -> None:
+    def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         with self._tables.lock:
-            self._tables.put_timers(timers)
+            known = self._tables.known(dedup)
+            if not known:
+                self._tables.remember(dedup)
+                self._tables.put_timers(timers)
+            return known
+
+    def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
+        with self._tables.lock:
+            if not self._tables.has(old):
+                return False
+            del self._tables.timers[timer_place(old)]
+            self._tables.put_timers([replace(new, edits=old.edits + 1)])
+            if new.due_ms != old.due_ms:
+                self._forwards[new.id] = Moved(new.due_ms)
+            return True
+
+    def cancel(self, timer: Timer, keep_s: int) -> bool:
+        with self._tables.lock:
+            if not self._tables.has(timer):
+                return False
+            self._forwards[timer.id] = Moved(timer.due_ms, self._tables.timers.pop(timer_place(timer)))
+            return True
+
+    def moved(self, timer_id: str) -> Moved | None:
+        return self._forwards.get(timer_id)
 
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
         return [timer for timer in self._of(fragment) if timer.due_ms <= until_ms][:limit]

@@ -101,6 +101,14 @@ CALLS = [
     ("POST", "/groups/g/consumers/c/heartbeat", "consume admin"),
     ("GET", "/messages", "consume admin"),
     ("GET", "/messages/x", "consume admin"),
+    ("GET", "/messages/x/trace", "consume admin"),
+    ("POST", "/messages/x/retry", "consume admin"),
+    ("POST", "/groups/g/consumers/c/rotate-secret", "consume admin"),
+    ("GET", "/groups/g/dead-letters", "consume admin"),
+    ("GET", "/groups/g/dead-letters/x", "consume admin"),
+    ("PATCH", "/groups/g/dead-letters/x", "consume admin"),
+    ("DELETE", "/groups/g/dead-letters/x", "consume admin"),
+    ("POST", "/groups/g/dead-letters/redrive", "consume admin"),
 ]
 
 

@@ -26,7 +26,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
         "PUT", "", {},
         {"mode": "-", "shards": "int", "retry": "dict", "lease_seconds": "int", "retention_days": "int",
          "alarm_backlog": "int null", "rate_limit": "int null", "on_rate_limit": "-", "max_body_bytes": "int",
-         "dedup_window_seconds": "int"},
+         "dedup_window_seconds": "int", "wake": "-"},
     ),
     "message": (
         "POST", "/messages", {"body": 1},
@@ -54,6 +54,11 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     ),
     "extend": ("POST", "/groups/g/extend", {"receipts": ["x"], "lease_seconds": 5}, {"lease_seconds": "int"}),
     "seek": ("POST", "/groups/g/seek", {"to": "earliest"}, {"to": "int", "shard": "int null"}),
+    "redrive": (
+        "POST", "/groups/g/dead-letters/redrive", {}, {"ids": "null", "filter": "dict null", "limit": "int"}
+    ),
+    "retry now": ("POST", "/messages/x/retry", {"group": "g"}, {"group": "text"}),
+    "edit": ("PATCH", "/groups/g/dead-letters/x", {"body": 1}, {}),
 }  # fmt: skip
 WRONG = [
     (call, field, value)
@@ -76,6 +81,10 @@ NESTED = [
     ("message", {"headers": {"a b": "x"}}, "headers"),
     ("message", {"headers": {"a": "x\r\ny"}}, "headers[...]"),
     ("ack", {"receipts": ["x", 5]}, "receipts[1]"),
+    ("redrive", {"ids": ["x", 5]}, "ids[1]"),
+    ("redrive", {"filter": {"reasn": "REJECTED"}}, "filter.reasn"),
+    ("redrive", {"filter": {"tag": "a b"}}, "filter.tag"),
+    ("redrive", {"filter": {"reason": "s3cr3t-value"}}, "filter.reason"),
 ]
 
 

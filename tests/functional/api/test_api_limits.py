@@ -64,6 +64,12 @@ def headers_bytes(n: int) -> dict[str, str]:
     return made if len(made["h0"]) <= 1024 else {**made, "h0": "v" * 1000, "more": "v" * (n - 8 * 1002 - 4)}
 
 
+def url(topic: Topic, n: int) -> Reply:
+    """Registers a consumer at a URL of n characters."""
+    start = "http://127.0.0.1:1/"
+    return topic.api.put(f"{topic.path}/groups/g/consumers/c", {"url": start + "x" * (n - len(start))})
+
+
 LEASE, DAYS, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_RETENTION_DAYS, limits.MAX_STEP_SECONDS
 MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "body": (262144, message(body=lambda n: "x" * (n - 2))),
@@ -113,6 +119,9 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "extension": (LEASE, post("/groups/g/extend", lambda n: {"receipts": ["x"], "lease_seconds": n})),
     "nack's delay": (LEASE, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
     "reason": (limits.MAX_REASON_CHARS, post("/groups/g/nack", lambda n: {"receipts": ["x"], "reason": text(n)})),
+    "ids to redrive": (limits.MAX_BATCH, post("/groups/g/dead-letters/redrive", lambda n: {"ids": ["x"] * n})),
+    "redrive": (limits.MAX_REDRIVE, post("/groups/g/dead-letters/redrive", lambda n: {"limit": n})),
+    "URL": (limits.MAX_URL_CHARS, url),
     "page": (limits.MAX_PAGE, lambda topic, n: topic.api.get(f"{topic.path}/messages?limit={n}")),
     "token topics": (limits.MAX_TOPIC_PATTERNS, new_token(lambda n: {"topics": ["t"] * n})),
     "token days": (limits.MAX_TOKEN_DAYS, new_token(lambda n: {"expires_in_days": n})),

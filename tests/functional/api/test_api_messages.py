@@ -135,6 +135,34 @@ def test_filters_narrow_a_list_and_may_be_combined(api: Client, clock: ShiftingC
     assert listed(topic, "?tag=none") == listed(topic, "?key=k") == []
 
 
+def test_the_messages_of_a_key_come_newest_first_in_pages_of_their_own(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=3)
+    for n in range(9):
+        clock.advance(1)
+        topic.batch([{"body": n, "keys": ["order-188", f"n{n}"]}, {"body": "other", "keys": ["order-18"]}])
+    topic.publish(b"raw", headrace_key="order-188").expect(201)
+    page = api.get(f"{topic.path}/messages?key=order-188&limit=1").expect(200)
+    assert base64.b64decode(page["items"][0]["body_base64"]) == b"raw"
+    rest = f"?key=order-188&to={topic.produce(9, keys=['order-188'])['accepted_at']}"
+    bodies = [m.get("body") for p in api.pages(f"{topic.path}/messages{rest}", 2) for m in p]
+    assert bodies == [9, None, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    token = page["next_page_token"]
+    api.get(f"{topic.path}/messages?key=order-18&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
+    api.get(f"{topic.path}/messages?page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"])
+def test_the_ends_of_time_are_times_too(api: Client, time: str) -> None:
+    topic = api.topic()
+    topic.produce(1, keys=["k"])
+    past = time < "2000"
+    assert listed(topic, f"?key=k&from={time}") == ([1] if past else [])
+    assert listed(topic, f"?key=k&to={time}") == ([] if past else [1])
+    assert listed(topic, f"?key=k&from={time}&to={time}") == []
+
+
 def test_a_list_can_be_narrowed_to_a_groups_status(api: Client) -> None:
     topic = api.topic(shards=1)
     for n in range(5):
@@ -179,6 +207,8 @@ def test_pages_stay_true_while_others_produce(api: Client) -> None:
         ("status=NEW", "status"),
         ("group=g&status=new", "status"),
         ("group=g&status=DELAYED", "status"),
+        ("key=", "key"),
+        ("key=" + "x" * 257, "key"),
         ("shard=-1", "shard"),
         ("shard=x", "shard"),
         ("shard=1.0", "shard"),
@@ -245,10 +275,6 @@ def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client)
     [
         ("PATCH", "/messages/{id}"),
         ("DELETE", "/messages/{id}"),
-        ("POST", "/messages/{id}/retry"),
-        ("GET", "/messages/{id}/trace"),
-        ("GET", "/groups/g/dead-letters"),
-        ("POST", "/groups/g/dead-letters/redrive"),
         ("POST", "/transactions"),
         ("POST", "/replays"),
     ],

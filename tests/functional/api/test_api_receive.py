@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 
 HOUR = 3600
@@ -176,7 +177,7 @@ def test_a_refused_receipt_is_a_problem_in_its_place(api: Client) -> None:
 
 
 def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
-    api: Client, clock: ShiftingClock
+    api: Client, clock: ShiftingClock, background: Background
 ) -> None:
     topic = api.topic()
     group = topic.group()
@@ -190,8 +191,10 @@ def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
     assert (status["status"], status["attempts"], status["last_error"]) == ("RETRYING", 2, "database is down")
     assert status["next_attempt_at"] > made["accepted_at"]
     clock.advance(59)
+    background.move()
     assert group.receive() == []
     clock.advance(2)
+    background.move()
     assert [m["attempt"] for m in group.receive()] == [3]
 
 
@@ -270,3 +273,20 @@ def test_a_thousand_messages_are_received_and_settled_in_one_call_each(api: Clie
     assert set(group.ack(*messages[::2])) == {"ok"}
     assert set(group.nack(*messages[1::2], reason="again")) == {"ok"}
     assert sorted(group.bodies(1000)) == sorted(m["body"] for m in messages[1::2])
+
+
+def test_what_is_tried_again_after_a_wait_is_in_flight_until_it_is_settled(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x")
+    group.nack(*group.receive(), delay_seconds=5)
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 1}.items()
+    background.clock.advance(6)
+    background.move()
+    messages = group.receive()
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 1, "retrying": 1}.items()
+    assert group.status_of(sent["id"]).items() >= {"status": "RETRYING", "attempts": 1}.items()
+    group.ack(*messages)
+    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()

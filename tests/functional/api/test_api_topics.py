@@ -19,6 +19,7 @@ DEFAULTS = {
     "on_rate_limit": "reject",
     "max_body_bytes": 262144,
     "dedup_window_seconds": 86400,
+    "wake": "stream",
 }
 
 
@@ -53,6 +54,7 @@ def test_a_serial_topic_has_one_shard_unless_told_otherwise(api: Client) -> None
         ("retention_days", 3650),
         ("alarm_backlog", 100),
         ("rate_limit", 5),
+        ("wake", "direct"),
         ("on_rate_limit", "dead_letter"),
         ("max_body_bytes", 4194304),
         ("dedup_window_seconds", 60),

@@ -16,11 +16,19 @@ from schemathesis.checks import CHECKS
 
 from chalicelib.api import openapi, routes
 from chalicelib.api.http import CALLS
+from chalicelib.api.requests import ConsumerBody
 from tests.support.http import Client
 
 assert routes, "importing the routes enters their calls"
 EXAMPLES = 15
 EXISTING = {"topic": "contract", "group": "g", "consumer": "c", "name": "jmq"}
+TARGETS = [
+    {"url": "http://127.0.0.1:1/"},  # allowed here, and nobody listens
+    {"url": "https://example.com/"},  # resolves to nothing
+    {"url": "http://10.0.0.1/"},
+    {"function": "charge"},
+    {"function": "nobody"},
+]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
 
@@ -78,12 +86,18 @@ def any_case(operation: Any) -> Any:
     return described | other
 
 
-def set_up(api: Client) -> str:
-    """Make what EXISTING names; the id of a message in it."""
+def set_up(api: Client, path: str) -> str:
+    """Make what EXISTING names; the id of a message in it, buried where the path is about dead letters."""
+    group = "/v1/topics/contract/groups/g"
     api.put("/v1/topics/contract")
-    api.put("/v1/topics/contract/groups/g")
-    api.put("/v1/topics/contract/groups/g/consumers/c")
-    return str(api.post("/v1/topics/contract/messages", {"body": 1}).expect(201)["id"])
+    api.put(group, {"from": "earliest"})
+    api.put(f"{group}/consumers/c")
+    made = api.post("/v1/topics/contract/messages", {"body": 1}).expect(201)
+    if "dead-letters" in path or path.endswith("/retry"):
+        received = api.post(f"{group}/receive", {"max": 1000, "consumer": "c"}).expect(200)["messages"]
+        if receipts := [message["receipt"] for message in received]:
+            api.post(f"{group}/nack", {"receipts": receipts, "dead_letter": True}).expect(200)
+    return str(made["id"])
 
 
 @pytest.mark.parametrize("entry", CALLS, ids=lambda entry: f"{entry.method} {entry.path}")
@@ -98,7 +112,11 @@ def test_no_request_gets_a_5xx_or_an_undocumented_answer(api: Client, schema: An
         ]
     )
 
-    @hypothesis.given(case=any_case(operation), exists=strategies.booleans())
+    @hypothesis.given(
+        case=any_case(operation),
+        exists=strategies.booleans(),
+        target=strategies.sampled_from([None, *TARGETS]),
+    )
     @hypothesis.settings(
         max_examples=4 if entry.path in ("/v1/topics", "/v1/stats") else EXAMPLES,  # those read every topic
         derandomize=True,
@@ -106,12 +124,14 @@ def test_no_request_gets_a_5xx_or_an_undocumented_answer(api: Client, schema: An
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    def conforms(case: Any, exists: bool) -> None:
+    def conforms(case: Any, exists: bool, target: Any) -> None:
         if exists and case.path_parameters:
             case.path_parameters.update({n: v for n, v in EXISTING.items() if n in case.path_parameters})
-            message = set_up(api)
+            message = set_up(api, entry.path)
             if "id" in case.path_parameters and "topic" in case.path_parameters:
                 case.path_parameters["id"] = message
+        if entry.body is ConsumerBody and target:
+            case.media_type, case.body = "application/json", target
         if entry.any_media:  # a type that schemathesis can send whatever it made up
             case.media_type, case.body = "application/octet-stream", repr(case.body).encode()
         case.call_and_validate(checks=checks)

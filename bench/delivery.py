@@ -1,0 +1,238 @@
+"""Delivery by HTTP to subscribers on this machine: how soon, how many, how even, and how little one disturbs others."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from chalicelib.domain.limits import FRAGMENTS
+from tests.support.receiver import How, Receiver, Reply, Visit
+
+from .figures import Figure, at_most, told
+from .rig import Stage, say, seconds, stage
+from .served import Client, Served, served
+
+_SHARDS = 4
+_GROUPS = 20
+_PATIENCE_SECONDS = 60.0
+_BODY = "x" * 100
+_LATENCIES = 150
+_LATENCY_PAUSE_SECONDS = 0.04
+_STORM = 1_000
+_STEP_SECONDS = 10
+_ROUNDS = 30
+_ROUND_PAUSE_SECONDS = 0.15
+
+
+def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
+    """Latency, rates, a storm of retries and a hanging subscriber."""
+    with stage(endpoint) as made, served(made) as server:
+        bench = _Bench(made, server, server.client())
+        yield from _latency(bench)
+        yield from _rates(bench)
+        yield from _storm(bench)
+        yield from _bulkhead(bench)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    made: Stage
+    server: Served
+    client: Client
+
+    def topic(self, name: str, **settings: Any) -> None:
+        self.client.ask("PUT", f"/topics/{name}", {"shards": _SHARDS, **settings})
+
+    def groups(self, topic: str, count: int, **settings: Any) -> None:
+        for n in range(count):
+            self.client.ask("PUT", f"/topics/{topic}/groups/g{n}", {"from": "earliest", **settings})
+
+    def register(self, topic: str, count: int, receiver: Receiver) -> None:
+        """Each group's subscriber, at a path of its own."""
+        for n in range(count):
+            path = f"/topics/{topic}/groups/g{n}/consumers/c"
+            self.client.ask("PUT", path, {"url": receiver.url(str(n))})
+
+    def fill(self, topic: str, count: int) -> None:
+        """Messages on all shards, while nobody is called."""
+        for _ in range(count // 100):
+            messages = [{"body": _BODY, "shard": i % _SHARDS} for i in range(100)]
+            self.client.ask("POST", f"/topics/{topic}/messages/batch", {"messages": messages})
+
+    def send(self, topic: str) -> tuple[str, float]:
+        """Produce one message; its id, and when."""
+        began = time.time()
+        made: str = self.client.ask("POST", f"/topics/{topic}/messages", {"body": _BODY})["id"]
+        return made, began
+
+    def bare_put(self) -> float:
+        """How long a bare conditional put takes just now: the median in seconds."""
+        client, key = self.made.client(), {"s": {"S": "bare"}}
+        put = partial(
+            client.put_item, TableName=self.made.tables.log, ConditionExpression="attribute_not_exists(o)"
+        )
+        begin = time.time_ns()
+        return statistics.median(
+            seconds(lambda n=n: put(Item={**key, "o": {"N": str(begin + n)}})) for n in range(100)
+        )
+
+
+def _until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not done():
+        if time.monotonic() > deadline:
+            raise RuntimeError("messages did not arrive")
+        time.sleep(0.02)
+
+
+def _share(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def _latency(b: _Bench) -> Iterator[Figure]:
+    """The two ways of waking take turns, so that what else the machine does meets both."""
+    say("delivery: produce to subscriber")
+    wakes = ("stream", "direct")
+    chance, sent = random.Random(1), {wake: dict[str, float]() for wake in wakes}
+    with Receiver() as receiver:
+        for wake in wakes:
+            b.topic(f"wake-{wake}", wake=wake)
+            b.groups(f"wake-{wake}", 1)
+            b.register(f"wake-{wake}", 1, receiver)
+        bare = b.bare_put()
+        for n in range(_LATENCIES * len(wakes)):
+            time.sleep(chance.expovariate(1 / _LATENCY_PAUSE_SECONDS))
+            wake = wakes[n % len(wakes)]
+            message_id, began = b.send(f"wake-{wake}")
+            sent[wake][message_id] = began
+        _until(lambda: len(receiver.visits) >= _LATENCIES * len(wakes))
+        for wake in wakes:
+            took = _latencies(receiver.visits, f"wake-{wake}", sent[wake])
+            work = f'produce → HTTP subscriber, idle, wake "{wake}"'
+            for name, share, limit in (("p50", 0.5, 50), ("p99", 0.99, 300)):
+                value = _share(took, share)
+                yield at_most(
+                    f"{work}: {name}", value * 1000, limit, "ms", f"{value / bare:.1f} x a bare put"
+                )
+
+
+def _latencies(visits: Sequence[Visit], topic: str, sent: dict[str, float]) -> list[float]:
+    return [v.began - sent[v.headers["webhook-id"]] for v in visits if v.headers["headrace-topic"] == topic]
+
+
+def _rates(b: _Bench) -> Iterator[Figure]:
+    one = "messages delivered to one quick subscriber"
+    yield _rate(b, f"{one}, 64 in flight", 2_000, max_in_flight=64)
+    yield _rate(b, f"{one}, 500 in flight", 2_000, max_in_flight=500)
+    batches = {"payload": "batch", "batch_size": 100}
+    yield _rate(b, f"{one}, in batches of 100, 500 in flight", 10_000, max_in_flight=500, **batches)
+    yield _rate(b, f"messages delivered to {_GROUPS} groups, a subscriber each", 100, groups=_GROUPS)
+
+
+def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any) -> Figure:
+    """Of messages that lay there before anybody was registered; from the first arrival to the last."""
+    say(f"delivery: {work}")
+    topic = f"rate-{time.time_ns()}"
+    bare = b.bare_put()
+    with Receiver() as receiver:
+        b.topic(topic)
+        b.groups(topic, groups, **settings)
+        b.fill(topic, messages)
+        before = b.server.cpu_seconds()
+        b.register(topic, groups, receiver)
+        _until(lambda: sum(map(_carried, receiver.visits[:])) >= messages * groups)
+        spent = (b.server.cpu_seconds() - before) / (messages * groups)
+        times = [v.began for v in receiver.visits]
+    rate = messages * groups / (max(times) - min(times))
+    ratio = f"{rate * bare:.2f} x bare puts; {spent * 1e6:,.0f} µs of the server's CPU a message"
+    return told(work, f"{rate:,.0f} msg/s", ratio)
+
+
+def _carried(visit: Visit) -> int:
+    return len(json.loads(visit.body)) if "batch" in visit.headers["content-type"] else 1
+
+
+def _storm(b: _Bench) -> Iterator[Figure]:
+    """All first attempts fail together."""
+    say(f"delivery: {_STORM} retries at once")
+    with Receiver(lambda v: Reply(500 if _attempt(v) == 1 else 200)) as receiver:
+        b.topic("storm", retry={"max_attempts": 3, "ladder": [_STEP_SECONDS], "jitter": 0.1})
+        b.groups("storm", 1, max_in_flight=_STORM)
+        b.fill("storm", _STORM)
+        b.register("storm", 1, receiver)
+        _until(lambda: len(receiver.visits) >= _STORM)
+        due = _due(b, _STORM)
+        _until(lambda: len(receiver.visits) >= 2 * _STORM)
+    first, second = ({_id(v): v for v in receiver.visits if _attempt(v) == n} for n in (1, 2))
+    waits = [second[i].began - (first[i].ended or 0) for i in second]
+    late = [second[i].began - due[i] for i in second]
+    tenths = Counter(int((at - min(due.values())) * 10) for at in due.values())
+    work = f"{_STORM:,} messages that fail together, ladder {_STEP_SECONDS} s, jitter 0.1"
+    early = sum(wait < _STEP_SECONDS for wait in waits) + sum(lateness < 0 for lateness in late)
+    yield at_most(
+        f"{work}: attempts before their time", early, 0, "messages", f"shortest wait {min(waits):.2f} s"
+    )
+    yield at_most(f"{work}: p99 of lateness", _share(late, 0.99), 1, "s", f"p50 {_share(late, 0.5):.2f} s")
+    span = max(due.values()) - min(due.values())
+    fullest = f"{max(tenths.values()) / _STORM:.0%} in the fullest tenth of a second"
+    yield told(f"{work}: second attempts are due over", f"{span:.2f} s", fullest)
+
+
+def _id(visit: Visit) -> str:
+    return visit.headers["webhook-id"]
+
+
+def _attempt(visit: Visit) -> int:
+    return int(visit.headers["headrace-attempt"])
+
+
+def _due(b: _Bench, count: int) -> dict[str, float]:
+    """When the retries are due that are filed, by message id; all are before the first is."""
+    timers, found = b.made.deps().adapters.timers, dict[str, float]()
+
+    def all_filed() -> bool:
+        until_ms = (int(time.time()) + 2 * _STEP_SECONDS) * 1000
+        for timer in (t for f in range(FRAGMENTS) for t in timers.due(f, until_ms, count)):
+            if timer.draft and timer.draft.origin:
+                found[timer.draft.origin.id] = timer.due_ms / 1000
+        return len(found) == count
+
+    _until(all_filed)
+    return found
+
+
+def _bulkhead(b: _Bench) -> Iterator[Figure]:
+    """The same groups with and without one that hangs, in turns."""
+    say(f"delivery: 1 of {_GROUPS} hangs")
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for n, hangs in enumerate((False, True, False, True)):
+        topic, sent = f"bulkhead-{n}", dict[str, float]()
+        with Receiver(partial(_answer, hangs)) as receiver:
+            b.topic(topic, lease_seconds=5)
+            b.groups(topic, _GROUPS, max_in_flight=16)
+            b.register(topic, _GROUPS, receiver)
+            for _ in range(_ROUNDS):
+                time.sleep(_ROUND_PAUSE_SECONDS)
+                message_id, began = b.send(topic)
+                sent[message_id] = began
+            _until(partial(_arrived, receiver, _ROUNDS * (_GROUPS - 1)))
+            took[hangs] += _latencies([v for v in receiver.visits if v.path != "/0"], topic, sent)
+    without, beside = (_share(took[hangs], 0.99) for hangs in (False, True))
+    work = f"1 of {_GROUPS} subscribers hangs: p99 of the others"
+    ratio = f"{beside * 1000:,.0f} ms beside it, {without * 1000:,.0f} ms without"
+    yield at_most(work, beside / without, 1.2, "x without it", ratio)
+
+
+def _answer(hangs: bool, visit: Visit) -> Reply:
+    return Reply(how=How.NEVER) if hangs and visit.path == "/0" else Reply()
+
+
+def _arrived(receiver: Receiver, count: int) -> bool:
+    return sum(v.path != "/0" for v in receiver.visits[:]) >= count

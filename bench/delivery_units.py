@@ -1,0 +1,108 @@
+"""Write and read units of a delivery, from the claim to the trace; the production is not counted.
+
+In a transaction DynamoDB Local tells the cost of one item of each table only. A failed attempt of one message has one
+item in each, so its figure is right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import Consumer
+from chalicelib.services.setup import Contact
+from chalicelib.services.wake import Job
+from chalicelib.wiring import Deps
+
+from .direct import Api
+from .figures import Figure, told
+from .meter import Cost, Meter
+from .rig import say, stage
+
+_CYCLES = 10
+_TOPIC = "/v1/topics/{topic}"
+_JOB = Job("t", "g")
+_BODY = "x" * 100
+
+
+def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
+    """Deliveries of one shard, to a subscriber that answers at once."""
+    say("units: delivery")
+    with stage(endpoint) as made:
+        meter, subscriber = Meter(), _Subscriber()
+        bench = _Bench(meter, subscriber, Deps(replace(made.deps(meter).adapters, sender=lambda: subscriber)))
+        bench.set_up()
+        for size in (1, 10, 100):
+            work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"
+            yield told(f"{work}, warm", _shown(bench.delivered(size).per(size)))
+        subscriber.verdict = Verdict.FAILED
+        bench.produce(1)
+        yield told("a first attempt that fails, and its timer", _shown(bench.delivery()))
+        subscriber.verdict = Verdict.DONE
+        yield told("the way back: timer to retry lane", _shown(bench.moved()))
+        yield told("the second attempt, from the retry lane", _shown(bench.delivery()))
+
+
+@dataclass
+class _Subscriber:
+    """ports.Sender: every attempt ends like this."""
+
+    verdict: Verdict = Verdict.DONE
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        return (Outcome(self.verdict),) * len(parcel.attempts)
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return None
+
+    def greet(self, url: str) -> Outcome:
+        return Outcome(Verdict.DONE)
+
+
+@dataclass
+class _Bench:
+    meter: Meter
+    subscriber: _Subscriber
+    deps: Deps
+
+    def set_up(self) -> None:
+        self.api = Api(self.deps)
+        settings = {"shards": 1, "retry": {"max_attempts": 3, "ladder": [1], "jitter": 0}}
+        self.api.call("PUT", _TOPIC, settings, topic="t")
+        self.api.call("PUT", f"{_TOPIC}/groups/{{group}}", {"max_in_flight": 500}, topic="t", group="g")
+        topic = self.deps.catalog.topic("t")
+        group = self.deps.catalog.group(topic, "g")
+        self.deps.admin.register(topic, group, "c", Contact("url", "http://127.0.0.1:1"))
+
+    def produce(self, count: int) -> None:
+        messages = [{"body": _BODY} for _ in range(count)]
+        self.api.call("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic="t")
+
+    def delivery(self) -> Cost:
+        with self.meter.during() as cost:
+            self.deps.deliverer.deliver(_JOB, lambda: 60.0)
+        return cost
+
+    def delivered(self, size: int) -> Cost:
+        """Mean of several, without the first ones."""
+        costs = []
+        for _ in range(_CYCLES):
+            self.produce(size)
+            costs.append(self.delivery())
+        warm = sum(costs[2:], Cost())
+        return replace(warm.per(_CYCLES - 2), trips=round(warm.trips / (_CYCLES - 2)))
+
+    def moved(self) -> Cost:
+        timers = self.deps.adapters.timers
+        while not any(timers.due(f, int(time.time() * 1000), 1) for f in range(FRAGMENTS)):
+            time.sleep(0.05)
+        with self.meter.during() as cost:
+            self.deps.mover.tick(range(FRAGMENTS))
+        return cost
+
+
+def _shown(cost: Cost) -> str:
+    return f"{cost.writes:.3g} WU, {cost.reads:.3g} RU, {cost.trips} trips"

@@ -1,0 +1,89 @@
+"""`python -m local` on a stage of ours, in a process of its own, and clients of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .rig import Stage
+
+_TOKEN = "hr_bench_not-a-secret"
+_START_SECONDS = 30
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running server."""
+
+    port: int
+    pid: int
+
+    def client(self) -> Client:
+        return Client(self.port)
+
+    def cpu_seconds(self) -> float:
+        """What its process has used so far; 0 where there is no /proc."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Client:
+    """One kept-alive connection."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": "application/json"}
+
+    def ask(self, method: str, path: str, body: Any) -> Any:
+        """The JSON of the answer; RuntimeError for anything but a 2xx. `path` is below /v1."""
+        encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.connection.request(method, f"/v1{path}", encoded, self._headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+        return json.loads(text)
+
+
+@contextmanager
+def served(made: Stage) -> Iterator[Served]:
+    """Serve a stage."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    environment = {**made.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
+    command = [sys.executable, "-m", "local"]
+    process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        _await(process, port)
+        yield Served(port, process.pid)
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+def _await(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the local server ended with {process.returncode}")
+        try:
+            Client(port).connection.connect()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise RuntimeError("the local server did not start")

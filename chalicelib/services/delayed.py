@@ -1,0 +1,118 @@
+"""Messages that wait for their time: found by id, edited, hurried, postponed, cancelled until they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..domain import ids
+from ..domain.errors import Conflict
+from ..domain.message import Message
+from ..domain.segment import ShardKey
+from ..domain.timer import Timer
+from ..domain.topic import Topic
+from ..ports import Clock, Log, Timers
+from .positions import Positions
+from .produce import Producer, check_size
+from .wake import Waker
+
+_NOWHERE = -1
+_ROWS = 64
+_MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in a shard
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message without a place in the log: it waits for its time, or was cancelled."""
+
+    timer: Timer
+    cancelled: bool = False
+
+    @property
+    def message(self) -> Message:
+        """What the producer gave; its place means nothing."""
+        assert self.timer.draft is not None
+        return Message(self.timer.id, _NOWHERE, _NOWHERE, self.timer.filed_ms, self.timer.draft)
+
+
+class Delayed:
+    """Delayed messages, before and after their time."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        log: Log,
+        positions: Positions,
+        producer: Producer,
+        waker: Waker,
+        clock: Clock,
+    ) -> None:
+        self._producer = producer
+        self._timers = timers
+        self._log = log
+        self._positions = positions
+        self._waker = waker
+        self._clock = clock
+
+    def find(self, topic: Topic, message_id: str) -> Waiting | Message | None:
+        """The message with this id as it waits, or where it stands in the log; None where it is neither."""
+        timed = ids.parse_timed_id(message_id)
+        if timed is None:
+            return None
+        timer, due_ms = self._timers.find(timed.due_ms, message_id), timed.due_ms
+        if timer is None and (moved := self._timers.moved(message_id)):
+            if moved.cancelled:
+                return Waiting(moved.cancelled, cancelled=True)
+            timer, due_ms = self._timers.find(moved.due_ms, message_id), moved.due_ms
+        if timer is not None:
+            return Waiting(timer) if timer.shard.topic_uid == topic.uid else None
+        shards = range(topic.shards) if timed.shard is None else [timed.shard]
+        found = (self._in_log(topic.shard_key(s), message_id, due_ms) for s in shards if s < topic.shards)
+        return next((message for message in found if message), None)
+
+    def _in_log(self, shard: ShardKey, message_id: str, due_ms: int) -> Message | None:
+        """Look through what entered the shard from the message's time on."""
+        at, _ = self._positions.find(shard, f"@{due_ms}")
+        for _ in range(_MOST_ROWS // _ROWS):
+            rows = self._log.read(shard, at, _ROWS, consistent=True)
+            for row in rows:
+                for offset in range(row.first, row.end):
+                    message = row.message(shard.shard, offset)
+                    if message and message.id == message_id:
+                        return message
+            if len(rows) < _ROWS:
+                return None
+            at = rows[-1].end
+        return None
+
+    def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any]) -> Waiting:
+        """Change fields of the draft; `due_ms` hurries or postpones it. Raises Conflict where it is too late, and
+        TooLarge."""
+        old = waiting.timer
+        assert old.draft is not None
+        draft = replace(old.draft, **changes)
+        if "body" in changes:
+            check_size(topic, draft.body)
+            draft = self._producer.offload(topic, draft)
+        new = replace(old, draft=draft, due_ms=draft.due_ms or old.due_ms)
+        if waiting.cancelled or not self._timers.amend(old, new, self._keep_s(topic, new)):
+            raise _too_late()
+        self._waker.filed([new])
+        return Waiting(replace(new, edits=old.edits + 1))
+
+    def cancel(self, topic: Topic, waiting: Waiting) -> None:
+        """Take it back; repeating that is harmless. Raises Conflict where it is too late."""
+        if not waiting.cancelled and not self._timers.cancel(
+            waiting.timer, self._keep_s(topic, waiting.timer)
+        ):
+            raise _too_late()
+
+    def _keep_s(self, topic: Topic, timer: Timer) -> int:
+        return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * 86_400
+
+
+def _too_late() -> Conflict:
+    return Conflict(
+        "ALREADY_DUE", "The message has come due, or somebody else changed it just now; look at it again."
+    )

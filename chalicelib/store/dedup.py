@@ -1,0 +1,41 @@
+"""Which dedup ids were used, on DynamoDB (layout: table `dedup`): always part of another row's transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ports import DedupEntry
+from .layout import FORMAT, Item, dedup_key, int_of, number, text, text_of
+
+
+def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
+    """The transaction's action that remembers a dedup id, unless it was used within its window."""
+    return {
+        "Put": {
+            "TableName": table,
+            "Item": {
+                **dedup_key(entry.topic_uid, entry.dedup_id),
+                "h": text(entry.content_hash),
+                "i": text(entry.message_id),
+                "a": number(entry.accepted_ms),
+                "x": number(entry.expires_s),
+                "v": {"N": FORMAT},
+            },
+            # TTL removes rows late: a window that has passed is as good as no row.
+            "ConditionExpression": "attribute_not_exists(d) OR x <= :now",
+            "ExpressionAttributeValues": {":now": number(entry.accepted_ms // 1000)},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+def dedup_entry(asked: DedupEntry, item: Item) -> DedupEntry:
+    """What is remembered of the dedup id that was asked for."""
+    return DedupEntry(
+        asked.topic_uid,
+        asked.dedup_id,
+        text_of(item, "h") or "",
+        text_of(item, "i") or "",
+        int_of(item, "a"),
+        int_of(item, "x"),
+    )

@@ -1,0 +1,65 @@
+"""Business keys on DynamoDB (layout: table `keys`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from ..ports import KeyEntry
+from .dynamo import Dynamo
+from .layout import FORMAT, Item, int_of, key_home, number, text
+
+
+class DynamoKeys:
+    """ports.Keys: one write unit for an entry, one query for the newest."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.keys
+
+    def note(self, entries: Sequence[KeyEntry]) -> None:
+        self._dynamo.put(self._table, [_item(entry) for entry in entries])
+
+    def newest(
+        self,
+        topic_uid: str,
+        key: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        before: str | None,
+        limit: int,
+    ) -> list[KeyEntry]:
+        first, last = marks(from_ms, to_ms)
+        if first > last:
+            return []
+        home = text(key_home(topic_uid, key))
+        start = {"ExclusiveStartKey": {"k": home, "o": text(before)}} if before else {}
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
+            ExpressionAttributeValues={":k": home, ":first": text(first), ":last": text(last)},
+            ScanIndexForward=False,
+            ConsistentRead=True,
+            Limit=limit,
+            **start,
+        )
+        return [_entry(topic_uid, key, item) for item in islice(found, limit)]
+
+
+def marks(from_ms: int | None, to_ms: int | None) -> tuple[str, str]:
+    """The bounds of a time range as bounds of marks; the first is the higher one where the range holds nothing."""
+    return f"{max(0, from_ms or 0):015d}", "~" if to_ms is None else f"{to_ms:015d}#~"
+
+
+def _item(entry: KeyEntry) -> Item:
+    return {
+        "k": text(key_home(entry.topic_uid, entry.key)),
+        "o": text(entry.mark),
+        "x": number(entry.expires_s),
+        "v": {"N": FORMAT},
+    }
+
+
+def _entry(topic_uid: str, key: str, item: Item) -> KeyEntry:
+    accepted_ms, _, message_id = item["o"]["S"].partition("#")
+    return KeyEntry(topic_uid, key, message_id, int(accepted_ms), int_of(item, "x"))

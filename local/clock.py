@@ -1,0 +1,109 @@
+"""A clock in the user's hand: `POST /v1/clock` moves the service's time and lets happen what is due on the way.
+
+It exists under `make run` only: this folder is never shipped, so no deployed stage can have it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from chalice.app import Chalice
+from msgspec import Meta, Struct
+
+from chalicelib import functions
+from chalicelib.api import http, render
+from chalicelib.api.http import Answer, Call, Context
+from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
+from chalicelib.wiring import Deps
+from local.functions import Context as FunctionContext
+from local.functions import Invocations
+
+_ENOUGH_SECONDS = 20.0  # of real time; the gateway gives a call 29
+_PAGE = 100
+
+
+class ClockBody(Struct, forbid_unknown_fields=True):
+    """How far to move the time."""
+
+    advance_seconds: Annotated[int, Meta(ge=0, le=MAX_DELAY_SECONDS)]
+
+
+class HandClock:
+    """ports.Clock: the machine's time, and what was added to it by hand."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._ahead_ms
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def move_to(self, at_ms: int) -> None:
+        """Move forward to a time; never back."""
+        with self._lock:
+            self._ahead_ms += max(0, at_ms - self.now_ms())
+
+
+class Hand:
+    """Moves the clock from one thing that is due to the next, so that each happens at its time."""
+
+    def __init__(self, clock: HandClock, deps: Callable[[], Deps], invocations: Invocations) -> None:
+        self._clock = clock
+        self._deps = deps
+        self._invocations = invocations
+        self._turn = threading.Lock()
+
+    def register(self, app: Chalice, authorizer: Any) -> None:
+        """Give the app the call."""
+        call = Call("POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False)
+        http.register(app, authorizer, [call])
+
+    def move_clock(self, context: Context) -> Answer:
+        """Move the time; the answer says how far it got, `finished` whether that is all."""
+        with self._turn:
+            finished = self.advance(context.body.advance_seconds)
+        return Answer({"now": render.at(self._clock.now_ms()), "finished": finished})
+
+    def advance(self, seconds: int) -> bool:
+        """Move the time by so much, in at most 20 s of real time; whether it got there."""
+        target_ms = self._clock.now_ms() + seconds * 1000
+        until = time.monotonic() + _ENOUGH_SECONDS
+        while time.monotonic() < until:
+            self._let_happen()
+            next_ms = self._next_ms()
+            if next_ms is None or next_ms > target_ms:
+                self._clock.move_to(target_ms)
+                self._run_schedules()
+                return True
+            self._clock.move_to(next_ms)
+        return False
+
+    def _next_ms(self) -> int | None:
+        timers = self._deps().adapters.timers
+        nearest = (timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS))
+        return min((each for each in nearest if each is not None), default=None)
+
+    def _let_happen(self) -> None:
+        """What is due moves to where it belongs, and whatever can be delivered is."""
+        deps = self._deps()
+        deps.mover.tick(range(FRAGMENTS))
+        after: str | None = None
+        while topics := deps.adapters.control.topics(after, _PAGE):
+            for topic in topics:
+                for group in deps.catalog.groups(topic):
+                    deps.waker.group(topic, group)
+            after = topics[-1].name
+        self._invocations.wait_until_idle("deliver", _ENOUGH_SECONDS)
+
+    def _run_schedules(self) -> None:
+        self._let_happen()
+        context = FunctionContext("clock", "clock", threading.Event())
+        for run in (functions.assign, functions.sweep, functions.expire, functions.checkpoint):
+            run(context, self._deps())
+        self._let_happen()

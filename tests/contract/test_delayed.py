@@ -1,0 +1,197 @@
+"""Messages that wait for their time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chalicelib.domain.errors import Conflict
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Draft
+from chalicelib.services.delayed import Waiting
+from chalicelib.services.produce import Placed
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, SECOND_MS
+from tests.support.desk import Desk, offsets
+from tests.support.stages import Stage
+
+
+def later(desk: Desk, seconds: float, value: object = None, **settings: object) -> Draft:
+    return make.draft(value, due_ms=desk.stage.clock.now_ms() + round(seconds * 1000), **settings)
+
+
+def move(desk: Desk) -> int:
+    return desk.deps.mover.tick(range(FRAGMENTS)).moved
+
+
+@pytest.mark.parametrize("seconds", [1, 90, 40 * 86_400, 10 * 365 * 86_400])
+def test_i9_a_delayed_message_enters_the_log_at_its_time_and_not_before(stage: Stage, seconds: int) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(later(desk, seconds, {"n": 1}))
+    assert (placed.shard, placed.offset) == (0, None) or placed.offset is None
+    stage.clock.advance(seconds * 1000 - 1)
+    assert move(desk) == 0
+    assert desk.receive(group) == []
+    stage.clock.advance(501)
+    assert move(desk) == 1
+    (got,) = desk.receive(group)
+    assert (got.message.id, got.message.draft.body) == (placed.id, b'{"n":1}')
+    assert desk.ack(group, [got]) == [None]
+
+
+def test_what_is_due_together_becomes_one_segment(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    desk.produce(*(later(desk, 5) for _ in range(90)))
+    stage.clock.advance(5 * SECOND_MS)
+    assert move(desk) == 90
+    assert len(desk.rows()) <= FRAGMENTS
+
+
+def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    free, keyed = desk.produce(later(desk, 5, "free"), later(desk, 5, "keyed", ordering_key="k"))
+    for placed in (free, keyed):
+        found = desk.deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(found, Waiting)
+        assert found.timer.due_ms == placed.due_ms
+    desk.produce(*make.drafts(3))
+    stage.clock.advance(5 * SECOND_MS)
+    move(desk)
+    desk.produce(*make.drafts(3))
+    for placed in (free, keyed):
+        message = desk.deps.lookup.message(desk.topic, placed.id)
+        assert message.id == placed.id
+
+
+def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(later(desk, 60, "first"))
+    delayed = desk.deps.delayed
+    now_ms = stage.clock.now_ms()
+
+    def waiting() -> Waiting:
+        found = desk.deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(found, Waiting)
+        return found
+
+    delayed.amend(desk.topic, waiting(), {"body": b'"second"'})
+    delayed.amend(desk.topic, waiting(), {"due_ms": now_ms + DAY_MS})
+    assert waiting().timer.due_ms == now_ms + DAY_MS
+    stage.clock.advance(61 * SECOND_MS)
+    assert move(desk) == 0
+    delayed.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms()})
+    assert move(desk) == 1
+    (got,) = desk.receive(group)
+    assert (got.message.id, got.message.draft.body) == (placed.id, b'"second"')
+    assert desk.deps.lookup.message(desk.topic, placed.id).draft.body == b'"second"'
+
+
+def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(later(desk, 5, "x"))
+    found = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(found, Waiting)
+    desk.deps.delayed.cancel(desk.topic, found)
+    stage.clock.advance(10 * SECOND_MS)
+    assert move(desk) == 0
+    assert desk.receive(group) == []
+    again = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(again, Waiting)
+    assert again.cancelled
+    desk.deps.delayed.cancel(desk.topic, again)
+
+
+@pytest.mark.parametrize("how", ["cancel", "amend"])
+def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, how: str) -> None:
+    desk = Desk.at(stage)
+    (placed,) = desk.produce(later(desk, 5, "x"))
+    found = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(found, Waiting)
+    stage.clock.advance(5 * SECOND_MS)
+    assert move(desk) == 1
+    delayed = desk.deps.delayed
+    late = {
+        "cancel": lambda: delayed.cancel(desk.topic, found),
+        "amend": lambda: delayed.amend(desk.topic, found, {"body": b"1"}),
+    }
+    with pytest.raises(Conflict, match="ALREADY_DUE"):
+        late[how]()
+    assert len(desk.rows()) == 1
+
+
+def test_an_edit_that_lands_between_a_movers_reading_and_its_writing_is_not_lost(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(later(desk, 5, "old"))
+    stage.clock.advance(5 * SECOND_MS)
+    found = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(found, Waiting)
+    read = [found.timer]
+    desk.deps.delayed.amend(desk.topic, found, {"body": b'"new"'})
+    assert desk.deps.due.append(read[0].shard, read[0].keep_days, read) == 0
+    assert move(desk) == 1
+    assert [d.message.draft.body for d in desk.receive(group)] == [b'"new"']
+
+
+def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    draft = later(desk, 5, "job", dedup_id="job-1")
+    others = [desk.stage.process() for _ in range(8)]
+
+    def produce(n: int) -> Placed:
+        (placed,) = others[n % 8].producer.produce(desk.topic, [draft])
+        assert isinstance(placed, Placed)
+        return placed
+
+    with ThreadPoolExecutor(16) as pool:
+        placed = list(pool.map(produce, range(50)))
+    assert len({p.id for p in placed}) == 1
+    assert sum(not p.duplicate for p in placed) == 1
+    stage.clock.advance(5 * SECOND_MS)
+    assert offsets(desk.receive(group)) == [0]
+    (other,) = desk.deps.producer.produce(desk.topic, [later(desk, 5, "other", dedup_id="job-1")])
+    assert isinstance(other, Conflict)
+
+
+@pytest.mark.parametrize("movers", [2, 5, 10])
+def test_racing_movers_move_each_job_once(stage: Stage, movers: int) -> None:
+    desk = Desk.at(stage)
+    count = 200
+    placed = desk.produce(*(later(desk, 5, n) for n in range(count)))
+    stage.clock.advance(5 * SECOND_MS)
+    others = [desk.stage.process() for _ in range(movers)]
+    with ThreadPoolExecutor(movers) as pool:
+        moved = list(pool.map(lambda deps: deps.mover.tick(range(FRAGMENTS)).moved, others))
+    assert sum(moved) == count
+    group = desk.group()
+    got = [d.message.id for d in desk.receive(group, 1000)]
+    assert sorted(got) == sorted(p.id for p in placed)
+
+
+def test_a_mover_stays_while_something_is_due_soon_and_goes_when_nothing_is(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    assert desk.deps.mover.run_once().ticks == 0
+    desk.produce(later(desk, 30), later(desk, 3_600))
+    began_ms = empty_stage.clock.now_ms()
+    report = desk.deps.mover.run_once()
+    assert (report.moved, report.finished) == (1, True)
+    assert 30 * SECOND_MS <= empty_stage.clock.now_ms() - began_ms < 32 * SECOND_MS
+    assert report.late_ms <= SECOND_MS
+
+
+def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> None:
+    desk, other = Desk.at(empty_stage), empty_stage.process()
+    (placed,) = desk.produce(later(desk, 5))
+    timers = desk.stage.adapters.timers
+    now_ms = empty_stage.clock.now_ms()
+    for fragment in range(FRAGMENTS):
+        assert timers.hold(fragment, "somebody", now_ms, now_ms + 7 * SECOND_MS)
+    assert other.mover.run_once().moved == 0
+    empty_stage.clock.advance(7 * SECOND_MS)
+    assert other.mover.run_once().moved == 1
+    assert isinstance(placed, Placed)

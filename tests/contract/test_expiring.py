@@ -1,0 +1,82 @@
+"""Retention: what nobody owes goes with its row; what somebody does becomes a dead letter first."""
+
+from __future__ import annotations
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import Group
+from chalicelib.ports import DeadLetter
+from chalicelib.services.settle import Nack
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
+from tests.support.desk import Desk
+from tests.support.push import PushDesk, fails
+from tests.support.stages import Stage
+
+
+def letters(desk: Desk, group: Group) -> list[DeadLetter]:
+    return [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
+
+
+def test_what_a_group_still_owes_is_a_dead_letter_before_its_row_goes(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=2)
+    group, done = desk.group(), desk.group("done")
+    desk.produce(*(make.draft({"n": n}) for n in range(3)))
+    desk.drain(done)
+    empty_stage.clock.advance(DAY_MS)
+    desk.produce(make.draft("young"))
+    empty_stage.clock.advance(DAY_MS - 1)
+    assert desk.deps.expirer.run_once().buried == 0
+    empty_stage.clock.advance(2)
+    assert desk.deps.expirer.run_once().buried == 3
+    found = letters(desk, group)
+    assert [(x.offset, x.reason, x.message.draft.body) for x in found] == [
+        (n, "EXPIRED", b'{"n":%d}' % n) for n in range(3)
+    ]
+    empty_stage.clock.advance(DAY_MS - HOUR_MS)
+    empty_stage.drop_expired()
+    assert [d.message.offset for d in desk.receive(group)] == [3]
+    assert letters(desk, done) == []
+
+
+def test_what_waits_in_a_serial_group_and_in_a_broadcast_is_buried_as_well(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    serial, everyone = desk.group("serial", mode="serial"), desk.group("everyone", mode="broadcast")
+    desk.consumer(everyone, "a")
+    desk.produce(make.draft("x", ordering_key="k"), make.draft("y", ordering_key="k"))
+    desk.nack(serial, desk.receive(serial), Nack(delay_ms=3 * DAY_MS))
+    empty_stage.clock.advance(DAY_MS + 1)
+    assert desk.deps.expirer.run_once().buried == 4
+    assert {x.reason for x in letters(desk, serial) + letters(desk, everyone)} == {"EXPIRED"}
+    assert [len(letters(desk, g)) for g in (serial, everyone)] == [2, 2]
+
+
+def test_what_is_under_way_is_left_to_its_holder(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS - SECOND_MS)
+    held = desk.receive(group, lease=3600)
+    empty_stage.clock.advance(2 * SECOND_MS)
+    assert desk.deps.expirer.run_once().buried == 0
+    assert desk.ack(group, held) == [None]
+
+
+def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage, retention_days=1, retry=Retry(3, (4 * 86_400,), jitter=0.0))
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(1))
+    (placed,) = desk.produce(make.draft({"n": 1}))
+    desk.push()
+    empty_stage.clock.advance(4 * DAY_MS - 5 * SECOND_MS)
+    empty_stage.drop_expired()
+    bodies: list[bytes] = []
+
+    def takes(parcel: Parcel) -> Outcome:
+        bodies.append(parcel.attempts[0].message.draft.body)
+        return Outcome(Verdict.DONE)
+
+    desk.subscribers.behaviours["one"] = takes
+    desk.pass_time(10)
+    assert bodies == [b'{"n":1}']
+    assert desk.subscribers.numbers() == {placed.id: [1, 2]}

@@ -1,0 +1,256 @@
+"""Business keys: whatever is stored is found by each of its keys, newest first, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
+from chalicelib.domain.message import Message
+from chalicelib.ports import KeyEntry, Keys, Log, PutResult
+from chalicelib.services.lookup import Filters
+from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, START_MS
+from tests.support.desk import Desk, overtaken, placed
+from tests.support.stages import Stage
+
+EVERYTHING = Filters()
+
+
+@pytest.fixture
+def keys(stage: Stage) -> Keys:
+    return stage.adapters.keys
+
+
+def entry(topic_uid: str, key: str = "k", at_ms: int = START_MS, **settings: Any) -> KeyEntry:
+    message_id = settings.pop("message_id", None) or make.uid("m")
+    return KeyEntry(
+        topic_uid, key, message_id, at_ms, settings.pop("expires_s", (START_MS + 7 * DAY_MS) // 1000)
+    )
+
+
+def marks(entries: Sequence[KeyEntry]) -> list[str]:
+    return [each.mark for each in entries]
+
+
+def ids(messages: Sequence[Message]) -> list[str]:
+    return [message.id for message in messages]
+
+
+def found(desk: Desk, key: str, filters: Filters = EVERYTHING, limit: int = 32) -> list[str]:
+    """The ids of all pages of a key's list."""
+    seen: list[str] = []
+    mark: str | None = None
+    while True:
+        page, mark = desk.deps.key_lookup.newest_first(desk.topic, key, filters, limit, mark)
+        assert len(page) <= limit
+        seen += ids(page)
+        if mark is None:
+            return seen
+
+
+@settings(max_examples=40)
+@given(
+    times=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    from_ms=st.none() | st.integers(-3, 12),
+    to_ms=st.none() | st.integers(-3, 12),
+    limit=st.integers(1, 5),
+)
+def test_pages_hold_what_lies_in_the_range_newest_first(
+    keys: Keys, times: list[int], from_ms: int | None, to_ms: int | None, limit: int
+) -> None:
+    topic_uid = make.uid("t")
+    noted = [entry(topic_uid, at_ms=at) for at in times]
+    keys.note([*noted, entry(topic_uid, "k2", 5), entry(topic_uid + "x", "k", 5)])
+    seen: list[KeyEntry] = []
+    while page := keys.newest(topic_uid, "k", from_ms, to_ms, seen[-1].mark if seen else None, limit):
+        assert len(page) == min(limit, len(page))
+        seen += page
+    low, high = from_ms if from_ms is not None else -99, to_ms if to_ms is not None else 99
+    inside = [e for e in noted if low <= e.accepted_ms <= high]
+    assert seen == sorted(inside, key=lambda e: e.mark, reverse=True)
+
+
+def test_noting_nothing_and_noting_twice_are_harmless(keys: Keys) -> None:
+    one = entry(make.uid("t"))
+    keys.note([])
+    keys.note([one])
+    keys.note([one])
+    assert keys.newest(one.topic_uid, "k", None, None, None, 5) == [one]
+
+
+def test_a_key_is_any_text(keys: Keys) -> None:
+    topic_uid = make.uid("t")
+    odd = ["a#b", "#", " ", "k\x00", "ключ|&=ü", "\U0001f600" * 256]
+    keys.note([entry(topic_uid, key, message_id="m") for key in odd])
+    for key in odd:
+        assert [e.key for e in keys.newest(topic_uid, key, None, None, None, 5)] == [key]
+
+
+def test_entries_go_at_their_time(stage: Stage, keys: Keys) -> None:
+    topic_uid = make.uid("t")
+    kept, gone = entry(topic_uid), entry(topic_uid, expires_s=START_MS // 1000)
+    keys.note([kept, gone])
+    stage.drop_expired()
+    assert keys.newest(topic_uid, "k", None, None, None, 5) == [kept]
+
+
+def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    [first] = desk.produce(make.draft(1, keys=("a", "b", "a")))
+    stage.clock.advance(1)
+    [second] = desk.produce(make.draft(2, keys=("b", "c"), shard=3))
+    desk.produce(make.draft(3))
+    assert found(desk, "a") == [first.id]
+    assert found(desk, "b") == [second.id, first.id]
+    assert found(desk, "c") == [second.id]
+    assert found(desk, "A") == found(desk, "") == []
+
+
+def test_a_batch_over_segments_and_shards_is_found_page_by_page(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=3)
+    places = desk.produce(*(make.draft(n, keys=("k",), shard=n % 3) for n in range(60)))
+    assert sorted(found(desk, "k", limit=7)) == sorted(p.id for p in places)
+
+
+def test_times_belong_to_the_range(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    places = []
+    for n in range(4):
+        places += desk.produce(make.draft(n, keys=("k",)))
+        stage.clock.advance(10)
+    middle = Filters(from_ms=places[1].accepted_ms, to_ms=places[2].accepted_ms)
+    assert found(desk, "k", middle) == [places[2].id, places[1].id]
+    assert found(desk, "k", Filters(from_ms=places[2].accepted_ms, to_ms=places[1].accepted_ms)) == []
+
+
+def test_what_remains_of_filters_is_applied_to_what_was_found(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    made = [
+        placed(
+            desk.deps.producer.produce(
+                desk.topic, [make.draft(n, keys=("k",), tag="even" if n % 2 == 0 else None, shard=n // 2)]
+            )
+        )[0].id
+        for n in range(4)
+    ]
+    [buried] = [d for d in desk.receive(group) if d.message.id == made[3]]
+    desk.nack(group, [buried], Nack(dead_letter=True))
+    assert sorted(found(desk, "k", Filters(tag="even"), 1)) == sorted([made[0], made[2]])
+    assert sorted(found(desk, "k", Filters(shard=1))) == sorted(made[2:])
+    assert found(desk, "k", Filters(group=group, status="DEAD")) == [made[3]]
+    assert found(desk, "k", Filters(tag="none"), 1) == []
+
+
+def test_a_writer_that_loses_races_leaves_entries_that_nobody_sees(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    rival = desk.deps.producer
+    log = overtaken(
+        stage.another().log,
+        lambda _: rival.produce(desk.topic, [make.draft("rival", keys=("r",))]),
+        LOSSES_BEFORE_RESERVING,
+    )
+    late = placed(desk.producer(log).produce(desk.topic, make.drafts(3, keys=("k",))))
+    noted = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)
+    assert len(noted) == 3 * (LOSSES_BEFORE_RESERVING + 1)
+    assert sorted(found(desk, "k", limit=1)) == sorted(p.id for p in late)
+    assert len(found(desk, "r")) == LOSSES_BEFORE_RESERVING
+    placed(desk.deps.producer.produce(desk.topic, [make.draft("reserved", keys=("r",))]))
+    assert len(found(desk, "r")) == LOSSES_BEFORE_RESERVING + 1
+
+
+class Spoilt:
+    """A log or an index whose writes fail, before they are done or after."""
+
+    def __init__(self, inner: Any, *, after: bool) -> None:
+        self._inner = inner
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put(self, *asked: Any) -> PutResult:
+        return cast(PutResult, self._fail(self._inner.put, *asked))
+
+    def note(self, entries: Sequence[KeyEntry]) -> None:
+        self._fail(self._inner.note, entries)
+
+    def _fail(self, act: Any, *asked: Any) -> object:
+        if self._after:
+            act(*asked)
+        raise unavailable()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("spoilt", ["log", "keys"])
+def test_whatever_fails_what_is_stored_is_found(stage: Stage, spoilt: str, after: bool) -> None:
+    desk = Desk.at(stage)
+    a = stage.another()
+    log = cast(Log, Spoilt(a.log, after=after)) if spoilt == "log" else a.log
+    keys = cast(Keys, Spoilt(a.keys, after=after)) if spoilt == "keys" else a.keys
+    producer = Deps(replace(a, log=log, keys=keys)).producer
+    assert {type(o) for o in producer.produce(desk.topic, make.drafts(2, keys=("k",)))} == {Unavailable}
+    stored = [row.message(0, row.first + i) for row in desk.rows() for i in range(row.count)]
+    assert len(stored) == (2 if (spoilt, after) == ("log", True) else 0)
+    assert sorted(found(desk, "k")) == sorted(m.id for m in stored if m)
+
+
+def test_a_duplicate_is_found_once(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    for _ in range(3):
+        [place] = desk.produce(make.draft(1, keys=("k",), dedup_id="d"))
+    assert found(desk, "k") == [place.id]
+
+
+def test_what_is_tried_again_is_found_once(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    [place] = desk.produce(make.draft(1, keys=("k",)))
+    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
+    letters = desk.deps.redriver.find(desk.topic, group, place.id)
+    assert desk.deps.redriver.redrive(desk.topic, group, letters) == 1
+    assert found(desk, "k") == [place.id]
+
+
+def test_what_has_expired_is_not_found(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    desk.produce(make.draft(1, keys=("k",)))
+    stage.clock.advance(2 * DAY_MS)
+    [place] = desk.produce(make.draft(2, keys=("k",)))
+    stage.drop_expired()
+    assert found(desk, "k") == [place.id]
+
+
+def test_an_answer_of_large_bodies_is_short_and_says_where_to_go_on(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    places = [desk.produce(make.draft("x" * 190_000, keys=("k",)))[0].id for _ in range(25)]
+    page, mark = desk.deps.key_lookup.newest_first(desk.topic, "k", EVERYTHING, 32, None)
+    assert 0 < len(page) < 25
+    assert mark
+    assert sorted(found(desk, "k")) == sorted(places)
+
+
+def test_a_batch_that_lost_its_race_is_found_by_the_right_keys(stage: Stage) -> None:
+    """Its second try covers offsets that the first had noted for other messages of it."""
+    desk = Desk.at(stage)
+    rival = desk.deps.producer
+
+    def happens(_: object) -> None:
+        stage.clock.advance(1)
+        rival.produce(desk.topic, make.drafts(1))
+
+    log = overtaken(stage.another().log, happens)
+    late = placed(
+        desk.producer(log).produce(desk.topic, [make.draft(n, keys=(f"k{n}", "k")) for n in range(3)])
+    )
+    assert [found(desk, f"k{n}") for n in range(3)] == [[p.id] for p in late]
+    assert sorted(found(desk, "k")) == sorted(p.id for p in late)

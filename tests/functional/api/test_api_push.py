@@ -1,0 +1,431 @@
+"""Delivery through the HTTP interface, to a subscriber on a real socket."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+import trustme
+
+from chalicelib.delivery import webhooks
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.connections import dial
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from tests.functional.api.conftest import ORIGIN
+from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
+from tests.support.background import Background
+from tests.support.http import Client, Group, ShiftingClock, Topic
+
+OWN_SECRET = "whsec_" + "QUJD" * 11
+
+
+def subscribe(group: Group, name: str = "c", **fields: Any) -> Any:
+    return group.api.put(f"{group.path}/consumers/{name}", fields).expect(201)
+
+
+def shown(group: Group, name: str = "c") -> Any:
+    return group.api.get(f"{group.path}/consumers/{name}").expect(200)
+
+
+def attempts(receiver: Receiver) -> list[int]:
+    return [int(request.headers["headrace-attempt"]) for request in receiver.seen]
+
+
+def seconds(later: str, earlier: str) -> float:
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+def signed(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
+    raw = webhooks.parse_secret(secret)
+    assert isinstance(raw, bytes)
+    told = headers["webhook-id"], int(headers["webhook-timestamp"]), body, headers["webhook-signature"]
+    return webhooks.verify([raw], *told)
+
+
+def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    made = subscribe(group, url=receiver.url)
+    assert (made["state"], made["kind"], made["url"]) == ("ACTIVE", "url", receiver.url)
+    sent = topic.produce({"x": [1, 2.50]}, keys=["order-188"], tag="paid", headers={"Trace-Id": "t-1"})
+    assert background.push(topic) == {"DONE": 1}
+    [request] = receiver.seen
+    assert request.body == b'{"x":[1,2.5]}'
+    assert (request.method, request.path) == ("POST", "/in?from=headrace")
+    expected = {
+        "content-type": "application/json",
+        "ce-id": sent["id"],
+        "ce-source": f"/topics/{topic.name}",
+        "ce-type": "headrace.message",
+        "ce-specversion": "1.0",
+        "ce-time": sent["accepted_at"],
+        "ce-subject": "order-188",
+        "webhook-id": sent["id"],
+        "headrace-topic": topic.name,
+        "headrace-group": "g",
+        "headrace-shard": "0",
+        "headrace-offset": "0",
+        "headrace-attempt": "1",
+        "headrace-tag": "paid",
+        "trace-id": "t-1",
+    }
+    assert {name: request.headers.get(name) for name in expected} == expected
+    assert signed(made["secret"], request.headers, request.body)
+    assert not signed(OWN_SECRET, request.headers, request.body)
+    assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 1}.items()
+    assert background.push(topic) == {}
+
+
+def test_a_given_secret_signs_and_an_old_one_for_a_day_after_its_rotation(
+    api: Client, background: Background, clock: ShiftingClock, receiver: Receiver
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    assert subscribe(group, url=receiver.url, secret=OWN_SECRET)["secret"] == OWN_SECRET
+    new = api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)["secret"]
+    for hours, signs in ((0, (True, True)), (23, (True, True)), (2, (False, True))):
+        clock.advance(hours * 3600)
+        topic.produce("x")
+        assert background.push(topic) == {"DONE": 1}
+        request = receiver.seen[-1]
+        told = tuple(signed(secret, request.headers, request.body) for secret in (OWN_SECRET, new))
+        assert told == signs
+
+
+def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message_is_dead(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(retry={"max_attempts": 3, "ladder": [5, 20]})
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    receiver.status = 500
+    sent = topic.produce("x")
+    before = sent["accepted_at"]
+    for attempt, wait in ((1, 5), (2, 20)):
+        assert background.push(topic) == {"FAILED": 1}
+        status = group.status_of(sent["id"])
+        assert (status["status"], status["attempts"]) == ("RETRYING", attempt)
+        assert status["last_error"] == "HTTP 500"
+        assert wait <= seconds(status["next_attempt_at"], before) <= wait * 1.1 + 10
+        counts = topic.counts()
+        assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (1, 0, 0)
+        assert background.later(topic, wait - 4) == {}
+        background.clock.advance(wait * 0.1 + 4)
+        background.move()
+        before = status["next_attempt_at"]
+    assert background.push(topic) == {"FAILED": 1}
+    status = group.status_of(sent["id"])
+    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
+    counts = topic.counts()
+    assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (0, 0, 1)
+    assert background.later(topic, 3600) == {}
+    assert attempts(receiver) == [1, 2, 3]
+    assert {request.headers["webhook-id"] for request in receiver.seen} == {sent["id"]}
+
+
+@pytest.mark.parametrize(("status", "asked", "least"), [(429, "60", 60), (503, "120", 120), (429, "soon", 1)])
+def test_a_subscriber_may_ask_for_more_time(
+    api: Client, background: Background, receiver: Receiver, status: int, asked: str, least: int
+) -> None:
+    topic = api.topic(retry={"ladder": [1]})
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    receiver.status, receiver.headers["Retry-After"] = status, asked
+    sent = topic.produce("x")
+    background.push(topic)
+    told = group.status_of(sent["id"])
+    assert least <= seconds(told["next_attempt_at"], sent["accepted_at"]) < least + 10
+
+
+def test_an_answer_that_says_never_again_buries_the_message(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    receiver.status = 489
+    sent = topic.produce("x")
+    assert background.push(topic) == {"REFUSED": 1}
+    told = group.status_of(sent["id"])
+    assert (told["status"], told["reason"], told["last_error"]) == ("DEAD", "REJECTED", "HTTP 489")
+    assert shown(group)["breaker"] == "closed"
+
+
+def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(retry={"ladder": [1]})
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    receiver.status = 410
+    sent = topic.produce("x")
+    background.push(topic)
+    told = shown(group)
+    assert (told["state"], told["why"]) == ("DISABLED", "It answered 410 Gone.")
+    assert group.status_of(sent["id"])["status"] == "RETRYING"
+    receiver.status = 200
+    assert background.later(topic, 3600) == {}
+    again = api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(200)
+    assert again["state"] == "ACTIVE"
+    assert "secret" not in again
+    assert background.run() == {"DONE": 1}
+    assert attempts(receiver) == [1, 2]
+    assert group.status_of(sent["id"])["status"] == "SUCCESS"
+
+
+def test_a_circuit_that_opens_lets_nothing_through_and_closes_after_a_success(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1, retry={"ladder": [1]})
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    receiver.status = 500
+    topic.batch([{"body": n} for n in range(10)])
+    assert background.push(topic) == {"FAILED": 10}
+    told = shown(group)
+    assert (told["breaker"], told["state"], told["rank"]) == ("open", "ACTIVE", None)
+    assert told["failing_since_at"] < told["open_until_at"]
+    [absent] = api.get(f"{group.path}/assignment").expect(200)["offline"]
+    assert absent["why"] == f"circuit breaker open until {told['open_until_at']}"
+    topic.produce("while it is open")
+    assert background.push(topic) == {}
+    assert len(receiver.seen) == 10
+    assert topic.counts().items() >= {"retrying": 10, "backlog": 1, "in_flight": 0}.items()
+    receiver.status = 200
+    assert background.later(topic, 6) == {"DONE": 11}
+    told = shown(group)
+    assert (told["breaker"], told["open_until_at"], told["failing_since_at"]) == ("closed", None, None)
+    assert topic.counts().items() >= {"retrying": 0, "backlog": 0, "dead": 0}.items()
+
+
+def test_a_function_is_given_a_batch_and_only_what_it_names_comes_again(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic(shards=1, retry={"ladder": [1], "max_attempts": 2})
+    group = topic.group(batch_size=10)
+    assert subscribe(group, function="charge").items() >= {"kind": "function", "state": "ACTIVE"}.items()
+    bodies = [{"order": 1, "total": 5}, {"order": 2}, {"order": 3, "total": 7}]
+    made = topic.batch([{"body": body} for body in bodies])
+    assert background.push(topic) == {"DONE": 2, "FAILED": 1}
+    statuses = [group.status_of(result["id"]) for result in made]
+    assert [told["status"] for told in statuses] == ["SUCCESS", "RETRYING", "SUCCESS"]
+    assert statuses[1]["last_error"] == "the function reported it as failed"
+    assert background.later(topic, 2) == {"FAILED": 1}
+    assert group.status_of(made[1]["id"])["status"] == "DEAD"
+
+
+def test_a_broadcast_calls_every_subscriber(api: Client, background: Background, receiver: Receiver) -> None:
+    topic = api.topic(mode="broadcast", shards=1)
+    group = topic.group()
+    for name in ("a", "b"):
+        subscribe(group, name, url=receiver.url + f"&me={name}")
+    sent = topic.produce("x")
+    assert background.push(topic) == {"DONE": 2}
+    assert sorted(request.path[-1] for request in receiver.seen) == ["a", "b"]
+    assert group.status_of(sent["id"])["status"] == "SUCCESS"
+
+
+def test_a_serial_group_is_called_in_order_and_a_failure_holds_back_its_key_alone(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(mode="serial", retry={"ladder": [5]})
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    for n in range(3):
+        topic.produce(f"a{n}", ordering_key="a")
+    receiver.status = 500
+    assert background.push(topic) == {"FAILED": 1}
+    receiver.status = 200
+    for n in range(2):
+        topic.produce(f"b{n}", ordering_key="b")
+    assert background.push(topic) == {"DONE": 2}
+    assert topic.counts().items() >= {"backlog": 3, "retrying": 1}.items()
+    assert background.later(topic, 6) == {"DONE": 3}
+    assert [request.body for request in receiver.seen] == [
+        b'"a0"', b'"b0"', b'"b1"', b'"a0"', b'"a1"', b'"a2"',
+    ]  # fmt: skip
+
+
+def test_nothing_is_sent_to_a_paused_group_and_everything_when_it_resumes(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    api.post(f"{group.path}/pause").expect(200)
+    topic.produce("x")
+    assert background.push(topic) == {}
+    api.post(f"{group.path}/resume").expect(200)
+    assert background.run() == {"DONE": 1}
+
+
+def during(act: Callable[[int], Any]) -> Callable[[RawReceiver, socket.socket], None]:
+    """A subscriber that does something with each request, by its number, before it says yes."""
+
+    def answer(receiver: RawReceiver, sock: socket.socket) -> None:
+        act(receiver.connections)
+        sock.sendall(OK)
+
+    return answer
+
+
+def one_at_a_time(api: Client) -> tuple[Topic, Group]:
+    topic = api.topic(shards=1)
+    return topic, topic.group(max_in_flight=1)
+
+
+def test_what_is_under_way_when_a_group_is_paused_is_settled(api: Client, background: Background) -> None:
+    topic, group = one_at_a_time(api)
+    seen = []
+
+    def pause(_: int) -> None:
+        seen.append(topic.counts())
+        api.post(f"{group.path}/pause").expect(200)
+
+    with raw_receiver(during(pause)) as receiver:
+        subscribe(group, url=receiver.url)
+        topic.batch([{"body": n} for n in range(3)])
+        assert background.push(topic) == {"DONE": 1}
+        assert [(counts["in_flight"], counts["backlog"]) for counts in seen] == [(1, 3)]
+        assert topic.counts().items() >= {"in_flight": 0, "backlog": 2}.items()
+
+
+def test_a_group_sent_back_while_a_message_is_under_way_gets_it_again(
+    api: Client, background: Background
+) -> None:
+    topic, group = one_at_a_time(api)
+
+    def back(number: int) -> None:
+        if number == 2:
+            api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
+
+    with raw_receiver(during(back)) as receiver:
+        subscribe(group, url=receiver.url)
+        made = topic.batch([{"body": n} for n in range(3)])
+        assert background.push(topic) == {"DONE": 5, "stale": 1}
+        assert receiver.connections == 5
+    assert {group.status_of(result["id"])["status"] for result in made} == {"SUCCESS"}
+
+
+def test_a_topic_whose_wake_is_direct_needs_no_stream(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    for wake, expected in (("stream", {}), ("direct", {"DONE": 1})):
+        topic = api.topic(wake=wake)
+        subscribe(topic.group(), url=receiver.url)
+        background.run()
+        topic.produce("x")
+        assert background.run() == expected
+
+
+def test_a_delivery_that_calls_headrace_is_refused(api: Client) -> None:
+    """Our own deliveries bear a header that the front door refuses, whatever the path: no message goes in circles."""
+    topic = api.topic()
+    for path in (f"/v1/publish/{topic.name}", f"{topic.path}/messages"):
+        reply = api.call("POST", path, {"body": 1}, headers={"Headrace-Hop": "1"})
+        reply.refused(422, "LOOP")
+    assert topic.accepted == 0
+
+
+# The guard, as it is on AWS
+
+
+@pytest.fixture
+def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Egress], None]]:
+    """Gives the service another way out."""
+    made: list[Egress] = []
+
+    def go(egress: Egress) -> None:
+        made.append(egress)
+        sender = Sender(egress, LocalFunctions(None), background.clock, time.monotonic, ORIGIN)
+        deps = background.deps
+        monkeypatch.setitem(vars(deps), "sender", sender)
+        monkeypatch.setitem(vars(deps), "deliverer", replace(deps.deliverer, sender=sender))
+
+    yield go
+    for egress in made:
+        egress.close()
+
+
+def test_a_url_whose_owner_has_not_agreed_is_not_called(
+    api: Client, background: Background, receiver: Receiver, go_out_by: Callable[[Egress], None]
+) -> None:
+    authority, tls = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(tls)
+    receiver.secure(authority.issue_cert("hooks.example.com"))
+    go_out_by(
+        Egress(
+            Rules(),
+            time.monotonic,
+            lambda host: ("93.184.216.34",),
+            tls,
+            lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
+        )
+    )
+    topic = api.topic()
+    group = topic.group()
+    made = subscribe(group, url="https://hooks.example.com/in")
+    assert (made["state"], made["why"]) == ("PENDING", "no WebHook-Allowed-Origin for us")
+    topic.produce("x")
+    assert background.push(topic) == {}
+    [asked] = receiver.seen
+    assert (asked.method, asked.headers["webhook-request-origin"]) == ("OPTIONS", ORIGIN)
+    receiver.headers["WebHook-Allowed-Origin"] = ORIGIN
+    again = api.put(f"{group.path}/consumers/c", {"url": "https://hooks.example.com/in"}).expect(200)
+    assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)
+    assert background.run() == {"DONE": 1}
+    assert signed(made["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
+
+
+def refuse_to_dial(address: str, port: int, seconds: float) -> socket.socket:
+    raise AssertionError("nothing may be called")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"url": "http://127.0.0.1:1/"},
+        {"url": "https://127.0.0.1/"},
+        {"url": "https://[::1]/"},
+        {"url": "https://localhost/"},
+        {"url": "https://10.0.0.1/"},
+        {"url": "https://192.168.0.1/"},
+        {"url": "https://169.254.169.254/latest/meta-data/"},
+        {"url": "https://[fd00::1]/"},
+        {"url": "https://[::ffff:10.0.0.1]/"},
+        {"url": "https://2130706433/"},
+        {"url": "https://inside.example.com/"},
+        {"url": "https://nowhere.example.com/"},
+        {"url": f"https://{ORIGIN}/v1/publish/x"},
+        {"url": "http://hooks.example.com/"},
+        {"url": "https://hooks.example.com:8443/"},
+        {"url": "https://user:secret@hooks.example.com/"},
+        {"url": "https://hooks.example.com/#here"},
+        {"url": "ftp://hooks.example.com/"},
+        {"url": ""},
+        {"function": "nobody"},
+        {"function": ""},
+    ],
+    ids=lambda target: " ".join(target.values()),
+)
+def test_what_must_not_be_called_cannot_be_registered(
+    api: Client, go_out_by: Callable[[Egress], None], target: dict[str, str]
+) -> None:
+    names = {"hooks.example.com": ("93.184.216.34",), "inside.example.com": ("93.184.216.34", "10.0.0.5")}
+    rules = Rules(own_hosts=frozenset({ORIGIN}))
+    go_out_by(Egress(rules, time.monotonic, lambda host: names.get(host, ()), dial=refuse_to_dial))
+    group = api.topic().group()
+    reply = api.put(f"{group.path}/consumers/c", target)
+    reply.refused(422, "TARGET_REFUSED")
+    assert not any(value and value in reply.raw.decode() for value in target.values())
+    api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")

@@ -1,0 +1,219 @@
+"""A message's path over HTTP: what was tried by whom, in order; and who has which shard, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.functional.delivery.receivers import Receiver
+from tests.support.background import Background
+from tests.support.http import Client, Group, ShiftingClock, Topic
+
+FIELDS = {
+    "at", "event", "group", "consumer", "attempt", "rank", "total", "shard", "duration_ms", "outcome", "detail",
+}  # fmt: skip
+
+
+def path(topic: Topic, message_id: str) -> list[Any]:
+    """The events, which must be complete and in order of time."""
+    events: list[Any] = topic.api.get(f"{topic.path}/messages/{message_id}/trace").expect(200)["events"]
+    assert all(event.keys() == FIELDS for event in events)
+    assert [event["at"] for event in events] == sorted(event["at"] for event in events)
+    return events
+
+
+def told(events: list[Any], *fields: str) -> list[tuple[Any, ...]]:
+    return [tuple(event[field] for field in fields) for event in events]
+
+
+def redrive(group: Group) -> None:
+    assert group.api.post(f"{group.path}/dead-letters/redrive").expect(200) == {"redriven": 1}
+
+
+def test_a_message_nobody_has_tried_was_accepted(api: Client) -> None:
+    topic = api.topic()
+    topic.group()
+    sent = topic.produce("x", shard=2)
+    [event] = path(topic, sent["id"])
+    assert (event["event"], event["at"], event["shard"]) == ("accepted", sent["accepted_at"], 2)
+    assert event["group"] is None
+
+
+def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group()
+    for name in ("ann", "bob"):
+        group.register(name)
+    sent = topic.produce("x", shard=1)
+    [message] = group.receive(consumer="bob")
+    clock.advance(2)
+    group.nack(message, reason="no paper")
+    [message] = group.receive(consumer="bob")
+    clock.advance(1)
+    group.ack(message)
+    events = path(topic, sent["id"])
+    assert told(events, "event", "attempt", "outcome", "detail") == [
+        ("accepted", None, None, None),
+        ("delivered", 1, "RETRY", "no paper"),
+        ("delivered", 2, "SUCCESS", None),
+    ]
+    assert told(events[1:], "group", "consumer", "rank", "total", "shard") == [("g", "bob", 1, 2, 1)] * 2
+    assert 2000 <= events[1]["duration_ms"] < 3000
+    assert 1000 <= events[2]["duration_ms"] < 2000
+
+
+def test_a_caller_without_a_name_shows_as_nobody(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x")
+    group.ack(*group.receive())
+    assert told(path(topic, sent["id"])[1:], "event", "consumer", "rank") == [("delivered", None, None)]
+
+
+def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(retry={"max_attempts": 2, "ladder": [5]})
+    group = topic.group()
+    api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
+    sent = topic.produce("x")
+    receiver.status = 500
+    background.push(topic)
+    receiver.status = 502
+    background.later(topic, 6)
+    redrive(group)
+    receiver.status = 200
+    assert background.run() == {"DONE": 1}
+    events = path(topic, sent["id"])
+    assert told(events, "event", "consumer", "attempt", "rank", "total", "outcome", "detail") == [
+        ("accepted", None, None, None, None, None, None),
+        ("delivered", "hook", 1, 0, 1, "RETRY", "HTTP 500"),
+        ("delivered", "hook", 2, 0, 1, "DEAD", "HTTP 502"),
+        ("buried", None, 2, None, None, "DEAD", "HTTP 502"),
+        ("redriven", None, None, None, None, None, None),
+        ("delivered", "hook", 3, 0, 1, "SUCCESS", None),
+    ]
+    assert {event["shard"] for event in events} == {sent["shard"]}
+    assert all(0 <= event["duration_ms"] < 5000 for event in events if event["event"] == "delivered")
+
+
+def test_every_group_has_its_part_in_the_path(api: Client) -> None:
+    topic = api.topic()
+    groups = [topic.group(name) for name in ("one", "two", "three")]
+    sent = topic.produce("x")
+    groups[0].ack(*groups[0].receive())
+    groups[1].nack(*groups[1].receive(), dead_letter=True, reason="not ours")
+    assert told(path(topic, sent["id"]), "event", "group", "outcome") == [
+        ("accepted", None, None),
+        ("delivered", "one", "SUCCESS"),
+        ("delivered", "two", "DEAD"),
+        ("buried", "two", "DEAD"),
+    ]
+
+
+def test_a_lease_that_ran_out_is_an_attempt_that_lapsed(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x")
+    group.receive(lease_seconds=5)
+    clock.advance(6)
+    group.ack(*group.receive())
+    assert told(path(topic, sent["id"])[1:], "event", "attempt", "outcome") == [
+        ("delivered", 1, "LAPSED"),
+        ("delivered", 2, "SUCCESS"),
+    ]
+
+
+def test_what_was_buried_without_an_attempt_shows_its_burial(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x", expires_in_seconds=5)
+    clock.advance(6)
+    assert group.receive() == []
+    assert told(path(topic, sent["id"])[1:], "event", "group", "attempt", "outcome", "detail") == [
+        ("buried", "g", None, "DEAD", "EXPIRED")
+    ]
+
+
+def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
+    topic = api.topic(mode="broadcast")
+    group = topic.group()
+    for name in ("a", "b"):
+        group.register(name)
+    sent = topic.produce("x")
+    for name in ("b", "a"):
+        group.ack(*group.receive(consumer=name))
+    assert told(path(topic, sent["id"])[1:], "event", "consumer", "outcome") == [
+        ("delivered", "b", "SUCCESS"),
+        ("delivered", "a", "SUCCESS"),
+    ]
+
+
+def test_a_message_of_a_batch_shows_its_own_attempts_only(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    made = topic.batch([{"body": n} for n in range(3)])
+    messages = group.receive()
+    group.nack(messages[1], reason="again")
+    group.ack(messages[0], messages[2])
+    group.ack(*group.receive())
+    paths = [told(path(topic, result["id"])[1:], "attempt", "outcome") for result in made]
+    assert paths == [[(1, "SUCCESS")], [(1, "RETRY"), (2, "SUCCESS")], [(1, "SUCCESS")]]
+
+
+@pytest.mark.parametrize("id", ["nobody", "x-0-0"])
+def test_a_message_that_is_not_there_has_no_path(api: Client, id: str) -> None:
+    topic = api.topic()
+    api.get(f"{topic.path}/messages/{id}/trace").refused(404, "MESSAGE_NOT_FOUND")
+
+
+# Who has which shard, and why
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shards", "why"),
+    [
+        ("mod", [[0, 2, 4], [1, 3]], "rank = s mod 2"),
+        ("average", [[0, 1, 2], [3, 4]], "2 blocks of neighbours"),
+        ("rendezvous", None, "highest hash"),
+    ],
+)
+def test_the_assignment_is_explained(api: Client, strategy: str, shards: Any, why: str) -> None:
+    topic = api.topic(shards=5)
+    group = topic.group(assignment=strategy)
+    for name in ("a", "b"):
+        group.register(name)
+    explained = api.get(f"{group.path}/assignment").expect(200)
+    assert explained["strategy"] == strategy
+    assert why in explained["why"]
+    assert told(explained["consumers"], "consumer", "kind", "rank", "total") == [
+        ("a", "pull", 0, 2),
+        ("b", "pull", 1, 2),
+    ]
+    dealt = [consumer["shards"] for consumer in explained["consumers"]]
+    assert shards in (None, dealt)
+    owners = {entry["shard"]: entry["owner"] for entry in explained["shards"]}
+    assert owners == {s: name for name, mine in zip("ab", dealt, strict=True) for s in mine}
+    assert sorted(owners) == list(range(5))
+
+
+def test_who_is_not_online_is_told_with_the_reason(
+    api: Client, background: Background, receiver: Receiver, clock: ShiftingClock
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    group.register("sleeper")
+    clock.advance(31)
+    explained = api.get(f"{group.path}/assignment").expect(200)
+    assert "no registered consumer is online" in explained["why"]
+    api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
+    receiver.status = 410
+    topic.produce("x")
+    background.push(topic)
+    explained = api.get(f"{group.path}/assignment").expect(200)
+    assert explained["consumers"] == []
+    reasons = {absent["consumer"]: absent["why"] for absent in explained["offline"]}
+    assert reasons["hook"] == "DISABLED: It answered 410 Gone."
+    assert reasons["sleeper"].startswith("no heartbeat since ")
+    assert {entry["owner"] for entry in explained["shards"]} == {None}

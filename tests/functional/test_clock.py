@@ -1,0 +1,81 @@
+"""A clock in the user's hand: 40 days pass in a call, and what is due on the way happens at its time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import app
+from chalicelib.api.http import CALLS
+
+_ROOT = Path(__file__).resolve().parents[2]
+_DAY_SECONDS = 86_400
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def ask(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Calls a Headrace that `make run` would start: method, path, JSON body → JSON answer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "HEADRACE_PORT": str(port),
+        "HEADRACE_PREFIX": f"clock{uuid4().hex[:8]}",
+        "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
+    }
+    command = [sys.executable, "-m", "local"]
+    with subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        token = next(line for line in run.stdout if line.startswith("Admin token: ")).split()[-1]
+
+        def asked(method: str, path: str, body: Any = None) -> dict[str, Any]:
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/v1{path}",
+                json.dumps(body or {}).encode(),
+                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+                method=method,
+            )
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                told: dict[str, Any] = json.loads(answer.read() or b"{}")
+                return told
+
+        yield asked
+        run.send_signal(signal.SIGTERM)
+        run.stdout.read()
+
+
+@pytest.mark.engine
+def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
+    ask("PUT", "/topics/orders")
+    ask("PUT", "/topics/orders/groups/g", {"from": "earliest"})
+    sent = ask("POST", "/topics/orders/messages", {"body": 1, "delay_seconds": 40 * _DAY_SECONDS})
+    assert ask("POST", "/clock", {"advance_seconds": 39 * _DAY_SECONDS})["finished"] is True
+    assert ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 1})["messages"] == []
+    ask("POST", "/clock", {"advance_seconds": _DAY_SECONDS})
+    (got,) = ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 5})["messages"]
+    assert got["id"] == sent["id"]
+
+
+@pytest.mark.engine
+def test_the_clock_goes_forward_only(ask: Ask) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        ask("POST", "/clock", {"advance_seconds": -1})
+
+
+def test_no_deployed_stage_has_it() -> None:
+    assert "/v1/clock" not in app.app.routes
+    assert "/v1/clock" not in {call.path for call in CALLS}

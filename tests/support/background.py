@@ -1,0 +1,52 @@
+"""What runs beside HTTP on AWS, run by hand: the stream, the mover, deliveries, and what they wake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.services.wake import job_of
+from chalicelib.wiring import Deps
+
+from .http import ShiftingClock, Topic
+from .push import Inbox
+
+
+@dataclass
+class Background:
+    """Of a service whose wake-ups arrive in `inbox`. Nothing runs unless a test says so."""
+
+    deps: Deps
+    clock: ShiftingClock
+    inbox: Inbox = field(default_factory=Inbox)
+
+    def move(self) -> None:
+        """The mover's schedule."""
+        self.deps.mover.tick(range(FRAGMENTS))
+
+    def run(self) -> dict[str, Any]:
+        """What was woken, and what that wakes, until there is nothing; how many attempts came to what."""
+        told: dict[str, Any] = {}
+        while self.inbox.asked:
+            function, event = self.inbox.asked.popleft()
+            if function == "mover":
+                self.move()
+                continue
+            report = self.deps.deliverer.deliver(job_of(event), lambda: 60.0).as_dict()
+            for name in report.keys() - {"finished"}:
+                told[name] = told.get(name, 0) + report[name]
+        return {name: count for name, count in told.items() if count}
+
+    def push(self, topic: Topic) -> dict[str, Any]:
+        """The stream wakes a topic's deliveries; they run."""
+        found = self.deps.catalog.topic(topic.name)
+        for group in self.deps.catalog.groups(found):
+            self.deps.waker.group(found, group)
+        return self.run()
+
+    def later(self, topic: Topic, seconds: float) -> dict[str, Any]:
+        """Time passes, what is due is moved, and what that woke runs."""
+        self.clock.advance(seconds)
+        self.move()
+        return self.push(topic)

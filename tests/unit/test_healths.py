@@ -1,0 +1,83 @@
+"""A process keeps its own view of a subscriber's health, and writes only what all must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from chalicelib.domain.breaker import Health
+from chalicelib.domain.errors import unavailable
+from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.topic import Consumer, Group, Topic
+from chalicelib.services.health import Healths
+from tests.support import factories as make
+from tests.support.clock import ManualClock
+
+TOPIC = make.topic()
+GROUP = make.group(TOPIC)
+FAILED = Outcome(Verdict.FAILED)
+FULL = 64
+
+
+@dataclass
+class Registration:
+    """A consumer's row."""
+
+    held: Consumer = field(default_factory=lambda: make.consumer(GROUP, kind="url"))
+    writes: int = 0
+    reachable: bool = True
+
+    def save(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
+        if not self.reachable:
+            raise unavailable("down")
+        self.writes += 1
+        self.held = replace(
+            self.held,
+            failing_ms=health.failing_ms,
+            open_until_ms=health.open_until_ms,
+            trips=health.trips,
+            version=self.held.version + 1,
+        )
+        return self.held
+
+
+def healths(registration: Registration, clock: ManualClock) -> Healths:
+    return Healths(registration.save, lambda *_: None, clock)
+
+
+def fail(of: Healths, clock: ManualClock, consumer: Consumer, times: int) -> None:
+    for _ in range(times):
+        clock.advance(1)
+        of.note(TOPIC, GROUP, consumer, [FAILED], FULL)
+
+
+def test_many_outcomes_of_requests_sent_long_ago_write_the_row_twice_when_failures_begin_and_it_opens() -> (
+    None
+):
+    registration, clock = Registration(), ManualClock()
+    as_it_was_when_they_were_sent = registration.held
+    fail(healths(registration, clock), clock, as_it_was_when_they_were_sent, 250)
+    assert registration.writes == 2
+    assert registration.held.trips == 1
+
+
+def test_the_circuit_is_known_though_the_consumer_at_hand_is_old() -> None:
+    registration, clock = Registration(), ManualClock()
+    old, of = registration.held, healths(registration, clock)
+    fail(of, clock, old, 10)
+    assert of.allowance(old, FULL) == 0
+    assert of.allowance(registration.held, FULL) == 0
+
+
+def test_what_others_wrote_since_counts() -> None:
+    registration, clock = Registration(), ManualClock()
+    mine, other = healths(registration, clock), healths(registration, clock)
+    fail(mine, clock, registration.held, 1)
+    fail(other, clock, registration.held, 10)
+    assert mine.allowance(registration.held, FULL) == 0
+
+
+def test_a_row_that_cannot_be_written_now_stops_nobody_and_the_process_knows() -> None:
+    registration, clock = Registration(reachable=False), ManualClock()
+    of = healths(registration, clock)
+    fail(of, clock, registration.held, 10)
+    assert of.allowance(registration.held, FULL) == 0
