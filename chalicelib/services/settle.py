@@ -231,7 +231,8 @@ class _Leased:
             timer = self._timer(receipt, ruled, attempt)
             return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
         status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
-        told = attempt > 1 if ruled.fate is Fate.SUCCESS else ruled.detail or ruled.fate is Fate.DEAD
+        late = attempt > 1 or receipt.entry is not None  # a redriven one may never have been attempted before
+        told = late if ruled.fate is Fate.SUCCESS else ruled.detail or ruled.fate is Fate.DEAD
         record = self._record(receipt, status, ruled, attempt) if status and told else None
         return _Step(step, tried, receipt.shard, record)
 

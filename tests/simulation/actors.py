@@ -14,8 +14,8 @@ from chalicelib.domain.message import Draft
 from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
-from chalicelib.services.setup import Contact
 from tests.simulation.clients import TOPIC, SimClient
+from tests.simulation.operators import contact, operator
 from tests.simulation.plan import GroupPlan
 from tests.simulation.world import World
 from tests.support.flows import draft
@@ -32,7 +32,7 @@ def begin(world: World) -> None:
     for group in world.plan.groups:
         client.put_group(group.name, **_with_retry(world, group))
         for name in _names(group):
-            client.register(group.name, name, _contact(name))
+            client.register(group.name, name, contact(name))
     spawn = partial(_spawn, world)
     for n in range(world.plan.producers):
         spawn(partial(producer, world, f"p{n}"))
@@ -41,6 +41,8 @@ def begin(world: World) -> None:
             spawn(
                 partial(puller, world, Puller(group, f"pull{n}" if group.mode == "broadcast" or n else None))
             )
+    if world.plan.deeds:
+        spawn(partial(operator, world))
     if world.plan.crash_every_s:
         spawn(partial(crashes, world))
     world.schedule()
@@ -58,10 +60,6 @@ def _with_retry(world: World, group: GroupPlan) -> dict[str, object]:
 def _names(group: GroupPlan) -> list[str]:
     registered = range(group.pullers) if group.mode == "broadcast" else range(1, group.pullers)
     return [*(f"pull{n}" for n in registered), *(f"call{n}" for n in range(group.called))]
-
-
-def _contact(name: str) -> Contact:
-    return Contact("url", f"https://{name}.example/") if name.startswith("call") else Contact()
 
 
 def crashes(world: World) -> None:

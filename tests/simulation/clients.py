@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Draft
+from chalicelib.ports import DeadLetter
 from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Placed
+from chalicelib.services.redrive import Wanted
+from chalicelib.services.setup import PULLS, Contact
 from tests.simulation.processes import Process
-from tests.support.flows import LEASE_SECONDS, Client, History
+from tests.support.events import Event, Op, Told
+from tests.support.flows import LEASE_SECONDS, Client, History, label_of
 
 TOPIC = "orders"
 
@@ -44,3 +48,68 @@ class SimClient(Client):
             assert who
             self.deps.admin.sign_of_life(topic, found, who)
         return super().receive(group, most, consumer, lease_seconds)
+
+    def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
+        if self.world.groups[group].mode == "broadcast":
+            super().register(group, consumer, contact)
+        else:
+            self.deps.admin.register(self.topic, self.group(group), consumer, contact)
+        self.deps.waker.group(self.topic, self.group(group))
+
+    def unregister(self, group: str, consumer: str) -> None:
+        if self.world.groups[group].mode == "broadcast":
+            return super().unregister(group, consumer)
+        found = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
+        self.deps.admin.unregister(self.topic, self.group(group), found)
+
+    def seek(self, group: str, where: str) -> None:
+        super().seek(group, where)
+        self.deps.waker.group(self.topic, self.group(group))
+
+    def pause(self, group: str, paused: bool) -> None:
+        found = self.deps.admin.pause(self.topic, group, paused)
+        self.deps.waker.group(self.topic, found)
+
+    def rotate(self, group: str, consumer: str) -> None:
+        found = self.group(group)
+        self.deps.admin.rotate_secret(
+            self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer)
+        )
+
+    def letters(self, group: str) -> list[DeadLetter]:
+        """Some dead letters of the group."""
+        return self.deps.redriver.page(self.topic, self.group(group), Wanted(), None, 10)[0]
+
+    def redrive(self, group: str) -> None:
+        """Send some dead letters again."""
+        letters = self.letters(group)
+        with self._asking(
+            *(self._again(x.key.group_uid, x.key.consumer_uid, x.message.id) for x in letters)
+        ) as asking:
+            went = self.deps.redriver.redrive(self.topic, self.group(group), letters)
+            asking.note_all(Told.OK if went == len(letters) else Told.UNKNOWN)
+
+    def try_now(self, group: str, message_id: str) -> None:
+        """Make the next attempt of a message now."""
+        found = self.group(group)
+        uids = self.deps.catalog.cursor_owners(self.topic, found)
+        with self._asking(*(self._again(found.uid, uid, message_id) for uid in uids)) as asking:
+            self.deps.redriver.try_now(self.topic, found, message_id)
+            asking.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
+
+    def _again(self, group_uid: str, consumer_uid: str, message_id: str) -> Event:
+        return self._event(
+            Op.AGAIN, reader=self.world.reader_by(group_uid, consumer_uid), message_id=message_id
+        )
+
+    def mend(self, group: str) -> None:
+        """Give a dead letter another body."""
+        for letter in self.letters(group)[:1]:
+            label = label_of(letter.message.draft.body)
+            self.deps.redriver.edit(self.topic, letter, f'"{label}|mended"'.encode())
+
+    def discard(self, group: str) -> None:
+        """Delete a dead letter."""
+        for letter in self.letters(group)[:1]:
+            self.world.discarded.add((letter.key, letter.offset))
+            self.deps.redriver.discard(letter)

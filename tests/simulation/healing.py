@@ -9,8 +9,8 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.services.positions import all_keys
 from chalicelib.services.wake import job_of
-from tests.simulation.actors import _contact
 from tests.simulation.clients import SimClient
+from tests.simulation.operators import contact
 from tests.simulation.processes import Process
 from tests.simulation.world import World
 from tests.support.clock import HOUR_MS, SECOND_MS
@@ -51,7 +51,7 @@ def _repair(client: SimClient) -> None:
             client.deps.admin.pause(topic, group.name, False)
         for consumer in control.consumers(topic, group):
             if consumer.is_called and consumer.state != "ACTIVE":
-                client.deps.admin.register(topic, group, consumer.name, _contact(consumer.name))
+                client.deps.admin.register(topic, group, consumer.name, contact(consumer.name))
 
 
 def _minute(world: World, process: Process, inbox: Inbox) -> None:

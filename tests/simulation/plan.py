@@ -43,9 +43,10 @@ class Plan:
     pool: int
     function_seconds: int
     moods: Mapping[str, float] = field(default_factory=lambda: {"good": 1.0})
-    operators: tuple[str, ...] = ()
+    deeds: tuple[str, ...] = ()
 
 
+DEEDS = ("pause", "redrive", "mend", "discard", "try now", "rotate", "join")
 MOODS = ("mixed", "failing", "silent", "busy", "gone", "refusing", "held")
 
 
@@ -73,6 +74,7 @@ def plan_of(seed: int) -> Plan:
         messages=rng.choice((4, 8, 16)),
         pool=rng.choice((1, 2, 256, 256)),
         function_seconds=rng.choice((30, 60, 300)),
+        deeds=tuple(rng.sample(DEEDS, rng.choice((0, 1, 3)))),
         moods={"good": 2.0, **{m: rng.random() for m in rng.sample(MOODS, rng.choice((0, 1, 2)))}},
     )
 

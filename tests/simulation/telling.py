@@ -19,6 +19,7 @@ def story(world: World, complaints: Iterable[str], last: int = 60) -> str:
     """Everything a reader needs to understand a seed's failure, and to see it again."""
     complaints = list(complaints)
     ids = {word.strip(":,") for complaint in complaints for word in complaint.split()}
+    ids |= {e.message_id for e in world.events if e.label in ids and e.message_id}
     seen = [e for e in world.events if {e.message_id, e.label} & ids]
     return "\n".join(
         [

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.topic import CursorKey
 from chalicelib.ports import Stored
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps, memory_adapters
@@ -52,6 +53,7 @@ class World:
         self.readers: dict[
             tuple[str, str], str
         ] = {}  # by uids of the group and, in a broadcast, the consumer
+        self.discarded: set[tuple[CursorKey, int]] = set()  # dead letters that people may have deleted
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
         self.alive = True  # what clients live with
         self._stamps = itertools.count()

@@ -97,7 +97,9 @@ def _settled(case: Case) -> Iterator[Violation]:
     last = {reader: len(case.seeks(reader)) for reader in case.starts}
     for (reader, era, message_id), delivery in case.deliveries.items():
         ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(s)]
-        if any(one.fate == "SUCCESS" or not delivery.begun_again(one, other) for one, other in pairwise(ends)):
+        if any(
+            one.fate == "SUCCESS" or not delivery.begun_again(one, other) for one, other in pairwise(ends)
+        ):
             yield Violation(Kind.SETTLED_TWICE, delivery.about)
         status = case.final.statuses.get((reader, message_id))
         last_word = ends and not delivery.agains
@@ -164,7 +166,9 @@ def _after(case: Case, delivery: Delivery) -> Iterator[Violation]:
 def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I9: no attempt begins before its time."""
     for back in (s for s in delivery.settles if s.told is Told.OK and s.delay_ms and not _terminal(s)):
-        for claim in (c for c in delivery.claims if c.began > back.ended and not delivery.begun_again(back, c)):
+        for claim in (
+            c for c in delivery.claims if c.began > back.ended and not delivery.begun_again(back, c)
+        ):
             if claim.ended_ms + case.skew_ms < back.began_ms + back.delay_ms:
                 yield Violation(Kind.EARLY, f"{delivery.about}: attempt {claim.attempt}")
 
@@ -200,8 +204,9 @@ def _over(case: Case, earlier: str, claim: Event) -> bool:
     delivery = case.deliveries.get((claim.reader, case.era(claim.reader, claim), earlier))
     if delivery and any(s.maybe and _terminal(s) and s.began < claim.ended for s in delivery.settles):
         return True
-    if case.final.statuses.get((claim.reader, earlier)) != "DEAD":
+    redriven = delivery is not None and delivery.agains
+    if case.final.statuses.get((claim.reader, earlier)) != "DEAD" and not redriven:
         return False
     if delivery is None:
         return True
-    return all(delivery.free(c, claim) for c in delivery.claims if c.began < claim.began)
+    return all(delivery.free(c, claim) for c in delivery.claims if c.began < claim.began and not c.lane)
