@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports import Stored
+from chalicelib.ports import Refused, Stored
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps, memory_adapters
 from tests.simulation.clients import SimClient
+from tests.simulation.laws import broken
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Clock, Faults, Past, Process
 from tests.simulation.pushing import Subscribers, observed
@@ -73,6 +75,10 @@ class World:
 
     def applied(self, process: Process, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A port call has been made: the stream sees new rows, stale reads remember what was."""
+        if method == "cursors.write" and not isinstance(answer, Refused):
+            before = self.past.cursor(args[0], 0) or Cursor()
+            for law in broken(before, answer, args[1], process.clock.now_ms()):
+                self.accuse(f"{process.name} wrote {args[0].shard}: {law}")
         self.past.note(method, args, answer)
         if method == "control.put_group":
             self.readers[args[1].uid, ""] = args[1].name
