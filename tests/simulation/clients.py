@@ -66,6 +66,10 @@ class SimClient(Client):
         super().seek(group, where)
         self.deps.waker.group(self.topic, self.group(group))
 
+    def grow(self) -> None:
+        """One more shard."""
+        self.deps.admin.put_topic(TOPIC, {"shards": self.topic.shards + 1})
+
     def pause(self, group: str, paused: bool) -> None:
         found = self.deps.admin.pause(self.topic, group, paused)
         self.deps.waker.group(self.topic, found)

@@ -31,6 +31,12 @@ def _seek(world: World, group: GroupPlan) -> None:
         world.ask(SimClient.seek, group.name, world.random.choice(("earliest", "latest")))
 
 
+def _grow(world: World, group: GroupPlan) -> None:
+    """Ordering keys may change their shards then, so only where nobody asked for order."""
+    if all(g.mode != "serial" for g in world.plan.groups):
+        world.ask(SimClient.grow)
+
+
 def _pause(world: World, group: GroupPlan) -> None:
     world.ask(SimClient.pause, group.name, True)
     world.pause(world.random.uniform(1, 10))
@@ -74,6 +80,7 @@ def _join(world: World, group: GroupPlan) -> None:
 
 DEEDS: dict[str, Deed] = {
     "seek": _seek,
+    "grow": _grow,
     "pause": _pause,
     "redrive": _redrive,
     "mend": _mend,

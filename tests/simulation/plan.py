@@ -46,7 +46,7 @@ class Plan:
     deeds: tuple[str, ...] = ()
 
 
-DEEDS = ("pause", "redrive", "mend", "discard", "try now", "rotate", "join")
+DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
 MOODS = ("mixed", "failing", "silent", "busy", "gone", "refusing", "held")
 
 
@@ -70,8 +70,8 @@ def plan_of(seed: int) -> Plan:
             "wake": rng.choice(("stream", "direct")),
         },
         groups=groups,
-        producers=rng.choice((1, 2, 3)),
-        messages=rng.choice((4, 8, 16)),
+        producers=rng.choice((1, 2, 3, 8)),
+        messages=rng.choice((4, 8, 16, 32)),
         pool=rng.choice((1, 2, 256, 256)),
         function_seconds=rng.choice((30, 60, 300)),
         deeds=tuple(rng.sample(DEEDS, rng.choice((0, 1, 3)))),

@@ -208,6 +208,12 @@ class Case:
         )
         return not skipped and (start.begin == "earliest" or start.ended < produced.began)
 
+    def owed(self, reader: str, message_id: str) -> bool:
+        """Is the message with this id owed to the reader, whichever of its produces made it?"""
+        produced = self.produced[self.label_of.get(message_id, "")]
+        made = [e for e in produced if e.maybe and e.message_id in ("", message_id)]
+        return bool(made) and all(self.owes(reader, e) for e in made)
+
     def may_get(self, reader: str, produced: Event) -> bool:
         """Is there any reading of events by which the reader gets the message?"""
         ended = NEVER if produced.told is Told.UNKNOWN else produced.ended

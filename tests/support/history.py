@@ -55,8 +55,7 @@ def _stored(case: Case) -> Iterator[Violation]:
 def _ended(case: Case) -> Iterator[Violation]:
     """I1, I15: whoever is owed a message has ended with it, and for a reason."""
     for (reader, message_id), status in case.final.statuses.items():
-        produced = [e for e in case.produced[case.label_of.get(message_id, "")] if e.maybe]
-        if any(case.owes(reader, event) for event in produced):
+        if case.owed(reader, message_id):
             if status not in ("SUCCESS", "DEAD"):
                 yield Violation(Kind.LOST, f"{message_id} is {status} for {reader}")
             elif not _explained(case, reader, message_id, status):
@@ -182,7 +181,7 @@ def _in_order(case: Case) -> Iterator[Violation]:
         shard, offset = place_of(claim.message_id)
         for produced in case.produced[claim.label][:1]:
             for earlier, event in units.get((shard, produced.unit), {}).items():
-                before = place_of(earlier)[1] < offset and case.owes(claim.reader, event)
+                before = place_of(earlier)[1] < offset and case.owed(claim.reader, earlier)
                 if before and not _over(case, earlier, claim):
                     yield Violation(
                         Kind.OUT_OF_ORDER, f"{claim.label} before {event.label} for {claim.reader}"
