@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections from collections.abc import Iterator
 from dataclasses import replace
 
 from chalicelib.domain.cursor import Cursor, Position, position
@@ -30,10 +29,14 @@ def complaints(world: World) -> list[str]:
     return [*world.complaints, *found, *_conserved(world, client), *_same_ids(world)]
 
 
+def _sought(world: World) -> set[str]:
+    return {e.reader for e in world.events if e.op is Op.SEEK and e.maybe}
+
+
 def _second_lives(world: World, end: Final) -> tuple[str, ...]:
     """Deliveries that a seek begins anew while their first life may go on in the retry lane or among the dead letters:
     there are two of them, then, and two ends."""
-    sought = {e.reader for e in world.events if e.op is Op.SEEK and e.maybe}
+    sought = _sought(world)
     failed = (e for e in world.events if e.lane or e.fate in ("RETRY", "DEAD") or e.op is Op.AGAIN)
     lives = {(e.reader, e.message_id) for e in failed} | {who for who, status in end.statuses.items() if status == "DEAD"}
     return tuple(f"{message_id} for {reader}" for reader, message_id in lives if reader in sought)
@@ -42,8 +45,9 @@ def _second_lives(world: World, end: Final) -> tuple[str, ...]:
 def _conserved(world: World, client: SimClient) -> Iterator[str]:
     """I15: every accepted message has one end per group, and the counts that people see say so."""
     deps, topic = client.deps, client.topic
+    sought = _sought(world)
     for group, _, uid in readers_of(deps, topic):
-        counts: Counter[str] = Counter()
+        reader = world.readers[group.uid, uid]
         for shard in range(topic.shards):
             key = cursor_key(topic, group, shard, uid)
             cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
@@ -51,11 +55,10 @@ def _conserved(world: World, client: SimClient) -> Iterator[str]:
                 record = deps.adapters.records.get(key, offset)
                 letter = deps.adapters.records.dead_letter(key, offset)
                 status = record.status if record else "SUCCESS"
-                counts[status] += 1
                 if position(cursor, offset)[0] is not Position.SETTLED or status == "RETRYING":
                     yield f"not at rest: {key} {offset} is {status}"
-                gone = (key, offset) in world.discarded
-                if bool(letter) != (status == "DEAD") and not (status == "DEAD" and gone):
+                gone = (key, offset) in world.discarded or reader in sought  # a seek leaves letters of a first life
+                if bool(letter) != (status == "DEAD") and not gone:
                     yield f"not conserved: {key} {offset} is {status} and its dead letter is {letter}"
     for group in {g.name: g for g, _, _ in readers_of(deps, topic)}.values():
         told = deps.lookup.group_status(topic, group)
