@@ -14,7 +14,7 @@ from .http import CALLS, Call
 _PARAMETER = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
-_CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish")
+_CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish", "prepare")
 
 
 @cache

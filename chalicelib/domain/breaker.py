@@ -2,9 +2,11 @@
 
     closed ──half of ≥ 10 outcomes failed──▶ open ──its time is over──▶ half-open ──success──▶ closed, slowly
                                               ▲                             │                        │
-                                              └───────────failure───────────┴────────failure─────────┘
+                                              ├───────────failure───────────┘                        │
+                                              └──────────half of ≥ 10 outcomes failed────────────────┘
 
-While it is open nothing is sent, so no attempt is counted.
+While it is open nothing is sent, so no attempt is counted. Slowly: each success doubles what may be in flight, each
+failure halves it, so that a subscriber that often fails and mostly does not comes back, too.
 """
 
 from __future__ import annotations
@@ -41,14 +43,15 @@ def after(health: Health, ok: bool, now_ms: int, full: int = MAX_IN_FLIGHT) -> H
     failing_ms = _failing_ms(health, window, now_ms)
     if _is_open(health.open_until_ms, now_ms):  # an outcome of what was sent before it opened
         return replace(health, failing_ms=failing_ms)
-    recovering = health.open_until_ms is not None or health.allowance > 0
+    half_open = health.open_until_ms is not None
     if ok:
-        risen = 2 * max(1, health.allowance) if recovering else 0
+        risen = 2 * max(1, health.allowance) if half_open or health.allowance else 0
         return Health(window, risen if risen < full else 0)
-    if recovering or (len(window) >= _FEWEST and 2 * sum(window) <= len(window)):
+    if half_open or (len(window) >= _FEWEST and 2 * sum(window) <= len(window)):
         open_ms = min(_OPEN_MS * 2 ** min(health.trips, 10), _LONGEST_MS)
         return Health((), 1, failing_ms, now_ms + open_ms, health.trips + 1)
-    return replace(health, window=window, failing_ms=failing_ms)
+    fallen = max(1, health.allowance // 2) if health.allowance else 0
+    return replace(health, window=window, failing_ms=failing_ms, allowance=fallen)
 
 
 def _failing_ms(health: Health, window: tuple[bool, ...], now_ms: int) -> int | None:

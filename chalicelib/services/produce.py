@@ -85,7 +85,7 @@ class Producer:
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: list[Placed | HeadraceError | None] = [_refusal(topic, d) for d in drafts]
+        outcomes: list[Placed | HeadraceError | None] = [refusal(topic, d) for d in drafts]
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         later: list[int] = []
@@ -135,7 +135,7 @@ class Producer:
         """Store drafts that are due later as timers, each under an id of its own."""
         for run in _filings(members):
             try:
-                timers = [self._timer(topic, self.offload(topic, draft)) for _, draft in run]
+                timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in run]
                 self._file_run(topic, run, timers, outcomes)
             except HeadraceError as error:
                 for i, _ in run:
@@ -162,10 +162,11 @@ class Producer:
                 self._filed([timer for _, timer in left])
             left = [each for each in left if outcomes[each[0][0]] is None]
 
-    def _timer(self, topic: Topic, draft: Draft) -> Timer:
+    def timer(self, topic: Topic, draft: Draft) -> Timer:
+        """The timer by which a draft waits for its time, under its own id or a new one."""
         assert draft.due_ms is not None
         shard = _shard_of(topic, draft)
-        id = ids.timed_id(self._chance.id(ids.REQUEST_ID_CHARS), shard, draft.due_ms)
+        id = draft.id or ids.timed_id(self._chance.id(ids.REQUEST_ID_CHARS), shard, draft.due_ms)
         place = topic.shard_key(ANY if shard is None else shard)
         return Timer(
             draft.due_ms,
@@ -194,9 +195,9 @@ class Producer:
                 for i, _ in run:
                     outcomes[i] = outcomes[i] or error
 
-    def offload(self, topic: Topic, draft: Draft) -> Draft:
-        """A draft small enough for the log: a large body goes to the blob store first."""
-        if len(draft.body) <= BLOB_THRESHOLD_BYTES:
+    def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
+        """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
+        if len(draft.body) <= above:
             return draft
         name = f"bodies/{topic.name}/{topic.uid}/{self._chance.id(24)}"
         self._blobs.put(name, draft.body)
@@ -362,7 +363,8 @@ def check_size(topic: Topic, body: bytes) -> None:
         )
 
 
-def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+    """Why the topic does not take this message; None: it does."""
     try:
         check_size(topic, draft.body)
     except TooLarge as error:
@@ -461,7 +463,7 @@ def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
 
 def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
     if entry.content_hash != content_hash(draft):
-        return _mismatch()
+        return mismatch()
     _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
     timed = ids.parse_timed_id(entry.message_id)
     due_ms = timed.due_ms if timed else None
@@ -473,9 +475,10 @@ def _repeated(
 ) -> Placed | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""
     if content_hash(first) != content_hash(again):
-        return _mismatch()
+        return mismatch()
     return replace(outcome, duplicate=True) if isinstance(outcome, Placed) else outcome
 
 
-def _mismatch() -> Conflict:
+def mismatch() -> Conflict:
+    """The error of a dedup id's second use for something else."""
     return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections from collections.abc import Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from chalicelib.domain.cursor import Cursor, Position, position

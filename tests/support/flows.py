@@ -22,8 +22,8 @@ from chalicelib.services.settle import Nack
 from chalicelib.services.setup import PULLS, Contact
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
-from chalicelib.store.layout import Tables
-from chalicelib.wiring import Adapters, Deps, dynamo_adapters
+from chalicelib.store.layout import Tables, definitions
+from chalicelib.wiring import Adapters, Deps, SystemChance, dynamo_adapters
 from tests.support.clock import ManualClock, SeededChance
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.faults import FaultPlan
@@ -53,25 +53,27 @@ class Stage:
     prefix: str
     data: Path
 
-    def deps(self, clock: Clock, chance: Chance, plan: FaultPlan | None = None) -> Deps:
-        """A process that has just started: nothing cached. Under a plan it has a client of its own."""
-        adapters = self._adapters(clock, chance, plan) if plan else self._healthy
-        return Deps(replace(adapters, clock=clock, chance=chance))
+    def deps(self, clock: Clock, chance: Chance, plan: FaultPlan | None = None, **ways_out: Any) -> Deps:
+        """A process that has just started: nothing cached. Under a plan it has a client of its own. `ways_out` are
+        adapters that lead to others: sender, invoker, threads."""
+        adapters = self._adapters(clock, plan) if plan else self._healthy
+        return Deps(replace(adapters, clock=clock, chance=chance, **ways_out))
 
     @cached_property
     def _healthy(self) -> Adapters:
-        return self._adapters(ManualClock(), SeededChance())
+        return self._adapters(ManualClock())
 
-    def _adapters(self, clock: Clock, chance: Chance, plan: FaultPlan | None = None) -> Adapters:
+    def _adapters(self, clock: Clock, plan: FaultPlan | None = None) -> Adapters:
+        """Adapters by themselves use chance for the names of transactions, which an engine remembers over runs."""
         settings = Settings(self.prefix, "us-east-1", None, self.data)
-        return dynamo_adapters(settings, clock, chance, plan.attach if plan else None)
+        return dynamo_adapters(settings, clock, SystemChance(), plan.attach if plan else None)
 
     def remove(self) -> None:
         """Delete the tables."""
         client = Clients("us-east-1").get("dynamodb")
         tables = Tables(self.prefix)
-        for name in (tables.log, tables.cursors, tables.records, tables.dedup, tables.control):
-            client.delete_table(TableName=name)
+        for definition in definitions(tables):
+            client.delete_table(TableName=definition["TableName"])
 
 
 def label_of(body: bytes) -> str:

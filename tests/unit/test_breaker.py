@@ -83,11 +83,24 @@ def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one(
     assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
 
 
-def test_a_failure_while_it_recovers_opens_it_again() -> None:
-    recovering = lived("...", opened(), START_MS + HOUR_MS)
-    health = after(recovering, False, START_MS + HOUR_MS, FULL)
-    assert breaker.state(health.open_until_ms, START_MS + HOUR_MS) == "open"
-    assert health.trips == 1
+def test_a_failure_while_it_recovers_halves_what_may_be_under_way() -> None:
+    now_ms = START_MS + HOUR_MS
+    allowed = [allowance(lived("..." + "x" * n, opened(), now_ms), FULL, now_ms) for n in range(6)]
+    assert allowed == [8, 4, 2, 1, 1, 1]
+
+
+def test_half_of_ten_outcomes_failed_while_it_recovers_open_it_again() -> None:
+    now_ms = START_MS + HOUR_MS
+    recovering = lived(".....xxxx", opened(), now_ms)
+    assert breaker.state(recovering.open_until_ms, now_ms) == "closed"
+    health = after(recovering, False, now_ms, FULL)
+    assert (breaker.state(health.open_until_ms, now_ms), health.trips) == ("open", 1)
+
+
+def test_who_fails_a_third_of_the_time_recovers() -> None:
+    now_ms = START_MS + HOUR_MS
+    health = lived("..x" * 12, opened(trips=3), now_ms)
+    assert allowance(health, FULL, now_ms) == FULL
 
 
 def test_a_process_that_knows_only_the_registration_probes_too() -> None:

@@ -59,6 +59,7 @@ def _settle(fate: Fate) -> Callable[[Cursor], Cursor]:
 EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "claim": _claim,
     "filter": _settled_by_claim,
+    "limit": _settled_by_claim,
     "expire": _settled_by_claim,
     "exhaust": _settled_by_claim,
     "ack": _settle(Fate.SUCCESS),
@@ -107,7 +108,7 @@ def test_every_pair_does_what_the_table_says_or_nothing(status: str, event: str)
 
 
 # What settles without a delivery is one mechanism; which statuses it is used for is the policy's business.
-_SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter")}
+_SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter"), ("RETRYING", "limit")}
 
 
 # To the cursor it is settled: the delivery record says that it goes on elsewhere.

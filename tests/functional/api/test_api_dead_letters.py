@@ -240,7 +240,6 @@ def test_a_redriven_message_has_as_many_attempts_again(api: Client) -> None:
         assert redriven(group) == 1
 
 
-@pytest.mark.xfail(reason="a redriven message keeps its expiry and is buried again at once")
 def test_a_dead_letter_that_expired_is_delivered_when_it_is_redriven(
     api: Client, clock: ShiftingClock
 ) -> None:
