@@ -244,7 +244,9 @@ class _Run:
         except Unavailable:
             return (Outcome(Verdict.HELD),) * len(deliveries)
         waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
-        if waited_ms > _MARGIN_SECONDS * 1000:  # for a thread, or the process stood still: the lease is too short now
+        if (
+            waited_ms > _MARGIN_SECONDS * 1000
+        ):  # for a thread, or the process stood still: the lease is too short now
             return (Outcome(Verdict.HELD),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         return self._of.sender.send(consumer, parcel, seconds)
