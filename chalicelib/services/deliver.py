@@ -243,6 +243,11 @@ class _Run:
             attempts = tuple(Attempt(with_body(self._of.blobs, d.message), d.attempt) for d in deliveries)
         except Unavailable:
             return (Outcome(Verdict.HELD),) * len(deliveries)
+        waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
+        if (
+            waited_ms > _MARGIN_SECONDS * 1000
+        ):  # for a thread, or the process stood still: the lease is too short now
+            return (Outcome(Verdict.HELD),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         return self._of.sender.send(consumer, parcel, seconds)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
 from ..domain import ids
+from ..domain.cursor import Position
 from ..domain.errors import Conflict, NotFound
-from ..domain.message import JSON
+from ..domain.message import JSON, Draft
 from ..domain.timer import retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ..domain.trace import Tried
@@ -102,14 +103,22 @@ class Redriver:
         ]
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        _, shard, offset = ids.parse_message_id(message_id) or self._place_of(topic, message_id)
-        if shard < topic.shards:
+        place = self._place_of(topic, message_id)
+        if place and place[0] < topic.shards:
+            shard, offset = place
             for uid in self._catalog.cursor_owners(topic, group):
                 yield cursor_key(topic, group, shard, uid), offset
 
-    def _place_of(self, topic: Topic, message_id: str) -> tuple[str, int, int]:
-        message = self._lookup.message(topic, message_id)
-        return message.id, message.shard, message.offset
+    def _place_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
+        """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
+        told = ids.parse_message_id(message_id)
+        if told:
+            return told[1], told[2]
+        try:
+            message = self._lookup.message(topic, message_id)
+        except NotFound:
+            return None
+        return message.shard, message.offset
 
     def edit(self, topic: Topic, letter: DeadLetter, body: bytes) -> DeadLetter:
         """Give a dead letter another JSON body; what is redriven is what stands there then. Raises TooLarge."""
@@ -121,7 +130,7 @@ class Redriver:
         edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(edited):
             raise _changed()
-        return edited
+        return replace(edited, version=letter.version + 1)
 
     def discard(self, letter: DeadLetter) -> None:
         """Delete a dead letter; its delivery stays DEAD."""
@@ -136,7 +145,7 @@ class Redriver:
         for letter in letters:
             by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
-            moves = [(x, lanes.entry_of(x.message, x.attempts, x.attempts, whole=True)) for x in members]
+            moves = [(x, _entry_of(x)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             gone = [x for x, place in zip(members, placed, strict=True) if place]
             now_ms = self._clock.now_ms()
@@ -179,23 +188,32 @@ class Redriver:
         return self._hurry_in_place(key, offset)
 
     def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, offset: int, record: Record) -> bool:
+        """Take the timer to the lane now; what is no timer any more is in the lane already."""
         if record.next_ms is None:
             return False
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, offset, record.attempts)
         timer = self._timers.find(record.next_ms, id)
-        if timer is None or timer.draft is None:
-            return False
-        return self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)]) != [None]
+        if timer and timer.draft:
+            self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
+        return True
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
-        """A message that waits in the cursor for its unit's next attempt becomes due."""
+        """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
 
         def attempt(state: State) -> algebra.Change | None:
             after = algebra.hurry(state.cursor, offset)
             return algebra.change(state.cursor, after) if after else None
 
         self._states.read(key)
-        return self._states.update(key, attempt) is not None
+        if self._states.update(key, attempt) is not None:
+            return True
+        return algebra.position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
+
+
+def _entry_of(letter: DeadLetter) -> Draft:
+    """What goes into the lane: the whole message, for its row may go; without an expiry, for somebody wants it now."""
+    entry = lanes.entry_of(letter.message, letter.attempts, letter.attempts, whole=True)
+    return replace(entry, expires_ms=None)
 
 
 def _changed() -> Conflict:

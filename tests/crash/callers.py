@@ -169,7 +169,7 @@ def _receive(caller: Caller, group: str, wait_seconds: float) -> tuple[list[tupl
 
 
 def _claimed(asked: Event, message: dict[str, Any]) -> Event:
-    token = _opened(message["receipt"]).split("|")[4]
+    token = _opened(message["receipt"]).split("|")[3]
     return replace(
         asked,
         told=Told.OK,

@@ -10,19 +10,40 @@ from typing import Any, cast
 
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
+from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
-from chalicelib.ports import Log, PutResult
+from chalicelib.domain.topic import Topic
+from chalicelib.ports import Control, DeadLetter, Log, PutResult
 from chalicelib.services.claim import Delivery
 from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import Client, History, Stage, chance, draft
+from tests.support.flows_push import Audience, Runner
 from tests.support.history import check
-from tests.support.rest import drain, final
+from tests.support.push import Inbox, Inline, Subscribers
+from tests.support.rest import clear_timers, drain, final, timers_of
 
 GROUP = "all"
+_LEASES_OVER = 40
+_MOST_ROUNDS = 50
 _numbers = itertools.count()
+
+
+class Home:
+    """Control data of a scene's own topics: other scenes share its tables."""
+
+    def __init__(self, control: Control, topic: str) -> None:
+        self._control = control
+        self._prefix = topic.partition(".")[0] + "."
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    def topics(self, after: str | None, limit: int) -> list[Topic]:
+        found = self._control.topics(after or self._prefix, limit)
+        return [topic for topic in found if topic.name.startswith(self._prefix)]
 
 
 @dataclass
@@ -33,24 +54,50 @@ class Scene:
     topic: str
     clock: ManualClock
     history: History
+    subscribers: Subscribers
     held: list[Delivery] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
+    broadcasts: frozenset[str] = frozenset()
+    has_called: bool = False  # is anybody called here?
 
-    def client(self, plan: FaultPlan | None = None) -> Client:
+    def client(self, plan: FaultPlan | None = None) -> Runner:
         """A process that has just started."""
-        deps = self.stage.deps(self.clock, chance(self.topic, next(_numbers)), plan)
-        return Client(deps, self.history, self.topic)
+        audience, inbox = Audience(self.subscribers, self.history, self.broadcasts, plan), Inbox()
+        deps = self.stage.deps(
+            self.clock,
+            chance(self.topic, next(_numbers)),
+            plan,
+            sender=lambda: audience,
+            invoker=inbox,
+            threads=Inline,
+        )
+        control = cast(Control, Home(deps.adapters.control, self.topic))
+        deps = Deps(replace(deps.adapters, control=control))
+        return Runner(deps, self.history, self.topic, audience, inbox)
+
+    def answers(self, name: str, *outcomes: Outcome) -> None:
+        """What a subscriber answers, call after call; afterwards it is well."""
+        left = list(outcomes)
+        self.subscribers.behaviours[name] = lambda _: left.pop(0) if left else Outcome(Verdict.DONE)
 
     def seconds_pass(self, seconds: float) -> None:
         self.clock.advance(round(seconds * 1000))
+
+
+Act = Callable[[Scene, Runner], object]
+
+
+def _nothing(scene: Scene, client: Runner) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
     """One use of Headrace whose every storage call is to fail in turn."""
 
-    act: Callable[[Scene, Client], object]
-    arrange: Callable[[Scene, Client], object] = lambda scene, client: None
-    after: Callable[[Scene, Client], object] = lambda scene, client: None
+    act: Act
+    arrange: Act = _nothing
+    after: Act = _nothing
     """What a client that heard nothing, or a later one, does next."""
     topic: Mapping[str, Any] = field(default_factory=lambda: {"shards": 1})
     group: Mapping[str, Any] | None = field(default_factory=dict)
@@ -58,10 +105,12 @@ class Flow:
 
     raced: bool = False
     """Does a rival come between? Then a no is a good answer, and under a fault sometimes nobody can tell."""
+    also: Callable[[Scene, Runner], list[str]] = lambda scene, client: []
+    """What is wrong at rest that no history tells."""
 
 
 @dataclass
-class Outcome:
+class Result:
     """How one run of a flow under one fault ended."""
 
     plan: FaultPlan
@@ -69,6 +118,7 @@ class Outcome:
     answers: list[Event]
     violations: list[Violation]
     raced: bool
+    wrong: list[str]
 
     @property
     def unwell(self) -> bool:
@@ -76,10 +126,10 @@ class Outcome:
         return self.error is not None or any(e.told is not Told.OK for e in self.answers)
 
 
-def begin(stage: Stage, flow: Flow) -> tuple[Scene, Client]:
+def begin(stage: Stage, flow: Flow) -> tuple[Scene, Runner]:
     """A scene with its topic and group, and the healthy process that arranged it."""
     clock = ManualClock()
-    scene = Scene(stage, f"t{next(_numbers)}", clock, History(clock))
+    scene = Scene(stage, f"t{next(_numbers)}.z", clock, History(clock), Subscribers(clock))
     client = scene.client()
     client.deps.admin.put_topic(scene.topic, dict(flow.topic))
     if flow.group is not None:
@@ -88,8 +138,8 @@ def begin(stage: Stage, flow: Flow) -> tuple[Scene, Client]:
     return scene, client
 
 
-def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0) -> Outcome:
-    """Run a flow with a fault at its `at`-th call, start afresh, drain, judge."""
+def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0) -> Result:
+    """Run a flow with a fault at its `at`-th call, start afresh, let an hour pass, judge."""
     scene, _ = begin(stage, flow)
     plan = FaultPlan(fault, at)
     before = len(scene.history.events)
@@ -99,23 +149,44 @@ def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0) -> O
     except (Death, Exception) as raised:  # noqa: BLE001 - what may be raised is judged below
         error = raised
     answers = scene.history.events[before:]
-    come_to_rest(scene, flow)
-    violations = check(scene.history.events, final(scene.client()))
-    return Outcome(plan, error, answers, violations, flow.raced)
+    client = scene.client()
+    try:
+        come_to_rest(scene, flow)
+        violations = check(scene.history.events, final(client))
+        return Result(plan, error, answers, violations, flow.raced, flow.also(scene, client))
+    finally:
+        clear_timers(client.deps)
 
 
 def come_to_rest(scene: Scene, flow: Flow) -> None:
-    """Start afresh; impatient consumers at once, patient ones an hour later."""
+    """Start afresh, with healthy subscribers; every schedule runs at once, when leases are over, an hour later."""
     client = scene.client()
+    scene.subscribers.behaviours.clear()
     flow.after(scene, client)
-    drain(client)
-    scene.seconds_pass(HOUR_MS / 1000)
-    drain(client)
+    run_schedules(scene, client, client.move)
+    for seconds in (_LEASES_OVER, HOUR_MS / 1000):
+        scene.seconds_pass(seconds)
+        run_schedules(scene, client, client.run_mover)
 
 
-def complaints(outcome: Outcome, fault: Fault | None) -> list[str]:
+def run_schedules(scene: Scene, client: Runner, mover: Callable[[], object]) -> None:
+    """Movers, sweeps and who pulls, until there is nothing to do at this time."""
+    for _ in range(_MOST_ROUNDS):
+        waiting, called = timers_of(client.deps), len(scene.subscribers.calls)
+        if waiting:
+            mover()
+        if scene.has_called:
+            client.sweep()
+        taken = drain(client, with_called=scene.has_called)
+        quiet = not taken and len(scene.subscribers.calls) == called
+        if quiet and (not waiting or timers_of(client.deps) == waiting):
+            return
+    raise AssertionError("there is no end to it")
+
+
+def complaints(outcome: Result, fault: Fault | None) -> list[str]:
     """What is wrong with an outcome."""
-    found = [f"{v.kind}: {v.about}" for v in outcome.violations]
+    found = [*(f"{v.kind}: {v.about}" for v in outcome.violations), *outcome.wrong]
     if not outcome.plan.fired or fault in HARMLESS:
         if outcome.unwell and not (outcome.raced and outcome.error is None):
             found.append(f"should have been as if nothing had happened: {outcome.error!r} {outcome.answers}")
@@ -129,40 +200,59 @@ def complaints(outcome: Outcome, fault: Fault | None) -> list[str]:
     return found
 
 
-def produce(*names: str, each: bool = False, **settings: Any) -> Callable[[Scene, Client], object]:
+def produce(*names: str, each: bool = False, **settings: Any) -> Act:
     """Produce messages with these labels: as one batch, or each by itself."""
 
-    def act(scene: Scene, client: Client) -> object:
+    def act(scene: Scene, client: Runner) -> object:
         drafts = [draft(name, **settings) for name in names]
         return [client.produce(d) for d in drafts] if each else client.produce(*drafts)
 
     return act
 
 
-def claim(most: int = 10, consumer: str | None = None) -> Callable[[Scene, Client], object]:
+def claim(most: int = 10, consumer: str | None = None) -> Act:
     """Receive and hold what was received."""
 
-    def act(scene: Scene, client: Client) -> object:
+    def act(scene: Scene, client: Runner) -> object:
         scene.held = client.receive(GROUP, most, consumer)
         return scene.held
 
     return act
 
 
-def steps(*acts: Callable[[Scene, Client], object]) -> Callable[[Scene, Client], object]:
+def steps(*acts: Act) -> Act:
     """One after the other."""
 
-    def act(scene: Scene, client: Client) -> object:
+    def act(scene: Scene, client: Runner) -> object:
         return [step(scene, client) for step in acts]
 
     return act
 
 
-def passing(seconds: float) -> Callable[[Scene, Client], object]:
+def subscribe(
+    name: str = "one", *outcomes: Outcome, group: str = GROUP, kind: str = "url", target: str = ""
+) -> Act:
+    """Register a consumer that is called; what it answers first, while all is not well."""
+
+    def act(scene: Scene, client: Runner) -> None:
+        scene.has_called = True
+        if outcomes:
+            scene.answers(target or name, *outcomes)
+        client.subscribe(group, name, kind, target)
+
+    return act
+
+
+def answering(*outcomes: Outcome, name: str = "one") -> Act:
+    """What a subscriber answers to the next calls."""
+    return lambda scene, client: scene.answers(name, *outcomes)
+
+
+def passing(seconds: float) -> Act:
     return lambda scene, client: scene.seconds_pass(seconds)
 
 
-def ack_held(part: slice = slice(None)) -> Callable[[Scene, Client], object]:
+def ack_held(part: slice = slice(None)) -> Act:
     return lambda scene, client: client.ack(GROUP, scene.held[part])
 
 
@@ -206,32 +296,35 @@ class Slow:
         return self._log.put(*asked)
 
 
-def slowly(client: Client, meanwhile: Callable[[], object]) -> None:
+def slowly(client: Runner, meanwhile: Callable[[], object]) -> None:
     """Let something happen in the middle of the client's next append."""
-    a = client.deps.adapters
-    client.deps.producer = Deps(replace(a, log=cast(Log, Slow(a.log, meanwhile)))).producer
+    _append_with(client, Slow(client.deps.adapters.log, meanwhile))
 
 
-def losing_races(scene: Scene, client: Client, *, dies: bool = False) -> None:
+def losing_races(scene: Scene, client: Runner, *, dies: bool = False) -> None:
     """Give the client's next message so many lost races that it turns the shard to reserved offsets."""
+    _append_with(client, Racing(client.deps.adapters.log, scene.client(), dies=dies))
+
+
+def _append_with(client: Runner, log: object) -> None:
+    """Let a client append to a log of the test's own."""
     a = client.deps.adapters
-    log = cast(Log, Racing(a.log, scene.client(), dies=dies))
-    client.deps.producer = Deps(replace(a, log=log)).producer
+    client.deps.producer = Deps(replace(a, log=cast(Log, log))).producer
 
 
-def reserve_shard(scene: Scene, client: Client) -> None:
+def reserve_shard(scene: Scene, client: Runner) -> None:
     losing_races(scene, client)
     client.produce(draft("turned"))
 
 
-def turn_halfway(scene: Scene, client: Client) -> None:
+def turn_halfway(scene: Scene, client: Runner) -> None:
     """The writer that turned the shard died before it could set the counter."""
     losing_races(scene, client, dies=True)
     with contextlib.suppress(Death):
         client.produce(draft("turned"))
 
 
-def leave_hole(scene: Scene, client: Client, count: int = 2) -> None:
+def leave_hole(scene: Scene, client: Runner, count: int = 2) -> None:
     """A writer reserved offsets and died; another wrote behind it."""
     reserve_shard(scene, client)
     client = scene.client()

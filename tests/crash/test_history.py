@@ -48,7 +48,8 @@ def settle(
 
 def end(status: str | None = "SUCCESS", **places: tuple[str, ...]) -> Final:
     places = places or {"m": (ID,)}
-    return Final(places, {(READER, i): status for ids in places.values() for i in ids})
+    statuses = {(READER, i): status for ids in places.values() for i in ids}
+    return Final(places, statuses, frozenset(statuses) if status == "DEAD" else frozenset())
 
 
 BOTH: dict[str, Any] = {"m": (ID,), "n": (LATER,)}
@@ -72,7 +73,70 @@ def _delayed(seconds: float) -> Sequence[Event]:
     return (*DELIVERED[:3], back, claim(4, seconds, attempt=2), settle(5, seconds, token="4.abcd"))
 
 
+BURIED = (*DELIVERED[:3], settle(fate="DEAD"))
+REDRIVEN = (*BURIED, event(Op.REDRIVE, 4, message_id=ID, attempt=1), claim(5, attempt=2))
+
+
+def _again(seconds: float, *between: Event, **answer: Any) -> Sequence[Event]:
+    """An attempt with this answer, and the next one some seconds later."""
+    last = (claim(8, seconds, attempt=2), settle(9, seconds, token="8.abcd"))
+    return (*DELIVERED[:3], settle(**answer), *between, *last)
+
+
 PAIRS: dict[str, tuple[Kind, History, History]] = {
+    "a burial without a dead letter": (
+        Kind.LETTER,
+        (BURIED, replace(end("DEAD"), letters=frozenset())),
+        ((*BURIED, event(Op.DISCARD, 4, message_id=ID)), replace(end("DEAD"), letters=frozenset())),
+    ),
+    "a dead letter of what succeeded": (
+        Kind.LETTER,
+        (DELIVERED, replace(end(), letters=frozenset([(READER, ID)]))),
+        (DELIVERED, end()),
+    ),
+    "a timer that nobody looked at": (
+        Kind.LEFT,
+        (DELIVERED, replace(end(), left=("a timer",))),
+        (DELIVERED, end()),
+    ),
+    "an attempt after a burial": (
+        Kind.AFTER_ACK,
+        ((*BURIED, claim(5, attempt=2), settle(6, token="5.abcd")), end()),
+        ((*REDRIVEN, settle(6, token="5.abcd")), end()),
+    ),
+    "a dead letter redriven and as dead as before": (
+        Kind.LOST,
+        (REDRIVEN[:-1], end("DEAD")),
+        ((*REDRIVEN, settle(6, token="5.abcd", fate="DEAD")), end("DEAD")),
+    ),
+    "a dead letter sent twice": (
+        Kind.SETTLED_TWICE,
+        ((*REDRIVEN, settle(6, token="5.abcd"), claim(7, attempt=3), settle(8, token="7.abcd")), end()),
+        ((*REDRIVEN, settle(6, token="5.abcd")), end()),
+    ),
+    "more attempts than a redrive gives": (
+        Kind.ATTEMPT,
+        (
+            (join(max_attempts=1), *REDRIVEN[1:], claim(7, 31, attempt=3), settle(8, 31, token="7.abcd")),
+            end(),
+        ),
+        ((join(max_attempts=1), *REDRIVEN[1:], settle(6, token="5.abcd")), end()),
+    ),
+    "an attempt before the lease is over, where nobody heard of the settlement": (
+        Kind.EARLY,
+        (_again(29.9, fate="RETRY", delay_ms=60 * SECOND, told=Told.UNKNOWN), end()),
+        (_again(30, fate="RETRY", delay_ms=60 * SECOND, told=Told.UNKNOWN), end()),
+    ),
+    "an early attempt that nobody asked for": (
+        Kind.EARLY,
+        (_again(5, fate="RETRY", delay_ms=10 * SECOND), end()),
+        (_again(5, event(Op.HURRY, 5, 5, message_id=ID), fate="RETRY", delay_ms=10 * SECOND), end()),
+    ),
+    "an attempt number twice, though something was attempted": (
+        Kind.ATTEMPT,
+        ((*DELIVERED[:3], settle(fate="RETRY"), claim(5), settle(6, token="5.abcd")), end()),
+        ((*DELIVERED[:3], settle(fate="BACK"), claim(5), settle(6, token="5.abcd")), end()),
+    ),
     "an accepted message that is nowhere": (
         Kind.LOST,
         ((join(), produce()), Final()),

@@ -9,12 +9,12 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
-from chalicelib.services.consume import Receiver
+from chalicelib.services import claim, settle
 from chalicelib.services.reader import Reader
 from chalicelib.services.settle import Settler
 from chalicelib.services.setup import Setup
 from chalicelib.store import cursors, dynamo, log
-from tests.crash.flow_table import FLOWS
+from tests.crash.all_flows import FLOWS
 from tests.crash.planting import Bug
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
@@ -61,7 +61,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.DUPLICATED,
     ),
     "a dedup id that is not remembered": (
-        Bug(log.DynamoLog, "_put_once", "for entry in dedup", "for entry in ()"),
+        Bug(log.DynamoLog, "put", "for entry in dedup]", "for entry in ()]"),
         "append with a dedup id",
         Fault.DIE_AFTER,
         Kind.DUPLICATED,
@@ -73,13 +73,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OVERLAPPING,
     ),
     "the last attempt counted as one too many": (
-        Bug(Receiver, "_candidate", "attempt > (", "attempt >= ("),
+        Bug(claim._Claim, "_candidate", "attempt > self", "attempt >= self"),
         "claim what has no attempts left",
         None,
         Kind.LOST,
     ),
     "no attempt counted as the last": (
-        Bug(Receiver, "_candidate", "attempt > (", "attempt > 1 + ("),
+        Bug(claim._Claim, "_candidate", "attempt > self", "attempt > 1 + self"),
         "claim what has no attempts left",
         None,
         Kind.ATTEMPT,
@@ -92,7 +92,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     ),
     "a delay that nobody waits for": (
         Bug(algebra, "returned", "s.due_ms <= now_ms", "True"),
-        "nack with a delay",
+        "nack in order with a delay",
         None,
         Kind.EARLY,
     ),
@@ -132,21 +132,21 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a dead letter put back into line": (
-        Bug(Settler, "nack", "Result(receipt.offset, Fate.DEAD)", "Result(receipt.offset, Fate.RETRY)"),
+        Bug(Settler, "nack", "Ruling(Fate.DEAD,", "Ruling(Fate.RETRY,"),
         "nack as a dead letter",
         None,
         Kind.AFTER_ACK,
     ),
     "only the first write of several": (
         Bug(
-            Settler,
-            "_settle_lease",
-            "left = [receipt for receipt in left if receipt.offset not in settled]",
-            "settled.update(receipt.offset for receipt in left); left = []",
+            settle._Leased,
+            "settle",
+            "left = [receipt for receipt in left if receipt.leased not in settled]",
+            "settled.update(receipt.leased for receipt in left); left = []",
         ),
         "nack more dead letters than one write holds",
         None,
-        Kind.DISHONEST,
+        Kind.AFTER_ACK,
     ),
     "a consumer seen before its cursors are there": (
         Bug(Setup, "register", "if POLICIES[group.mode].per_consumer:", "if False:"),

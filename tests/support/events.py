@@ -6,6 +6,9 @@ nothing happened) or UNKNOWN (no answer, a 5xx, or death while waiting). tests/s
 `began` and `ended` order events within one history (a counter, or a clock all clients share); the `_ms` are the
 time of day that leases and delays count in. A `reader` is a group or, in a broadcast, one of its consumers. A
 `label` is the producer's own name of a message: it tells messages apart that no answer ever named.
+
+A subscriber that is called writes as well: its call as a CLAIM, what it answered as a SETTLE, which counts as heard
+when the delivery that called it has ended in peace.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from functools import cache, cached_property
 from chalicelib.domain.ids import from_base32, parse_message_id
 
 NEVER = 1 << 62
+PUSHED = "push"
+"""How the made-up token of an attempt ends whose lease nobody showed the subscriber."""
 
 
 class Op(StrEnum):
@@ -29,6 +34,9 @@ class Op(StrEnum):
     SETTLE = "settle"
     EXTEND = "extend"
     SEEK = "seek"
+    REDRIVE = "redrive"  # a dead letter is to be tried again
+    HURRY = "hurry"  # what waits for its next attempt is to be tried now
+    DISCARD = "discard"  # a dead letter is to be deleted
 
 
 class Told(StrEnum):
@@ -51,10 +59,11 @@ class Event:
     label: str = ""
     message_id: str = ""
     token: str = ""
-    attempt: int = 0
+    attempt: int = 0  # REDRIVE: how many there were before
+    lane: bool = False  # CLAIM: from the retry lane
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
-    fate: str = ""  # SETTLE: SUCCESS, RETRY or DEAD
-    delay_ms: int = 0  # SETTLE as RETRY
+    fate: str = ""  # SETTLE: SUCCESS, RETRY, BACK (nothing was attempted) or DEAD
+    delay_ms: int = 0  # SETTLE as RETRY or BACK
     expires: bool = False  # PRODUCE: with a time after which nobody wants it
     unit: str = ""  # PRODUCE: what it is ordered by
     tag: str = ""
@@ -87,6 +96,11 @@ class Kind(StrEnum):
     EARLY = "early"
     FENCE = "old token accepted"
     DISHONEST = "dishonest answer"
+    LETTER = "dead letter"
+    LEFT = "left over"
+
+
+_OF_DELIVERIES = {Op.CLAIM, Op.SETTLE, Op.EXTEND, Op.REDRIVE, Op.HURRY, Op.DISCARD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,8 @@ class Final:
 
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     statuses: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (reader, message id)
+    letters: frozenset[tuple[str, str]] = frozenset()  # the dead letters: (reader, message id)
+    left: tuple[str, ...] = ()  # what should not be there at rest: timers, entries of lanes, a backlog
 
     @property
     def readers(self) -> set[str]:
@@ -111,11 +127,27 @@ class Delivery:
     """All that happened to one message for one reader between two seeks, in order."""
 
     def __init__(self, reader: str, message_id: str, events: Iterable[Event]) -> None:
+        self.reader, self.message_id = reader, message_id
         self.about = f"{message_id} for {reader}"
         ordered = sorted(events, key=lambda e: e.began)
         self.claims = [e for e in ordered if e.op is Op.CLAIM]
         self.settles = [e for e in ordered if e.op is Op.SETTLE]
         self.extends = [e for e in ordered if e.op is Op.EXTEND]
+        self.redrives = [e for e in ordered if e.op is Op.REDRIVE and e.maybe]
+        self.hurries = [e for e in ordered if e.op is Op.HURRY and e.maybe]
+        self.discards = [e for e in ordered if e.op is Op.DISCARD and e.maybe]
+
+    def redriven(self, after: Event, before: Event) -> bool:
+        """May the message have begun a new life between the two?"""
+        return any(after.began < r.ended and r.began < before.ended for r in self.redrives)
+
+    def spent(self, before: int = NEVER) -> int:
+        """How many attempts were made in earlier lives, as far as anybody can tell."""
+        return max((r.attempt for r in self.redrives if r.began < before), default=0)
+
+    def answers(self, claim: Event) -> list[Event]:
+        """The settlements of this claim that may have happened."""
+        return [s for s in self.settles if s.token == claim.token and s.maybe]
 
     def deadline_ms(self, claim: Event) -> int:
         """The least time until which this claim's lease was valid."""
@@ -126,7 +158,7 @@ class Delivery:
 
     def settled(self, claim: Event, before: int) -> bool:
         """May the lease of this claim have been settled before then?"""
-        return any(s.token == claim.token and s.maybe and s.began < before for s in self.settles)
+        return any(s.began < before for s in self.answers(claim))
 
     def free(self, old: Event, new: Event) -> bool:
         """May the message have been free for the new claim, as far as the old one goes?"""
@@ -169,13 +201,14 @@ class Case:
     def deliveries(self) -> dict[tuple[str, int, str], Delivery]:
         found: defaultdict[tuple[str, int, str], list[Event]] = defaultdict(list)
         for event in self.events:
-            if event.op in (Op.CLAIM, Op.SETTLE, Op.EXTEND) and event.message_id:
+            if event.op in _OF_DELIVERIES and event.message_id:
                 found[event.reader, self.era(event.reader, event), event.message_id].append(event)
         return {key: Delivery(key[0], key[2], events) for key, events in found.items()}
 
     def unseen_claims(self, reader: str) -> int:
-        """Claims that may have granted something nobody heard of."""
-        return self._unseen[reader]
+        """Claims that may have granted something nobody heard of. A delivery's are its group's."""
+        group, _, consumer = reader.partition("/")
+        return self._unseen[reader] + (self._unseen[group] if consumer else 0)
 
     @cached_property
     def _unseen(self) -> Counter[str]:

@@ -8,6 +8,7 @@ again is then left to the SDK, as in life.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +20,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import ConnectionClosedError
 
-WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"}
+WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"}
 READS = {"GetItem", "Query"}
 _SPACE = "com.amazonaws.dynamodb.v20120810#"
 
@@ -40,6 +41,31 @@ class Call:
     def body(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(cast(bytes, self.request.body))
         return document
+
+    @property
+    def actions(self) -> list[tuple[str, dict[str, Any]]]:
+        """What it does where: the actions of a transaction, else the request itself."""
+        if self.operation == "TransactWriteItems":
+            return [next(iter(action.items())) for action in self.body["TransactItems"]]
+        if self.operation == "BatchWriteItem":
+            return [(self.operation, {"TableName": table}) for table in self.body["RequestItems"]]
+        return [(self.operation, self.body)]
+
+    @property
+    def shape(self) -> str:
+        """What tells it from requests of another kind: tables and conditions, without names and values."""
+        told = {f"{kind} {_table(of)} if {_condition(of)}" for kind, of in self.actions}
+        return f"{self.operation}: {', '.join(sorted(told))}"
+
+
+def _table(request: dict[str, Any]) -> str:
+    return str(request["TableName"]).rpartition("-")[2]
+
+
+def _condition(request: dict[str, Any]) -> str:
+    text = request.get("ConditionExpression") or request.get("KeyConditionExpression") or "-"
+    different = dict.fromkeys(re.sub(r"\d+", "", text).split(" AND "))
+    return " AND ".join(different) + (" consistently" if request.get("ConsistentRead") else "")
 
 
 Step = Callable[[Call], AWSResponse | None]
@@ -95,6 +121,11 @@ def stale(call: Call) -> AWSResponse | None:
     return _answer(call, 200, empty)
 
 
+def leave_unprocessed(call: Call) -> AWSResponse | None:
+    """The store takes nothing of a batch now."""
+    return _answer(call, 200, {"UnprocessedItems": call.body["RequestItems"]})
+
+
 def _send(call: Call) -> None:
     call.send(call.request).content  # noqa: B018 - reading the answer to its end frees the connection
 
@@ -120,8 +151,14 @@ def _is_write(call: Call) -> bool:
 
 
 def _meets_transactions(call: Call) -> bool:
-    """Could a transaction be in this write's way? Control rows are in none."""
-    return _is_write(call) and not str(call.body.get("TableName", "")).endswith("-control")
+    """Could a transaction be in this write's way? Control rows are in none, and batches are none of its business."""
+    return _is_write(call) and all(
+        kind != "BatchWriteItem" and _table(of) != "control" for kind, of in call.actions
+    )
+
+
+def _is_batch(call: Call) -> bool:
+    return call.operation == "BatchWriteItem"
 
 
 def _is_lax_read(call: Call) -> bool:
@@ -144,6 +181,7 @@ class Fault(Enum):
     LOST_FOR_GOOD = ((lose,) * 3, _is_write)
     CONFLICT = ((conflict,), _meets_transactions)
     LOST_THEN_CONFLICT = ((lose, conflict), _meets_transactions)
+    UNPROCESSED = ((leave_unprocessed,), _is_batch)
     STALE_READ = ((stale,), _is_lax_read)
 
     @property
@@ -155,11 +193,31 @@ class Fault(Enum):
         return bool(self.value[1](call))
 
 
-THE_FIVE = (Fault.DIE_BEFORE, Fault.DIE_AFTER, Fault.LOST_ANSWER, Fault.FAIL_ONCE, Fault.FAIL_ALWAYS)
-SELECTIVE = (Fault.LOST_FOR_GOOD, Fault.CONFLICT, Fault.LOST_THEN_CONFLICT, Fault.STALE_READ)
 DEADLY = {Fault.DIE_BEFORE, Fault.DIE_AFTER}
-HARMLESS = {Fault.LOST_ANSWER, Fault.FAIL_ONCE, Fault.THROTTLED, Fault.CONFLICT, Fault.LOST_THEN_CONFLICT}
+HARMLESS = {
+    Fault.LOST_ANSWER,
+    Fault.FAIL_ONCE,
+    Fault.THROTTLED,
+    Fault.CONFLICT,
+    Fault.LOST_THEN_CONFLICT,
+    Fault.UNPROCESSED,
+}
 """Those after which the SDK, or our own repetition, comes through: nobody outside may notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A call as it went out. `behind` says that something had happened since the call before: that one was a
+    write, or somebody outside was called."""
+
+    operation: str
+    shape: str
+    behind: bool
+    spoilt_by: frozenset[Fault]
+
+    @property
+    def is_write(self) -> bool:
+        return self.operation in WRITES
 
 
 @dataclass
@@ -169,8 +227,9 @@ class FaultPlan:
     fault: Fault | None = None
     at: int = 0
     calls: list[str] = field(default_factory=list)
-    fitting: list[int] = field(default_factory=list)  # the calls that the fault could happen to
+    notes: list[Note] = field(default_factory=list)
     fired: bool = False
+    _behind: bool = False
 
     def attach(self, client: Any) -> None:
         """Watch a client from now on (wiring's `on_client`)."""
@@ -183,11 +242,16 @@ class FaultPlan:
             f"before-send.{client.meta.service_model.service_name}", before_send
         )
 
+    def outside(self) -> None:
+        """Something else than a call had an effect."""
+        self._behind = True
+
     def meet(self, call: Call) -> AWSResponse | None:
         """Note the call; spoil it if it is its turn."""
+        spoilt_by = frozenset(fault for fault in Fault if fault.fits(call))
         self.calls.append(call.operation)
-        if self.fault and self.fault.fits(call):
-            self.fitting.append(len(self.calls))
+        self.notes.append(Note(call.operation, call.shape, self._behind, spoilt_by))
+        self._behind = _is_write(call)
         after = len(self.calls) - self.at
         if self.fault is None or not 0 <= after < len(self.fault.steps):
             return None

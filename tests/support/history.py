@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from tests.support.events import (
     NEVER,
+    PUSHED,
     Case,
     Delivery,
     Event,
@@ -31,7 +32,7 @@ def check(events: Iterable[Event], final: Final) -> list[Violation]:
     per_message = (
         rule(case, d) for d in case.deliveries.values() for rule in (_attempts, _leases, _after, _early)
     )
-    rules = (_stored, _ended, _claimed, _settled, _refused, _in_order)
+    rules = (_stored, _ended, _claimed, _settled, _refused, _in_order, _letters, _at_rest)
     return list(dict.fromkeys(v for found in (*(rule(case) for rule in rules), *per_message) for v in found))
 
 
@@ -64,17 +65,19 @@ def _ended(case: Case) -> Iterator[Violation]:
 
 def _explained(case: Case, reader: str, message_id: str, status: str) -> bool:
     seen = [d for key, d in case.deliveries.items() if (key[0], key[2]) == (reader, message_id)]
-    if any(s.fate == status and s.maybe for d in seen for s in d.settles):
+    since = max((r.began for d in seen for r in d.redrives if r.told is Told.OK), default=-1)
+    if any(s.fate == status and s.maybe and s.began > since for d in seen for s in d.settles):
         return True
     if status == "DEAD" and any(e.expires for e in case.produced[case.label_of[message_id]]):
         return True
     attempts = max((c.attempt for d in seen for c in d.claims), default=0)
-    return status == "DEAD" and attempts + case.unseen_claims(reader) >= case.join(reader).max_attempts
+    last = case.join(reader).max_attempts + max((d.spent(since + 1) for d in seen), default=0)
+    return status == "DEAD" and attempts + case.unseen_claims(reader) >= last
 
 
 def _claimed(case: Case) -> Iterator[Violation]:
     """I2, I4, I8: only what was produced is delivered, to those who are there, under rising epochs."""
-    epochs: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    epochs: dict[tuple[str, bool, int], list[Event]] = defaultdict(list)
     for claim in case.of(Op.CLAIM):
         if not claim.message_id:
             continue
@@ -84,8 +87,9 @@ def _claimed(case: Case) -> Iterator[Violation]:
             yield Violation(Kind.UNEXPECTED, f"{claim.label} was delivered to {claim.reader}")
         if any(gone.told is Told.OK and gone.ended < claim.began for gone in case.leaves[claim.reader]):
             yield Violation(Kind.UNEXPECTED, f"{claim.reader} got {claim.label} after it had left")
-        epochs[claim.reader, place_of(claim.message_id)[0]].append(claim)
-    for (reader, _), claims in epochs.items():
+        if not claim.token.endswith(PUSHED):
+            epochs[claim.reader, claim.lane, place_of(claim.message_id)[0]].append(claim)
+    for (reader, *_), claims in epochs.items():
         for one, other in pairwise(claims):
             if one.ended < other.began and epoch_of(one) >= epoch_of(other):
                 yield Violation(Kind.OVERLAPPING, f"{other.token} came after {one.token} for {reader}")
@@ -95,18 +99,26 @@ def _settled(case: Case) -> Iterator[Violation]:
     """I5, I20: one terminal answer, and it is what the store says in the end."""
     last = {reader: len(case.seeks(reader)) for reader in case.starts}
     for (reader, era, message_id), delivery in case.deliveries.items():
-        ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(case, s)]
-        if len(ends) > 1:
+        ends = [s for s in delivery.settles if s.told is Told.OK and _terminal(case, delivery, s)]
+        if any(not delivery.redriven(one, other) for one, other in pairwise(ends)):
             yield Violation(Kind.SETTLED_TWICE, delivery.about)
         status = case.final.statuses.get((reader, message_id))
-        if ends and status and era == last[reader] and status != _terminal(case, ends[0]):
-            yield Violation(Kind.DISHONEST, f"{delivery.about} was settled {ends[0].fate} and is {status}")
+        over = (
+            bool(ends)
+            and era == last[reader]
+            and not any(r.ended > ends[-1].began for r in delivery.redrives)
+        )
+        if over and status and status != _terminal(case, delivery, ends[-1]):
+            yield Violation(Kind.DISHONEST, f"{delivery.about} was settled {ends[-1].fate} and is {status}")
 
 
-def _terminal(case: Case, settle: Event) -> str:
+def _terminal(case: Case, delivery: Delivery, settle: Event) -> str:
     """SUCCESS or DEAD, if the settlement ends the delivery."""
+    if settle.fate == "BACK":
+        return ""
     if settle.fate == "RETRY":
-        return "DEAD" if settle.attempt >= case.join(settle.reader).max_attempts else ""
+        last = case.join(settle.reader).max_attempts + delivery.spent(settle.began)
+        return "DEAD" if settle.attempt >= last else ""
     return settle.fate
 
 
@@ -124,17 +136,17 @@ def _refused(case: Case) -> Iterator[Violation]:
 
 def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I14: 1..n without repetition, without a gap that no unheard claim explains."""
-    numbers = [claim.attempt for claim in delivery.claims]
+    made = [c for c in delivery.claims if not any(s.fate == "BACK" for s in delivery.answers(c))]
+    numbers = [claim.attempt for claim in made]
     fell = any(a.ended < b.began and a.attempt > b.attempt for a, b in pairwise(delivery.claims))
     if len(set(numbers)) != len(numbers) or fell:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
-    if not delivery.claims:
+    if not numbers:
         return
     reader = delivery.claims[0].reader
-    if max(numbers) > case.join(reader).max_attempts:
-        yield Violation(
-            Kind.ATTEMPT, f"{delivery.about}: attempts {numbers} of {case.join(reader).max_attempts}"
-        )
+    most = case.join(reader).max_attempts + delivery.spent()
+    if max(numbers) > most:
+        yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers} of {most}")
     missing = set(range(1, max(numbers))) - set(numbers)
     unclear = any(s.told is Told.UNKNOWN for s in case.seeks(reader))
     if len(missing) > case.unseen_claims(reader) and not unclear:
@@ -155,17 +167,47 @@ def _leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
 
 def _after(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I6: no attempt begins after a terminal answer was given."""
-    for end in (s for s in delivery.settles if s.told is Told.OK and _terminal(case, s)):
-        if any(claim.began > end.ended for claim in delivery.claims):
+    for end in (s for s in delivery.settles if s.told is Told.OK and _terminal(case, delivery, s)):
+        if any(c.began > end.ended and not delivery.redriven(end, c) for c in delivery.claims):
             yield Violation(Kind.AFTER_ACK, delivery.about)
 
 
 def _early(case: Case, delivery: Delivery) -> Iterator[Violation]:
-    """I9: no attempt begins before its time."""
-    for back in (s for s in delivery.settles if s.told is Told.OK and s.delay_ms and not _terminal(case, s)):
-        for claim in delivery.claims:
-            if claim.began > back.ended and claim.ended_ms < back.began_ms + back.delay_ms:
-                yield Violation(Kind.EARLY, f"{delivery.about}: attempt {claim.attempt}")
+    """I9: no attempt begins before its time. Where nobody knows whether a settlement was recorded, not before the
+    lease is over either, if that comes first."""
+    for old in delivery.claims:
+        times = [_due_ms(case, delivery, old, s) for s in delivery.answers(old)]
+        for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
+            hurried = any(old.began < h.ended and h.began < new.ended for h in delivery.hurries)
+            void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
+            excused = hurried or void or delivery.redriven(old, new)
+            if times and not excused and new.ended_ms < min(times):
+                yield Violation(Kind.EARLY, f"{delivery.about}: attempt {new.attempt}")
+
+
+def _due_ms(case: Case, delivery: Delivery, claim: Event, settle: Event) -> int:
+    """The earliest time of another attempt after this settlement, as far as anybody can tell."""
+    over_ms = delivery.deadline_ms(claim)
+    if _terminal(case, delivery, settle):
+        return over_ms if settle.told is Told.UNKNOWN else 0
+    due_ms = settle.began_ms + settle.delay_ms
+    return due_ms if settle.told is Told.OK else min(due_ms, over_ms)
+
+
+def _letters(case: Case) -> Iterator[Violation]:
+    """I15: what is dead is a dead letter, unless somebody deleted it; what is not dead is none."""
+    final = case.final
+    dead = {place for place, status in final.statuses.items() if status == "DEAD"}
+    gone = {(d.reader, d.message_id) for d in case.deliveries.values() if d.discards}
+    for reader, message_id in (dead - final.letters - gone) | (final.letters - dead):
+        status = final.statuses.get((reader, message_id))
+        yield Violation(Kind.LETTER, f"{message_id} is {status} for {reader}, letters: {len(final.letters)}")
+
+
+def _at_rest(case: Case) -> Iterator[Violation]:
+    """I10, I15: at rest nothing waits any more."""
+    for what in case.final.left:
+        yield Violation(Kind.LEFT, what)
 
 
 def _in_order(case: Case) -> Iterator[Violation]:
@@ -197,7 +239,9 @@ def _units(case: Case) -> dict[tuple[int, str], dict[str, Event]]:
 def _over(case: Case, earlier: str, claim: Event) -> bool:
     """May the earlier message have ended before this claim was granted?"""
     delivery = case.deliveries.get((claim.reader, case.era(claim.reader, claim), earlier))
-    if delivery and any(s.maybe and _terminal(case, s) and s.began < claim.ended for s in delivery.settles):
+    if delivery and any(
+        s.maybe and _terminal(case, delivery, s) and s.began < claim.ended for s in delivery.settles
+    ):
         return True
     if case.final.statuses.get((claim.reader, earlier)) != "DEAD":
         return False

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain import ranges
 from chalicelib.domain.cursor import Cursor, Position
 from chalicelib.domain.message import Message
-from chalicelib.domain.topic import Group, Topic, cursor_key
-from chalicelib.ports import Record
+from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.wiring import Deps
 from tests.support.events import Final
 from tests.support.flows import Client, label_of, reader_name
@@ -18,53 +20,120 @@ from tests.support.flows import Client, label_of, reader_name
 _MOST_ROUNDS = 50
 
 
-def readers_of(deps: Deps, topic: Topic) -> list[tuple[Group, str | None, str]]:
-    """Every group, or in a broadcast every consumer of it, with the consumer's uid."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A group or, in a broadcast, one of its consumers."""
+
+    group: Group
+    consumer: str | None
+    uid: str
+    is_called: bool
+
+    @property
+    def name(self) -> str:
+        return reader_name(self.group.name, self.consumer)
+
+
+def readers_of(deps: Deps, topic: Topic, *, with_called: bool = True) -> list[Reader]:
+    """All readers of a topic. Whether Headrace calls them is asked for only where anybody may be called."""
     control = deps.adapters.control
-    found: list[tuple[Group, str | None, str]] = []
+    found: list[Reader] = []
     for group in control.groups(topic):
-        if group.mode == "broadcast":
-            found += [(group, c.name, c.uid) for c in control.consumers(topic, group)]
+        broadcast = group.mode == "broadcast"
+        consumers = control.consumers(topic, group) if broadcast or with_called else []
+        if broadcast:
+            found += [Reader(group, c.name, c.uid, c.is_called) for c in consumers]
         else:
-            found.append((group, None, ""))
+            found.append(Reader(group, None, "", any(c.is_called for c in consumers)))
     return found
 
 
-def drain(client: Client) -> int:
+def drain(client: Client, *, with_called: bool = True) -> int:
     """Healthy consumers take and acknowledge whatever can be had now; how much it was."""
     taken = 0
-    for group, consumer, _ in readers_of(client.deps, client.topic):
+    for reader in readers_of(client.deps, client.topic, with_called=with_called):
+        if reader.is_called:
+            continue
         for _ in range(_MOST_ROUNDS):
-            got = client.receive(group.name, 100, consumer)
+            got = client.receive(reader.group.name, 100, reader.consumer)
             if not got:
                 break
-            client.ack(group.name, got, consumer)
+            client.ack(reader.group.name, got, reader.consumer)
             taken += len(got)
         else:
-            raise AssertionError(f"there is no end to what {group.name} receives")
+            raise AssertionError(f"there is no end to what {reader.name} receives")
     return taken
 
 
 def final(client: Client) -> Final:
     """What the store holds, read row by row."""
     deps, topic = client.deps, client.topic
+    messages = [list(_messages(deps, topic, shard)) for shard in range(topic.shards)]
     places: defaultdict[str, list[str]] = defaultdict(list)
+    for message in chain.from_iterable(messages):
+        places[_label(deps, message)].append(message.id)
     statuses: dict[tuple[str, str], str | None] = {}
-    for shard in range(topic.shards):
-        messages = list(_messages(deps, topic, shard))
-        for message in messages:
-            blob = message.draft.blob
-            body = deps.adapters.blobs.get(blob) if blob else message.draft.body
-            places[label_of(body or b"?")].append(message.id)
-        for group, consumer, uid in readers_of(deps, topic):
-            key = cursor_key(topic, group, shard, uid)
+    letters: set[tuple[str, str]] = set()
+    left = [f"a timer: {item}" for item in timers_of(deps)]
+    readers = readers_of(deps, topic, with_called=False)
+    for reader in readers:
+        for shard in range(topic.shards):
+            key = cursor_key(topic, reader.group, shard, reader.uid)
             cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
-            for message in messages:
-                place = algebra.position(cursor, message.offset)[0]
-                record = deps.adapters.records.get(key, message.offset) if place is Position.SETTLED else None
-                reader = reader_name(group.name, consumer)
-                statuses[reader, message.id] = _status(cursor, message.offset, place, record)
-    return Final({label: tuple(ids) for label, ids in places.items()}, statuses)
+            for message in messages[shard]:
+                statuses[reader.name, message.id] = _status(deps, key, cursor, message.offset)
+        if _lane_has_work(deps, cursor_key(topic, reader.group, None, reader.uid)):
+            left.append(f"an entry of the lane of {reader.name}")
+    for group in {reader.group.name: reader.group for reader in readers}.values():
+        named = {r.uid: r.name for r in readers if r.group.name == group.name}
+        held = [letter for _, letter in deps.adapters.records.dead(topic, group, None, 1000)]
+        letters |= {(named.get(x.key.consumer_uid, group.name), x.message.id) for x in held}
+        left += _miscounted(deps, topic, group, len(held), statuses.values())
+    return Final(
+        {label: tuple(ids) for label, ids in places.items()}, statuses, frozenset(letters), tuple(left)
+    )
+
+
+def _label(deps: Deps, message: Message) -> str:
+    blob = message.draft.blob
+    return label_of((deps.adapters.blobs.get(blob) if blob else message.draft.body) or b"?")
+
+
+def timers_of(deps: Deps) -> list[str]:
+    """The timers there are, in one read (the port looks at each fragment by itself)."""
+    return [f"{row['k']['S']} {row['t']['S']}" for row in _timer_rows(deps) if row["t"]["S"][:1].isdigit()]
+
+
+def clear_timers(deps: Deps) -> None:
+    """Remove all timers and leases of movers: the next case begins at the same hour."""
+    dynamo = deps.adapters.timers._dynamo  # type: ignore[attr-defined]
+    keys = [{"f": row["f"], "t": row["t"]} for row in _timer_rows(deps)]
+    if keys:
+        dynamo.delete(dynamo.tables.timers, keys)
+
+
+def _timer_rows(deps: Deps) -> list[dict[str, Any]]:
+    dynamo = deps.adapters.timers._dynamo  # type: ignore[attr-defined]
+    rows: list[dict[str, Any]] = dynamo.client.scan(TableName=dynamo.tables.timers)["Items"]
+    return rows
+
+
+def _lane_has_work(deps: Deps, key: CursorKey) -> bool:
+    cursor = algebra.fold(deps.adapters.cursors.get(key, consistent=True) or Cursor())
+    if cursor.leases or cursor.waiting or cursor.floor != cursor.next:
+        return True
+    return bool(deps.adapters.log.read(key.shard, cursor.next, 1, consistent=True))
+
+
+def _miscounted(
+    deps: Deps, topic: Topic, group: Group, letters: int, statuses: Iterable[str | None]
+) -> list[str]:
+    """I15: what a group's counts say that the rows do not."""
+    told = deps.lookup.group_status(topic, group)
+    if set(statuses) - {"SUCCESS", "DEAD", None}:
+        return []  # accused of that already
+    counts = (told.backlog, told.in_flight, told.retrying, told.dead)
+    return [] if counts == (0, 0, 0, letters) else [f"{group.name} counts {counts} with {letters} letters"]
 
 
 def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
@@ -74,10 +143,12 @@ def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
         yield from (m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o)))
 
 
-def _status(cursor: Cursor, offset: int, place: Position, record: Record | None) -> str | None:
+def _status(deps: Deps, key: CursorKey, cursor: Cursor, offset: int) -> str | None:
     """The status by cursor and record; VANISHED where the cursor has lost sight of the offset."""
+    place = algebra.position(cursor, offset)[0]
     if place is not Position.SETTLED:
         return None if place is Position.NOT_OWED else place.value
     if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):
         return "VANISHED"
-    return "DEAD" if record and record.status == "DEAD" else "SUCCESS"
+    record = deps.adapters.records.get(key, offset)
+    return record.status if record else "SUCCESS"

@@ -23,6 +23,6 @@ def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
         timers.drop(moved)
         return len(moved)
 
-    mover = Mover(timers, append, lambda _: None, clock, lambda: chance.id(8))
+    mover = Mover(timers, append, lambda _: None, lambda _: None, clock, lambda: chance.id(8))
     assert mover.run_once().moved == 1
     assert [(report.moved, report.ticks) for report in meanwhile] == [(0, 0)]

@@ -273,8 +273,6 @@ def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client)
 @pytest.mark.parametrize(
     "call",
     [
-        ("PATCH", "/messages/{id}"),
-        ("DELETE", "/messages/{id}"),
         ("POST", "/transactions"),
         ("POST", "/replays"),
     ],

@@ -90,17 +90,6 @@ def test_a_topic_that_does_not_exist_is_a_404_that_says_how_to_make_it(api: Clie
     assert "PUT /v1/topics/nobody-made-it" in problem["detail"]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"delay_seconds": 1}, {"delay_seconds": 30}, {"deliver_at": "2999-01-01T00:00:00.000Z"}]
-)
-def test_a_delay_is_refused_and_nothing_is_stored(api: Client, fields: dict[str, Any]) -> None:
-    topic = api.topic()
-    api.post(f"{topic.path}/messages", {"body": 1, **fields}).refused(422, "DELAY_UNAVAILABLE")
-    [result] = topic.batch([{"body": 1, **fields}])
-    assert result["error"]["code"] == "DELAY_UNAVAILABLE"
-    assert topic.accepted == 0
-
-
 def test_a_delay_that_is_none_is_no_delay(api: Client) -> None:
     topic = api.topic()
     topic.produce(1, delay_seconds=0)
@@ -194,7 +183,7 @@ def test_bad_messages_of_a_batch_are_refused_one_by_one(api: Client) -> None:
     told = [r["error"]["code"] if "error" in r else ("twice" if r["duplicate"] else "new") for r in results]
     assert told == [
         "new", "VALIDATION", "NO_SUCH_SHARD", "VALIDATION", "VALIDATION", "twice", "DEDUP_MISMATCH", "new", "twice",
-        "DEDUP_MISMATCH", "BODY_TOO_LARGE", "DELAY_UNAVAILABLE", "VALIDATION", "VALIDATION", "new",
+        "DEDUP_MISMATCH", "BODY_TOO_LARGE", "new", "VALIDATION", "VALIDATION", "new",
     ]  # fmt: skip
     assert results[7]["id"] == results[8]["id"]
     assert results[1]["error"]["errors"] == [{"path": "messages[1].bodi", "issue": "unknown field"}]

@@ -72,9 +72,10 @@ def test_a_raw_body_with_a_known_dedup_id_is_a_duplicate(api: Client) -> None:
     assert topic.accepted == 1
 
 
-def test_a_delay_in_a_header_is_refused_and_nothing_is_stored(api: Client) -> None:
+def test_a_message_may_be_delayed_by_a_header(api: Client) -> None:
     topic = api.topic()
-    topic.publish(b"x", Headrace_Delay_Seconds="30").refused(422, "DELAY_UNAVAILABLE")
+    made = topic.publish(b"x", Headrace_Delay_Seconds="30").expect(201)
+    assert (made["status"], made["offset"]) == ("DELAYED", None)
     assert topic.accepted == 0
 
 

@@ -1,0 +1,94 @@
+"""Delayed messages through HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chalicelib.api.render import at
+from tests.support.background import Background
+from tests.support.http import Client
+
+
+def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = topic.produce({"n": 1}, delay_seconds=60, keys=["k-1"])
+    assert (made["status"], made["offset"]) == ("DELAYED", None)
+    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert (shown["status"], shown["body"], shown["deliver_at"]) == ("DELAYED", {"n": 1}, made["deliver_at"])
+    assert topic.accepted == 0
+    background.clock.advance(59)
+    background.move()
+    assert group.receive() == []
+    background.clock.advance(2)
+    background.move()
+    (got,) = group.receive()
+    assert (got["id"], got["keys"]) == (made["id"], ["k-1"])
+    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert (shown["status"], shown["offset"]) == ("RUNNING", got["offset"])
+    group.ack(got)
+    (found,) = api.get(f"{topic.path}/messages?key=k-1").expect(200)["items"]
+    assert (found["id"], found["status"]) == (made["id"], "SUCCESS")
+    trace = api.get(f"{topic.path}/messages/{made['id']}/trace").expect(200)["events"]
+    assert [e["event"] for e in trace] == ["accepted", "delivered"]
+
+
+def test_a_batch_may_mix_delayed_and_immediate_messages(api: Client) -> None:
+    topic = api.topic()
+    told = topic.batch([{"body": 1}, {"body": 2, "delay_seconds": 5}, {"body": 3, "delay_seconds": -1}])
+    assert [r.get("status") for r in told] == ["NEW", "DELAYED", None]
+    assert told[2]["error"]["code"] == "VALIDATION"
+    assert topic.accepted == 1
+
+
+def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, background: Background) -> None:
+    topic = api.topic()
+    group = topic.group()
+    first, second = (topic.produce(n, delay_seconds=3_600)["id"] for n in (1, 2))
+    path = f"{topic.path}/messages/{first}"
+    changed = api.call("PATCH", path, {"body": {"new": 1.50}, "headers": {"a": "b"}}).expect(200)
+    assert (changed["body"], changed["headers"], changed["status"]) == ({"new": 1.50}, {"a": "b"}, "DELAYED")
+    now = at(background.clock.now_ms())
+    api.call("PATCH", path, {"deliver_at": now}).expect(200)
+    api.call("DELETE", f"{topic.path}/messages/{second}").expect(204)
+    api.call("DELETE", f"{topic.path}/messages/{second}").expect(204)
+    assert api.get(f"{topic.path}/messages/{second}").expect(200)["status"] == "CANCELLED"
+    background.clock.advance(4_000)
+    background.move()
+    assert [(m["id"], m["body"]) for m in group.receive()] == [(first, {"new": 1.50})]
+
+
+@pytest.mark.parametrize("change", [{}, {"bodi": 1}, {"deliver_at": "soon"}, {"headers": {"bad name": "x"}}])
+def test_a_bad_change_changes_nothing(api: Client, change: dict[str, Any]) -> None:
+    topic = api.topic()
+    made = topic.produce(1, delay_seconds=60)
+    path = f"{topic.path}/messages/{made['id']}"
+    before = api.get(path).expect(200)
+    api.call("PATCH", path, change).refused(400, "VALIDATION")
+    assert api.get(path).expect(200) == before
+
+
+def test_a_job_of_ones_own_choosing_is_added_once(api: Client) -> None:
+    topic = api.topic()
+    job = {"body": {"job": 7}, "dedup_id": "job-7", "delay_seconds": 60}
+    first = api.post(f"{topic.path}/messages", job).expect(201)
+    again = api.post(f"{topic.path}/messages", job).expect(200)
+    assert (again["id"], again["duplicate"], again["status"]) == (first["id"], True, "DELAYED")
+    api.post(f"{topic.path}/messages", {**job, "body": 8}).refused(409, "DEDUP_MISMATCH")
+
+
+def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
+    topic = api.topic()
+    late = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z"}
+    api.post(f"{topic.path}/messages", late).refused(422, "DELAY_TOO_LONG")
+    both = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z", "delay_seconds": 1}
+    api.post(f"{topic.path}/messages", both).refused(422, "DELAY_AMBIGUOUS")
+
+
+def test_another_topics_message_is_not_found_here(api: Client) -> None:
+    made = api.topic().produce(1, delay_seconds=60)
+    api.get(f"{api.topic().path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")

@@ -1,0 +1,209 @@
+"""A process that also calls subscribers, runs what is scheduled and has an operator; all of it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chalicelib.domain.ids import base32
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import Consumer
+from chalicelib.ports import DeadLetter
+from chalicelib.scheduler.mover import Report
+from chalicelib.services.redrive import Wanted
+from chalicelib.services.setup import Contact
+from chalicelib.services.wake import Job, job_of
+from chalicelib.wiring import Deps
+from tests.support.events import NEVER, PUSHED, Event, Op, Told
+from tests.support.faults import FaultPlan
+from tests.support.flows import Client, History, label_of, reader_name
+from tests.support.push import Inbox, Subscribers
+
+LADDER_SECONDS = 10
+"""The only step of the ladders of groups whose subscribers may fail."""
+PUSH_SECONDS = 60.0  # what a delivery has
+_HELD_MS = 1_000
+_SETTLING_MS = 5_000  # by which a lease outlives an attempt, at least
+_MOST_TICKS = 200
+_FATES = {Verdict.DONE: "SUCCESS", Verdict.REFUSED: "DEAD", Verdict.HELD: "BACK"}
+
+
+@dataclass
+class Audience:
+    """ports.Sender of one process: asks the subscribers, and notes what each saw and said."""
+
+    subscribers: Subscribers
+    history: History
+    broadcasts: frozenset[str] = frozenset()
+    plan: FaultPlan | None = None
+    _unheard: list[Event] = field(default_factory=list)
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        if self.plan:
+            self.plan.outside()
+        stamp, now_ms = self.history.stamp(), self.history.clock.now_ms()
+        reader = reader_name(parcel.group, consumer.name if parcel.group in self.broadcasts else None)
+        claims = [
+            Event(
+                op=Op.CLAIM,
+                told=Told.OK,
+                began=stamp,
+                ended=stamp,
+                began_ms=now_ms,
+                ended_ms=now_ms,
+                reader=reader,
+                label=label_of(attempt.message.draft.body),
+                message_id=attempt.message.id,
+                token=f"{base32(stamp)}.{PUSHED}",
+                attempt=attempt.number,
+                lease_ms=round(seconds * 1000) + _SETTLING_MS,
+            )
+            for attempt in parcel.attempts
+        ]
+        self.history.add(claims)
+        outcomes = self.subscribers.send(consumer, parcel, seconds)
+        self._unheard += [self._answer(c, o) for c, o in zip(claims, outcomes, strict=True)]
+        return outcomes
+
+    def _answer(self, claim: Event, outcome: Outcome) -> Event:
+        ladder_ms = max(LADDER_SECONDS * 1000, outcome.retry_after_ms or 0)
+        delays = {Verdict.FAILED: ladder_ms, Verdict.GONE: ladder_ms, Verdict.HELD: _HELD_MS}
+        return replace(
+            claim,
+            op=Op.SETTLE,
+            told=Told.UNKNOWN,
+            ended=NEVER,
+            lease_ms=0,
+            fate=_FATES.get(outcome.verdict, "RETRY"),
+            delay_ms=delays.get(outcome.verdict, 0),
+        )
+
+    def delivered(self, told: Told) -> None:
+        """A delivery is over: what its subscribers answered was recorded, or nobody knows."""
+        stamp = self.history.stamp()
+        self.history.add(replace(e, told=told, ended=stamp) for e in self._unheard)
+        self._unheard.clear()
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return self.subscribers.refusal(kind, target)
+
+    def greet(self, url: str) -> Outcome:
+        return self.subscribers.greet(url)
+
+
+class Runner(Client):
+    """A client that also does what schedules, wake-ups and operators do."""
+
+    def __init__(self, deps: Deps, history: History, topic: str, audience: Audience, inbox: Inbox) -> None:
+        super().__init__(deps, history, topic)
+        self._audience = audience
+        self.inbox = inbox
+
+    @property
+    def broadcasts(self) -> frozenset[str]:
+        """The groups whose consumers are readers of their own."""
+        return self._audience.broadcasts
+
+    @broadcasts.setter
+    def broadcasts(self, names: frozenset[str]) -> None:
+        self._audience.broadcasts = names
+
+    def subscribe(self, group: str, consumer: str, kind: str = "url", target: str = "") -> Consumer:
+        """Register a consumer that is called at a target of its name."""
+        broadcast = group in self.broadcasts
+        asked = self._event(Op.JOIN, reader=reader_name(group, consumer), begin="latest", max_attempts=3)
+        with self._asking(*([asked] if broadcast else [])) as asking:
+            topic, found, _ = self._find(group, None)
+            contact = Contact(kind, target or consumer)
+            made = self.deps.admin.register(topic, found, consumer, contact).member.consumer
+            asking.note_all(Told.OK)
+        return made
+
+    def push(self, group: str) -> None:
+        """All deliveries of a group."""
+        topic, found, _ = self._find(group, None)
+        for job in self.deps.waker.jobs_of(topic, found):
+            self.deliver(job)
+
+    def deliver(self, job: Job) -> None:
+        """One delivery: what it claimed and told nobody of is a claim unheard of."""
+        told = Told.UNKNOWN
+        with self._asking(self._event(Op.CLAIM, reader=job.group)):
+            try:
+                report = self.deps.deliverer.deliver(job, lambda: PUSH_SECONDS)
+                told = Told.UNKNOWN if report.stale else Told.OK
+            finally:
+                self._audience.delivered(told)
+
+    def run(self) -> None:
+        """All deliveries that were asked for, and that they ask for."""
+        while self.inbox.asked:
+            function, event = self.inbox.asked.popleft()
+            if function == "deliver":
+                self.deliver(job_of(event))
+
+    def move(self) -> Report:
+        """Move what is due now."""
+        return self.deps.mover.tick(range(FRAGMENTS))
+
+    def run_mover(self) -> Report:
+        """A scheduled run of the mover."""
+        ticks = iter(range(_MOST_TICKS))
+        return self.deps.mover.run_once(lambda: next(ticks, None) is not None)
+
+    def sweep(self) -> int:
+        """A scheduled run of the sweeper, and what it wakes."""
+        woken = self.deps.sweeper.run_once().woken
+        self.run()
+        return woken
+
+    def letters(self, group: str) -> list[DeadLetter]:
+        """The group's dead letters."""
+        topic, found, _ = self._find(group, None)
+        return self.deps.redriver.page(topic, found, Wanted(), None, 100)[0]
+
+    def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
+        """Send letters again, as they were read; how many went. None of one that somebody else sent is refused."""
+        with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as asking:
+            topic, found, _ = self._find(group, None)
+            went = self.deps.redriver.redrive(topic, found, letters)
+            if went in (0, len(letters)):
+                asking.note_all(Told.OK if went else Told.REFUSED)
+            else:
+                asking.note_all(Told.UNKNOWN)
+        self.run()
+        return went
+
+    def redrive_all(self, group: str) -> None:
+        """Send whatever dead letters there are again."""
+        letters = self.letters(group)
+        with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as asking:
+            topic, found, _ = self._find(group, None)
+            went = self.deps.redriver.redrive_some(topic, found, Wanted(), 10_000)
+            asking.note_all(Told.OK if went == len(letters) else Told.UNKNOWN)
+        self.run()
+
+    def edit(self, group: str, letter: DeadLetter, label: str) -> DeadLetter:
+        """Change a letter's body to this label's, with a mark."""
+        return self.deps.redriver.edit(self.topic, letter, f'"{label}|edited"'.encode())
+
+    def discard(self, group: str, letter: DeadLetter) -> None:
+        with self._asking(*self._about_letters(Op.DISCARD, group, [letter])) as asking:
+            self.deps.redriver.discard(letter)
+            asking.note_all(Told.OK)
+
+    def try_now(self, group: str, message_id: str, spent: int | None = None) -> None:
+        """Make the next attempt now, of what waits or (after `spent` attempts) is dead."""
+        asked = self._event(Op.HURRY, reader=group, message_id=message_id)
+        if spent is not None:
+            asked = replace(asked, op=Op.REDRIVE, attempt=spent)
+        with self._asking(asked) as asking:
+            topic, found, _ = self._find(group, None)
+            self.deps.redriver.try_now(topic, found, message_id)
+            asking.note_all(Told.OK)
+        self.run()
+
+    def _about_letters(self, op: Op, group: str, letters: Iterable[DeadLetter]) -> list[Any]:
+        return [self._event(op, reader=group, message_id=x.message.id, attempt=x.attempts) for x in letters]
