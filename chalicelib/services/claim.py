@@ -198,7 +198,7 @@ class _Claim:
         if not self._policy.reads_units:
             want = max(0, want - len(due))
         while True:
-            ahead = self._ahead(current, want) if want else []
+            ahead = self._ahead(current, want, trust) if want else []
             fresh = [self._candidate(slot, None) for slot in ahead]
             returned, fresh, dead = _within_bounds(back, fresh, most_bytes)
             selection = self._policy.select(current, returned, fresh, most, self._now_ms)
@@ -218,9 +218,10 @@ class _Claim:
         """What is expired, exhausted or too old, among what waits and from `next` on; nothing is granted."""
         current = algebra.expire(known, self._now_ms)
         waiting = [(o, span) for span in current.waiting for o in range(span.start, span.end)]
-        slots = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), self._trust(known))
+        trust = self._trust(known)
+        slots = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
         back = [self._candidate(slots[offset], span) for offset, span in waiting]
-        ahead = self._ahead(current, _BURIED_AT_ONCE)
+        ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         fresh = takewhile(_is_settled, (self._candidate(slot, None) for slot in ahead))
         returned, fallen, dead = _within_bounds(
             [c for c in back if _is_settled(c)], list(fresh), MAX_ANSWER_BYTES
@@ -234,8 +235,7 @@ class _Claim:
             self._records(dead, selection, messages),
         )
 
-    def _ahead(self, current: Cursor, want: int) -> list[Slot]:
-        trust = self._trust(current)
+    def _ahead(self, current: Cursor, want: int, trust: Trust) -> list[Slot]:
         slots = self._reader.fresh(self._key.shard, current.next, current.segment_at, want, trust)
         return self._meant(slots, trust)
 

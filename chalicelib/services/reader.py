@@ -38,11 +38,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Which copies of what is kept will do: those read from moment `since` on, and of the offsets in `amended` none
-    but what is read consistently from now on."""
+    """Which copies of what is kept will do: those read from moment `since` on, and of the offsets in `amended` those
+    read consistently from moment `now` on."""
 
     since: int = 0
     amended: Ranges = ()
+    now: int = 0
 
 
 ANY_COPY = Trust()
@@ -66,9 +67,10 @@ class Reader:
         What was amended before the group was there is in no note of its cursor. So it takes nothing that was read
         before this process knew of the group, unless the group is older than anything that is kept.
         """
+        now = self._segments.moment()
         if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
-            return Trust(0, amended)
-        return Trust(self._met.setdefault(consumer_uid or group.uid, self._segments.moment()), amended)
+            return Trust(0, amended, now)
+        return Trust(self._met.setdefault(consumer_uid or group.uid, now), amended, now)
 
     def recent(self) -> Trust:
         """What will do for people who look: what was read within the last second."""
@@ -92,12 +94,11 @@ class Reader:
         slots: list[Slot] = []
         at = first
         size = 0
-        now = self._segments.moment()
         sure = bool(trust.amended) and trust.amended[-1][1] > first
         while len(slots) < most and size <= MAX_ANSWER_BYTES:
             hint = segment_at if at == first and segment_at <= first else at
             rows = self._rows_for(shard, first, most - len(slots))
-            segment = self._copy(shard, at, trust, now) or self._load(shard, at, hint, rows, sure)
+            segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, sure)
             if segment is None:
                 break
             found = list(_slots(shard, segment, at, most - len(slots)))
@@ -110,11 +111,10 @@ class Reader:
     def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Trust = ANY_COPY) -> dict[int, Slot]:
         """The slots of single offsets that were written some time ago."""
         found: dict[int, Slot] = {}
-        now = self._segments.moment()
         for offset in offsets:
             amended = ranges.contains(trust.amended, offset)
             segment = (
-                self._copy(shard, offset, trust, now, offset + 1)
+                self._copy(shard, offset, trust, offset + 1)
                 or (None if amended else self._holding(shard, offset))
                 or self._holding(shard, offset, sure=True)  # only such a read may call a message gone
             )
@@ -132,15 +132,13 @@ class Reader:
         kept = self._segments.holding(shard, last.offset)
         return last.segment_first if kept and kept.segment.end > following else following
 
-    def _copy(
-        self, shard: ShardKey, at: int, trust: Trust, now: int, end: int | None = None
-    ) -> Segment | None:
+    def _copy(self, shard: ShardKey, at: int, trust: Trust, end: int | None = None) -> Segment | None:
         """The kept segment that holds `at`, if it will do from there to its end (or to `end`)."""
         kept = self._segments.holding(shard, at)
         if kept is None or kept.read < trust.since:
             return None
         amended = ranges.touch(trust.amended, at, end or kept.segment.end)
-        return None if amended and kept.sure < now else kept.segment
+        return None if amended and kept.sure < trust.now else kept.segment
 
     def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int, sure: bool) -> Segment | None:
         now = self._segments.moment()
