@@ -41,13 +41,18 @@ def timers_of(deps: Deps) -> list[str]:
 
 def _second_lives(world: World, end: Final) -> tuple[str, ...]:
     """Deliveries that a seek began anew while their first life may go on in the retry lane or among the dead letters:
-    there are two of them, then, and two ends."""
+    there are two of them, then, and two ends. Or nobody can tell to which life a claim belongs."""
     failed = (
         e for e in world.events if e.lane or e.fate in ("RETRY", "DEAD") or e.op in (Op.REDRIVE, Op.HURRY)
     )
     lives = {(e.reader, e.message_id) for e in failed}
     lives |= {who for who, status in end.statuses.items() if status == "DEAD"}
-    sought = _readers(world, Op.SEEK)
+    seeks = [e for e in world.events if e.op is Op.SEEK and e.maybe]
+    for seek in seeks:
+        lives |= {
+            (e.reader, e.message_id) for e in world.events if e.began < seek.ended and seek.began < e.ended
+        }
+    sought = {seek.reader for seek in seeks}
     return tuple(f"{message_id} for {reader}" for reader, message_id in lives if reader in sought)
 
 

@@ -62,7 +62,7 @@ class Event:
     attempt: int = 0  # REDRIVE: how many there were before
     lane: bool = False  # CLAIM: from the retry lane
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
-    fate: str = ""  # SETTLE: SUCCESS, RETRY, BACK (nothing was attempted) or DEAD (to give back the last attempt is DEAD)
+    fate: str = ""  # SETTLE: SUCCESS, RETRY, BACK (nothing was attempted) or DEAD
     delay_ms: int = 0  # SETTLE as RETRY or BACK
     expires: bool = False  # PRODUCE: with a time after which nobody wants it
     unit: str = ""  # PRODUCE: what it is ordered by
