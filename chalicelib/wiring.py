@@ -175,7 +175,7 @@ class Deps:
     @cached_property
     def claimer(self) -> Claimer:
         a = self.adapters
-        return Claimer(self.states, self.reader, self.witness, a.clock, a.chance)
+        return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
 
     @cached_property
     def witness(self) -> Witness:

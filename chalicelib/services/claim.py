@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -27,6 +27,9 @@ _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobod
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _LOOKAHEAD = 1_000
+
+Registered = Callable[[Topic, Group, str], bool]
+"""Is the consumer with this uid registered at this moment?"""
 _BURIED_AT_ONCE = 200
 
 
@@ -78,9 +81,16 @@ class Claimer:
     """Claims from one cursor at a time."""
 
     def __init__(
-        self, states: CursorStates, reader: Reader, witness: Witness, clock: Clock, chance: Chance
+        self,
+        states: CursorStates,
+        reader: Reader,
+        witness: Witness,
+        is_registered: Registered,
+        clock: Clock,
+        chance: Chance,
     ) -> None:
         self._states = states
+        self._is_registered = is_registered
         self._reader = reader
         self._witness = witness
         self._clock = clock
@@ -109,6 +119,8 @@ class Claimer:
             token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
             deadline_ms = now_ms + claimant.lease_seconds * 1000
             after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
+            if not state.exists and not self._may_begin(claimant):
+                return []
             if self._states.write(key, state, _change(state, after), plan.dead) is None:
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
@@ -136,6 +148,12 @@ class Claimer:
             after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
             if self._states.write(key, state, _change(state, after), plan.dead) is not None:
                 buried += len(plan.dead)
+
+    def _may_begin(self, claimant: Claimant) -> bool:
+        """May a cursor be made? The cursors of a broadcast's consumer went when it left: one who has not heard of that
+        must not begin again at the first message."""
+        uid = claimant.consumer_uid
+        return not uid or self._is_registered(claimant.topic, claimant.group, uid)
 
     def _note_lapsed(
         self, claimant: Claimant, shard: int | None, known: Cursor, plan: _Plan, now_ms: int

@@ -37,7 +37,9 @@ class SimClient(Client):
 
     def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:
         outcomes = super().produce(*drafts)
-        self.deps.waker.appended(self.topic, {o.shard for o in outcomes if isinstance(o, Placed)})
+        self.deps.waker.appended(
+            self.topic, {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
+        )
         return outcomes
 
     def receive(
@@ -87,24 +89,24 @@ class SimClient(Client):
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""
         letters = self.letters(group)
-        with self._asking(
-            *(self._again(x.key.group_uid, x.key.consumer_uid, x.message.id) for x in letters)
-        ) as asking:
+        with self._asking(*(self._about_letter(Op.REDRIVE, x) for x in letters)) as asking:
             went = self.deps.redriver.redrive(self.topic, self.group(group), letters)
             asking.note_all(Told.OK if went == len(letters) else Told.UNKNOWN)
 
     def try_now(self, group: str, message_id: str) -> None:
-        """Make the next attempt of a message now."""
+        """Make the next attempt of a message now, be it dead or waiting."""
         found = self.group(group)
+        letters = self.deps.redriver.letters(self.topic, found, message_id)
         uids = self.deps.catalog.cursor_owners(self.topic, found)
-        with self._asking(*(self._again(found.uid, uid, message_id) for uid in uids)) as asking:
+        readers = [self.world.reader_by(found.uid, uid) for uid in uids]
+        waiting = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
+        with self._asking(*waiting, *(self._about_letter(Op.REDRIVE, x) for x in letters)) as asking:
             self.deps.redriver.try_now(self.topic, found, message_id)
             asking.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
 
-    def _again(self, group_uid: str, consumer_uid: str, message_id: str) -> Event:
-        return self._event(
-            Op.AGAIN, reader=self.world.reader_by(group_uid, consumer_uid), message_id=message_id
-        )
+    def _about_letter(self, op: Op, letter: DeadLetter) -> Event:
+        reader = self.world.reader_by(letter.key.group_uid, letter.key.consumer_uid)
+        return self._event(op, reader=reader, message_id=letter.message.id, attempt=letter.attempts)
 
     def mend(self, group: str) -> None:
         """Give a dead letter another body."""
@@ -115,5 +117,6 @@ class SimClient(Client):
     def discard(self, group: str) -> None:
         """Delete a dead letter."""
         for letter in self.letters(group)[:1]:
-            self.world.discarded.add((letter.key, letter.offset))
-            self.deps.redriver.discard(letter)
+            with self._asking(self._about_letter(Op.DISCARD, letter)) as asking:
+                self.deps.redriver.discard(letter)
+                asking.note_all(Told.OK)

@@ -72,12 +72,11 @@ def _minute(world: World, process: Process, inbox: Inbox) -> None:
 
 def _pull(client: SimClient) -> None:
     """Good consumers take what nobody is called for."""
-    for group, consumer, _ in readers_of(client.deps, client.topic):
-        plan = client.world.groups[group.name]
-        if plan.called and not (consumer or "").startswith("pull"):
+    for reader in readers_of(client.deps, client.topic):
+        if reader.is_called:
             continue
-        while got := client.receive(group.name, 100, consumer):
-            client.ack(group.name, got, consumer)
+        while got := client.receive(reader.group.name, 100, reader.consumer):
+            client.ack(reader.group.name, got, reader.consumer)
 
 
 def _pending(world: World, client: SimClient) -> Iterator[tuple[float, str]]:
@@ -86,8 +85,8 @@ def _pending(world: World, client: SimClient) -> Iterator[tuple[float, str]]:
     for fragment in range(FRAGMENTS):
         if (next_ms := a.timers.next_ms(fragment)) is not None:
             yield next_ms, f"a timer of fragment {fragment}"
-    for group, _, uid in readers_of(client.deps, client.topic):
-        for key in all_keys(client.topic, group, uid):
+    for reader in readers_of(client.deps, client.topic):
+        for key in all_keys(client.topic, reader.group, reader.uid):
             yield from _waiting(world, key)
 
 

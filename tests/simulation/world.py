@@ -11,7 +11,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.topic import CursorKey
 from chalicelib.ports import Refused, Stored
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps, memory_adapters
@@ -55,7 +54,6 @@ class World:
         self.readers: dict[
             tuple[str, str], str
         ] = {}  # by uids of the group and, in a broadcast, the consumer
-        self.discarded: set[tuple[CursorKey, int]] = set()  # dead letters that people may have deleted
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
         self.alive = True  # what clients live with
         self._stamps = itertools.count()
@@ -181,6 +179,8 @@ class World:
             ("mover", lambda deps, task: deps.mover.run_once(lambda: self.seconds_left(task) > 5)),
             ("keeper", lambda deps, task: deps.sweeper.run_once()),
             ("keeper", lambda deps, task: deps.assigner.run_once()),
+            ("keeper", lambda deps, task: deps.checkpointer.run_once()),
+            ("keeper", lambda deps, task: deps.expirer.run_once()),
         ):
             self.scheduler.spawn(self._repeating(role, work), self, self.random.uniform(0, every / 4))
 
