@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
@@ -60,6 +61,25 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     assert record
     assert (record.status, record.attempts) == ("RETRYING", 1)
     assert record.next_ms == stage.clock.now_ms() + 10 * SECOND_MS
+
+
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage: Stage, times: int) -> None:
+    desk = PushDesk.at(stage, retry=Retry(3, (10,), jitter=0.0))
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(times))
+    placed = desk.produce(*make.drafts(2))
+    desk.push()
+    stage.clock.advance(1_000)
+    desk.seek(group, "earliest")
+    desk.push()
+    stage.clock.advance(10_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.push()
+    desk.pass_time(60)
+    status = desk.deps.lookup.group_status(desk.topic, group)
+    assert (status.backlog, status.in_flight, status.retrying) == (0, 0, 0)
+    assert status.dead == (len(placed) if times == 9 else 0)
 
 
 def test_a_late_success_is_one(stage: Stage) -> None:
