@@ -61,8 +61,7 @@ def roll_back(context: Context, id: str) -> Answer:
 
 
 def _decide(context: Context, id: str, wanted: State) -> Answer:
-    _find(context, id)
-    return Answer(render.transaction(context.deps.transactor.decide(id, wanted)))
+    return Answer(render.transaction(context.deps.transactor.decide(_find(context, id), wanted)))
 
 
 @call("GET", _TRANSACTION, scopes=_ROLES)
