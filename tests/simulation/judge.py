@@ -9,8 +9,10 @@ from dataclasses import replace
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.simulation.actors import begin
+from tests.simulation.clients import SimClient
 from tests.simulation.healing import heal
 from tests.simulation.plan import plan_of
+from tests.simulation.virtual import Endless
 from tests.simulation.world import World
 from tests.support.events import Final, Kind, Op, Violation
 from tests.support.history import check
@@ -22,15 +24,22 @@ _FOREVER = 1 << 50
 def play(seed: int) -> tuple[World, list[str]]:
     """One seed's world at its end, and what is wrong with it."""
     world = World(plan_of(seed))
-    begin(world)
-    world.run()
-    client = heal(world)
+    try:
+        begin(world)
+        world.run()
+        return world, list(_judged(world, heal(world)))
+    except Endless as endless:
+        return world, [*world.complaints, str(endless)]
+
+
+def _judged(world: World, client: SimClient) -> Iterator[str]:
     client.deps = Deps(replace(world.adapters, clock=client.deps.adapters.clock))
     end = final(client, timers_of)
     judged = check(world.events, end, 2 * world.plan.skew_ms)
     known = _second_lives(world, end)
-    found = [f"{v.kind}: {v.about}" for v in judged if not _excused(world, v, known)]
-    return world, [*world.complaints, *found, *_same_ids(world)]
+    yield from world.complaints
+    yield from (f"{v.kind}: {v.about}" for v in judged if not _excused(world, v, known))
+    yield from _same_ids(world)
 
 
 def timers_of(deps: Deps) -> list[str]:

@@ -19,7 +19,7 @@ from tests.simulation.laws import broken
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Clock, Faults, Past, Process
 from tests.simulation.pushing import Subscribers, observed
-from tests.simulation.virtual import Scheduler, Task
+from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.support.clock import SECOND_MS, ManualClock, SeededChance
 from tests.support.events import Event
 from tests.support.faults import Death
@@ -28,7 +28,7 @@ from tests.support.flows import reader_name
 T = TypeVar("T")
 P = ParamSpec("P")
 PROCESSES = {"api": 2, "worker": 2, "mover": 2, "keeper": 1, "router": 1}
-_TRACE = 400
+_MOST_CALLS = 50_000
 _RETRIES = 2  # Lambda's, of an asynchronous invocation that failed
 _SCHEDULE_S = 60
 
@@ -67,6 +67,8 @@ class World:
 
     def trace(self, process: Process, method: str, args: Any, fault: str) -> None:
         self.path.append((self.scheduler.now, process.name, method, args, fault))
+        if len(self.path) > _MOST_CALLS:
+            raise Endless(f"{_MOST_CALLS} calls, and no end to it")
 
     def accuse(self, complaint: str) -> None:
         self.complaints.append(complaint)
