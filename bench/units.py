@@ -99,6 +99,10 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     yield told("produce one with a dedup id", _shown(b.produce("t", b.text(500), dedup_id="d1")))
     yield told("the same dedup id again", _shown(b.produce("t", 1, dedup_id="warm")))
     yield from _keyed(b)
+    b.topic("limited", rate_limit=5_000)
+    costs = [b.produce("limited", b.text(500)) for _ in range(300)]
+    extra = sum(c.writes for c in costs[100:]) / 200 - 1
+    yield told("produce one by one under a rate limit of 5,000: extra", f"{extra:.2g} WU")
     yield from _deciding(b)
 
 

@@ -12,6 +12,7 @@ from .domain.assignment import Assignment
 from .domain.cursor import Change, Cursor
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
+from .domain.rate import Grant
 from .domain.segment import Segment, ShardKey, Tail
 from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
@@ -142,10 +143,10 @@ class Moved:
 
 
 class Log(Protocol):
-    """The sharded log. Offsets are dense; a row is never changed."""
+    """The sharded log. Offsets are dense; a row is changed by `amend` alone."""
 
-    def pack(self, drafts: Sequence[Draft]) -> Pack:
-        """Encode the first of the drafts, as many as fit one segment."""
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        """Encode the first of the drafts, as many as fit one segment; with `whole`, all, whatever their size."""
         ...
 
     def tail(self, shard: ShardKey) -> Tail:
@@ -190,6 +191,22 @@ class Log(Protocol):
         """At most `rows` segments that begin at or before `last`, newest first."""
         ...
 
+    def amend(
+        self,
+        shard: ShardKey,
+        old: Segment,
+        pack: Pack,
+        offset: int,
+        cursors: Mapping[CursorKey, Cursor | None],
+    ) -> bool:
+        """Put `pack` into the row that stands as `old`, as its next edition, and note in every one of the cursors
+        (None: there is none; it then begins at 0) that the message at `offset` was amended: one transaction.
+
+        False, and nothing was written: the row is gone or another edition, a cursor has claimed the offset or other
+        notes than these, or came or went. At most MAX_AMENDED_CURSORS cursors.
+        """
+        ...
+
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         """Remember the tail where no expiry reaches it."""
         ...
@@ -213,6 +230,15 @@ class Keys(Protocol):
     ) -> list[KeyEntry]:
         """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
         Fewer than `limit` only at the end; read consistently."""
+        ...
+
+
+class Rates(Protocol):
+    """The permits of topics that have a rate limit: an account for each, shared by all processes."""
+
+    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
+        """Up to `count` permits from an account that gets `limit` a second: one write where nobody else takes at
+        this moment, none where there is no permit."""
         ...
 
 
@@ -295,7 +321,7 @@ class Records(Protocol):
     """Delivery records, by group."""
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
-        """The record of one delivery."""
+        """The record of one delivery, read consistently."""
         ...
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:
@@ -448,7 +474,9 @@ class Control(Protocol):
 
     def topic(self, name: str) -> Topic | None: ...
 
-    def topics(self, after: str | None, limit: int) -> list[Topic]: ...
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        """Topics by name. A read that is not consistent costs half and may miss the newest."""
+        ...
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 from . import settings as environment
@@ -22,6 +22,7 @@ from .ports import (
     Invoker,
     Keys,
     Log,
+    Rates,
     Records,
     Sender,
     Timers,
@@ -33,6 +34,7 @@ from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
+from .services.amend import Amender
 from .services.assignment import Assignments
 from .services.catalog import Catalog
 from .services.checks import Checker
@@ -44,10 +46,12 @@ from .services.delayed import Delayed
 from .services.deliver import Deliverer
 from .services.due import Due
 from .services.health import Healths
+from .services.intake import Intake
 from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
+from .services.rates import RateLimits
 from .services.reader import Reader
 from .services.redrive import Redriver
 from .services.settle import Settler
@@ -114,6 +118,7 @@ class Adapters:
     transactions: Transactions
     traces: Traces
     keys: Keys
+    rates: Rates
     control: Control
     blobs: Blobs
     clock: Clock
@@ -160,13 +165,17 @@ class Deps:
         return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
+    def intake(self) -> Intake:
+        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock))
+
+    @cached_property
     def receiver(self) -> Receiver:
         return Receiver(self.assignments, self.claimer, self.adapters.clock, self.adapters.chance)
 
     @cached_property
     def claimer(self) -> Claimer:
         a = self.adapters
-        return Claimer(self.states, self.reader, self.witness, a.clock, a.chance)
+        return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
 
     @cached_property
     def witness(self) -> Witness:
@@ -255,9 +264,15 @@ class Deps:
         return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
 
     @cached_property
+    def amender(self) -> Amender:
+        a = self.adapters
+        return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
+
+    @cached_property
     def mover(self) -> Mover:
         a, waker = self.adapters, self.waker
-        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, a.chance.id(_OWNER_CHARS))
+        new_owner = partial(a.chance.id, _OWNER_CHARS)
+        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -339,6 +354,7 @@ def dynamo_adapters(
     from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
+    from .store.rates import DynamoRates
     from .store.records import DynamoRecords
     from .store.tables import create_missing
     from .store.timers import DynamoTimers
@@ -363,6 +379,7 @@ def dynamo_adapters(
         transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
+        rates=DynamoRates(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -414,6 +431,7 @@ def memory_adapters(
         transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
+        rates=memory.MemoryRates(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

@@ -249,6 +249,8 @@ def content(m: Message) -> dict[str, Any]:
     }
     if draft.expires_ms is not None:
         shown["expires_at"] = at(draft.expires_ms)
+    if draft.changed_ms is not None:
+        shown["changed_at"] = at(draft.changed_ms)
     return shown
 
 
@@ -264,7 +266,8 @@ def deliveries(received: list[Delivery], key: bytes) -> bytes:
 def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:
     """Everything known about a message; as an object for `to_json`, its body is still JSON text."""
     told = {name: status(s) for name, s in statuses.items()}
-    return {**content(m), "topic": topic_name, "status": _overall(statuses), "deliveries": told}
+    overall = "CANCELLED" if m.draft.cancelled else _overall(statuses)
+    return {**content(m), "topic": topic_name, "status": overall, "deliveries": told}
 
 
 def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:

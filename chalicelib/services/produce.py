@@ -195,9 +195,9 @@ class Producer:
                 for i, _ in run:
                     outcomes[i] = outcomes[i] or error
 
-    def offload(self, topic: Topic, draft: Draft) -> Draft:
-        """A draft small enough for the log: a large body goes to the blob store first."""
-        if len(draft.body) <= BLOB_THRESHOLD_BYTES:
+    def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
+        """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
+        if len(draft.body) <= above:
             return draft
         name = f"bodies/{topic.name}/{topic.uid}/{self._chance.id(24)}"
         self._blobs.put(name, draft.body)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
 from ..domain import ids
+from ..domain.cursor import Position
 from ..domain.errors import Conflict, NotFound
 from ..domain.message import JSON, Draft
 from ..domain.timer import retry_id
@@ -129,7 +130,7 @@ class Redriver:
         edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(edited):
             raise _changed()
-        return edited
+        return replace(edited, version=letter.version + 1)
 
     def discard(self, letter: DeadLetter) -> None:
         """Delete a dead letter; its delivery stays DEAD."""
@@ -187,23 +188,26 @@ class Redriver:
         return self._hurry_in_place(key, offset)
 
     def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, offset: int, record: Record) -> bool:
+        """Take the timer to the lane now; what is no timer any more is in the lane already."""
         if record.next_ms is None:
             return False
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, offset, record.attempts)
         timer = self._timers.find(record.next_ms, id)
-        if timer is None or timer.draft is None:
-            return False
-        return self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)]) != [None]
+        if timer and timer.draft:
+            self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
+        return True
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
-        """A message that waits in the cursor for its unit's next attempt becomes due."""
+        """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
 
         def attempt(state: State) -> algebra.Change | None:
             after = algebra.hurry(state.cursor, offset)
             return algebra.change(state.cursor, after) if after else None
 
         self._states.read(key)
-        return self._states.update(key, attempt) is not None
+        if self._states.update(key, attempt) is not None:
+            return True
+        return algebra.position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
 
 
 def _entry_of(letter: DeadLetter) -> Draft:

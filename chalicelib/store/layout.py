@@ -11,6 +11,7 @@ Attribute names are short because a row is billed by its size, names included.
     a  N   accepted at, ms
     x  N   expires at, s: DynamoDB's TTL removes the row for nothing
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
+    e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
     c  N   next offset to reserve, where offsets are reserved
@@ -26,6 +27,8 @@ Attribute names are short because a row is billed by its size, names included.
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
     w  M   waiting spans: first offset → rest of the span
     d  M   settled ranges above the floor: first offset → count
+    a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
+           on it, raises the epoch, and expects `next` not to have passed the offset.
   A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
   the start of one that begins where the one before ends. Maps, not sets or lists, so that
   one expression can add and remove entries beside each other, and two writers never touch the same entry.
@@ -83,6 +86,11 @@ Attribute names are short because a row is billed by its size, names included.
     o  S   sort key: `<accepted ms, 15 digits>#<message id>`, so the newest are last
     x  N   expires at, s, as the message's row
   An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
+
+**rates** · the permits of a topic that has a rate limit: one row.
+    r  S   partition key: topic uid
+    t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
+    x  N   expires at, s: a time long past is as good as no row
 
 **control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
     pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
@@ -145,6 +153,10 @@ class Tables:
         return f"{self.prefix}-keys"
 
     @property
+    def rates(self) -> str:
+        return f"{self.prefix}-rates"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}-control"
 
@@ -164,6 +176,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
+        _table(tables.rates, {"r": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
@@ -178,6 +191,7 @@ def expiring(tables: Tables) -> tuple[str, ...]:
         tables.traces,
         tables.dedup,
         tables.keys,
+        tables.rates,
     )
 
 

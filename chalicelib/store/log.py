@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
+from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from ..ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from . import codec
+from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
@@ -42,8 +45,8 @@ class DynamoLog:
         self._dynamo = dynamo
         self._table = dynamo.tables.log
 
-    def pack(self, drafts: Sequence[Draft]) -> Pack:
-        return codec.pack(drafts)
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        return codec.pack(drafts, whole=whole)
 
     def tail(self, shard: ShardKey) -> Tail:
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
@@ -155,6 +158,42 @@ class DynamoLog:
         )
         return [segment_of(item) for item in items]
 
+    def amend(
+        self,
+        shard: ShardKey,
+        old: Segment,
+        pack: Pack,
+        offset: int,
+        cursors: Mapping[CursorKey, Cursor | None],
+    ) -> bool:
+        table = self._dynamo.tables.cursors
+        notes = [cursor_amend(table, key, cursor, offset) for key, cursor in cursors.items()]
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=[self._rewrite(shard, old, pack), *notes])
+        except Cancelled as cancelled:
+            if cancelled.retried:
+                raise unavailable() from cancelled
+            return False
+        return True
+
+    def _rewrite(self, shard: ShardKey, old: Segment, pack: Pack) -> dict[str, Any]:
+        edition = "e = :e" if old.edition else "attribute_not_exists(e)"
+        values = {
+            ":m": packed(pack.payload),
+            ":n": number(old.edition + 1),
+            ":r": text(old.request_id),
+            **({":e": number(old.edition)} if old.edition else {}),
+        }
+        return {
+            "Update": {
+                "TableName": self._table,
+                "Key": segment_key(shard, old.first),
+                "UpdateExpression": "SET m = :m, e = :n",
+                "ConditionExpression": f"r = :r AND {edition}",
+                "ExpressionAttributeValues": values,
+            }
+        }
+
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         try:
             self._dynamo.call(
@@ -211,6 +250,7 @@ def segment_of(item: Item) -> Segment:
         expires_s=int_of(item, "x"),
         drafts=codec.unpack(payload) if payload else (),
         way=Way(text_of(item, "w") or Way.OPTIMISTIC),
+        edition=int_of(item, "e"),
     )
 
 

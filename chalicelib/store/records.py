@@ -27,7 +27,10 @@ class DynamoRecords:
         self._table = dynamo.tables.records
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=record_key(key, offset))
+        # The cursor says that it is settled: to miss its record would be to call it a success.
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=record_key(key, offset), ConsistentRead=True
+        )
         return _record(answer["Item"]) if "Item" in answer else None
 
     def count_retrying(self, topic_uid: str, group_uid: str) -> int:

@@ -13,11 +13,12 @@ import pytest
 
 from tests.crash.all_flows import CALLS, FLOWS
 from tests.crash.scenes import Result, complaints, play
-from tests.support.faults import DEADLY, HARMLESS, Fault, Note
+from tests.support.faults import DEADLY, Fault, Note
 from tests.support.flows import Stage
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 FAULTS = tuple(fault for fault in Fault if SOAK or fault is not Fault.THROTTLED)  # FAIL_ONCE takes its road
+_REFUSED = {Fault.FAIL_ONCE, Fault.FAIL_ALWAYS, Fault.THROTTLED, Fault.CONFLICT, Fault.UNPROCESSED}
 _played: dict[object, tuple[str, int]] = {}
 
 
@@ -42,6 +43,8 @@ def _points(name: str, fault: Fault, notes: list[Note]) -> list[int]:
     fitting = [at for at, note in enumerate(notes, 1) if fault in note.spoilt_by]
     if SOAK:
         return fitting
+    if fault is Fault.LOST_ANSWER:
+        fitting = [at for at in fitting if notes[at - 1].is_write]  # of a read: as if it had failed
     if fault in DEADLY:
         return [at for at in fitting if _ends_otherwise(fault, notes, at)]
     return [
@@ -59,9 +62,9 @@ def _ends_otherwise(fault: Fault, notes: list[Note], at: int) -> bool:
 
 
 def _what(fault: Fault, notes: list[Note], at: int) -> list[str]:
-    """What makes two points equal. Where the SDK comes through, or the store stays away as after a death, that is the
-    request alone; else what comes before and after it as well."""
-    around = 0 if fault in HARMLESS or fault is Fault.FAIL_ALWAYS else 1
+    """What makes two points equal: the request, and the ones before and after it. Where nothing is lost, or the store
+    stays away as after a death, it is the request alone."""
+    around = 0 if fault in _REFUSED else 1
     return [note.shape for note in notes[max(0, at - 1 - around) : at + around]]
 
 

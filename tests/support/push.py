@@ -43,6 +43,7 @@ class Subscribers:
     clock: ManualClock
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     agrees: bool = True
     producer: Producer = lambda _: UNKNOWN
     asked: list[tuple[int, str]] = field(default_factory=list)
@@ -52,6 +53,7 @@ class Subscribers:
         attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
         offsets = tuple(a.message.offset for a in parcel.attempts)
         self.calls.append(Call(self.clock.now_ms(), consumer.target, attempts, offsets))
+        self.bodies += [a.message.draft.body for a in parcel.attempts]
         told = self.behaviours.get(consumer.target, lambda _: Outcome(Verdict.DONE))(parcel)
         return (told,) * len(attempts) if isinstance(told, Outcome) else tuple(told)
 

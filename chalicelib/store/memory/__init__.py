@@ -5,6 +5,7 @@ from .control import MemoryControl
 from .cursors import MemoryCursors
 from .keys import MemoryKeys
 from .log import MemoryLog
+from .rates import MemoryRates
 from .records import MemoryRecords
 from .tables import MemoryTables
 from .timers import MemoryTimers
@@ -17,6 +18,7 @@ __all__ = [
     "MemoryCursors",
     "MemoryKeys",
     "MemoryLog",
+    "MemoryRates",
     "MemoryRecords",
     "MemoryTables",
     "MemoryTimers",

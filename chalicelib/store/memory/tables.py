@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...domain.cursor import Cursor, amend
 from ...domain.segment import Segment, ShardKey
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
@@ -27,6 +28,7 @@ class MemoryTables:
     letters: dict[Place, DeadLetter | None] = field(default_factory=dict)
     timers: dict[Place, Timer] = field(default_factory=dict)
     transactions: dict[str, Transaction] = field(default_factory=dict)
+    cursors: dict[CursorKey, Cursor] = field(default_factory=dict)
     dedup: dict[tuple[str, str], DedupEntry] = field(default_factory=dict)
 
     def known(self, entries: Sequence[DedupEntry]) -> tuple[DedupEntry, ...]:
@@ -51,6 +53,20 @@ class MemoryTables:
                 self.letters.setdefault(record_place(at, record.offset, dead=True), None)
                 if letter := letter_of(at, record):
                     self.put_letter(letter)
+
+    def note_amended(self, cursors: Mapping[CursorKey, Cursor | None], offset: int) -> bool:
+        """Note in all of the cursors that a message was amended; False where one has claimed it, or is not as told."""
+        noted: dict[CursorKey, Cursor] = {}
+        for key, told in cursors.items():
+            there, after = self.cursors.get(key), amend(told or Cursor(), offset)
+            now = amend(there or Cursor(), offset)
+            if (there is None) != (told is None) or (there and told and there.amended != told.amended):
+                return False
+            if after is None or now is None:
+                return False
+            noted[key] = replace(now, amended=after.amended)
+        self.cursors.update(noted)
+        return True
 
     def put_letter(self, letter: DeadLetter) -> None:
         message = replace(letter.message, draft=codec.stored(letter.message.draft))

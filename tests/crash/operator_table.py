@@ -1,0 +1,316 @@
+"""Flows of operators: dead letters, retries at once, consumers that come, change and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from chalicelib.domain.topic import Consumer
+from chalicelib.ports import Control
+from tests.crash.push_table import FAILS, GONE, ONCE, PUSHED, REFUSES, SERIAL, failed, push
+from tests.crash.scenes import (
+    GROUP,
+    Act,
+    Flow,
+    Scene,
+    answering,
+    passing,
+    produce,
+    steps,
+    subscribe,
+)
+from tests.support.flows import draft
+from tests.support.flows_push import LADDER_SECONDS, Runner
+
+_MANY = 60  # dead letters: more than one transaction moves
+_WAIT = passing(LADDER_SECONDS)
+
+
+def read_letters(scene: Scene, client: Runner) -> None:
+    scene.letters = client.letters(GROUP)
+
+
+def buried(*messages: str) -> Act:
+    """Dead letters of messages that were refused; the operator has looked at them."""
+    refuse = answering(*[REFUSES] * len(messages))
+    return steps(subscribe(), refuse, produce(*messages), push(), read_letters)
+
+
+def _keyed_and_failed(scene: Scene, client: Runner) -> None:
+    subscribe("one", FAILS)(scene, client)
+    for label in ("a1", "a2"):
+        client.produce(draft(label, ordering_key="a"))
+    client.push(GROUP)
+
+
+def redrive(scene: Scene, client: Runner) -> object:
+    return client.redrive(GROUP, scene.letters)
+
+
+def redrive_what_is_left(scene: Scene, client: Runner) -> None:
+    """The operator heard nothing, looks again and redrives what is there."""
+    if letters := client.letters(GROUP):
+        client.redrive(GROUP, letters)
+
+
+def _redrive_twice(scene: Scene, client: Runner) -> None:
+    """Somebody else has redriven what this operator still sees."""
+    scene.client().redrive(GROUP, scene.letters)
+    client.redrive(GROUP, scene.letters)
+
+
+def _redrive_some_twice(scene: Scene, client: Runner) -> None:
+    """Somebody else was faster with the first one."""
+    scene.client().redrive(GROUP, scene.letters[:1])
+    client.redrive(GROUP, scene.letters)
+
+
+def edit(scene: Scene, client: Runner) -> None:
+    letter = scene.letters[0]
+    scene.letters = [client.edit(GROUP, letter, "a")]
+
+
+def _edit_and_redrive_what_is_left(scene: Scene, client: Runner) -> None:
+    for letter in client.letters(GROUP):
+        found = letter if letter.edited else client.edit(GROUP, letter, "a")
+        client.redrive(GROUP, [found])
+
+
+def _was_edited(scene: Scene, client: Runner) -> list[str]:
+    """What was sent in the end is the edited body."""
+    body = scene.subscribers.bodies[-1]
+    return [] if body == b'"a|edited"' else [f"sent in the end: {body!r}"]
+
+
+def discard(scene: Scene, client: Runner) -> None:
+    client.discard(GROUP, scene.letters[0])
+
+
+def _discard_what_is_left(scene: Scene, client: Runner) -> None:
+    for letter in client.letters(GROUP):
+        client.discard(GROUP, letter)
+
+
+def _try(label: str, spent: int | None = None) -> Act:
+    """The operator presses the button of a message."""
+
+    def act(scene: Scene, client: Runner) -> None:
+        client.try_now(GROUP, _id_of(scene, label), spent)
+
+    return act
+
+
+def _id_of(scene: Scene, label: str) -> str:
+    return next(e.message_id for e in scene.history.events if e.label == label and e.message_id)
+
+
+def _unsubscribe(scene: Scene, client: Runner) -> None:
+    client.unregister(GROUP, "one")
+
+
+def _unsubscribe_if_there(scene: Scene, client: Runner) -> None:
+    topic, group = client.topic, client.group(GROUP)
+    if any(c.name == "one" for c in client.deps.catalog.consumers(topic, group)):
+        client.unregister(GROUP, "one")
+
+
+def _consumer(scene: Scene, client: Runner) -> Consumer:
+    (one,) = client.deps.adapters.control.consumers(client.topic, client.group(GROUP))
+    return one
+
+
+def rotate(scene: Scene, client: Runner) -> None:
+    topic, group = client.topic, client.group(GROUP)
+    client.deps.admin.rotate_secret(topic, group, client.deps.catalog.consumer(topic, group, "one"))
+
+
+def _has_two_secrets(scene: Scene, client: Runner) -> list[str]:
+    held = _consumer(scene, client).secrets
+    good = len(held) == 2 and held[0].until_ms is None and held[1].until_ms is not None
+    return [] if good else [f"secrets: {held}"]
+
+
+def _is_called_at(target: str) -> Callable[[Scene, Runner], list[str]]:
+    def wrong(scene: Scene, client: Runner) -> list[str]:
+        one = _consumer(scene, client)
+        calls = {call.target for call in scene.subscribers.calls[-3:]}
+        good = (one.state, one.target, bool(one.secrets)) == ("ACTIVE", target, True) and calls == {target}
+        return [] if good else [f"{one} and calls to {calls}"]
+
+    return wrong
+
+
+class _Late:
+    """Control data to which somebody else writes just before an assignment is put."""
+
+    def __init__(self, control: Control, happens: Callable[[], object]) -> None:
+        self._control = control
+        self._happens = [happens]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    def put_assignment(self, *asked: Any) -> bool:
+        while self._happens:
+            self._happens.pop()()
+        return self._control.put_assignment(*asked)
+
+
+def _race_to_assign(scene: Scene, client: Runner) -> None:
+    """Another process registers a second consumer while the first one's shards are dealt."""
+    control = _Late(client.deps.adapters.control, lambda: subscribe("two")(scene, scene.client()))
+    deps = client.deps
+    deps.adapters = replace(deps.adapters, control=cast(Control, control))
+    subscribe("one")(scene, client)
+
+
+def _assigned(*names: str) -> Callable[[Scene, Runner], list[str]]:
+    """Every shard belongs to somebody who is there, and to each of these."""
+
+    def wrong(scene: Scene, client: Runner) -> list[str]:
+        topic, group = client.topic, client.group(GROUP)
+        uids = {c.name: c.uid for c in client.deps.adapters.control.consumers(topic, group)}
+        stored = client.deps.adapters.control.assignment(topic, group)
+        owners = set(stored.owners) if stored else set()
+        good = stored is not None and len(stored.owners) == topic.shards
+        return [] if good and owners == {uids[name] for name in names} else [f"{stored} for {uids}"]
+
+    return wrong
+
+
+def _was_opened(scene: Scene, client: Runner) -> list[str]:
+    """The circuit is closed again."""
+    one = _consumer(scene, client)
+    return [] if (one.failing_ms, one.open_until_ms, one.trips) == (None, None, 0) else [str(one)]
+
+
+_again = steps(subscribe(), produce("later"))
+
+OPERATOR_FLOWS: Mapping[str, Flow] = {
+    # Dead letters
+    "redrive one": Flow(redrive, buried("a"), redrive_what_is_left, group=PUSHED),
+    "redrive many": Flow(
+        redrive, buried(*(f"m{n}" for n in range(_MANY))), redrive_what_is_left, group=PUSHED
+    ),
+    "redrive of two shards": Flow(
+        redrive,
+        steps(
+            subscribe("one", REFUSES, REFUSES),
+            produce("a", shard=0),
+            produce("b", shard=1),
+            push(),
+            read_letters,
+        ),
+        redrive_what_is_left,
+        topic={"shards": 2},
+        group=PUSHED,
+    ),
+    "redrive all": Flow(
+        lambda scene, client: client.redrive_all(GROUP),
+        buried("a", "b"),
+        redrive_what_is_left,
+        group=PUSHED,
+    ),
+    "redrive twice": Flow(_redrive_twice, buried("a"), redrive_what_is_left, group=PUSHED, raced=True),
+    "redrive some twice": Flow(
+        _redrive_some_twice, buried("a", "b"), redrive_what_is_left, group=PUSHED, raced=True
+    ),
+    "redrive and fail for the last time": Flow(
+        steps(redrive, answering(FAILS), push()),
+        buried("a"),
+        group=ONCE,
+    ),
+    "edit": Flow(edit, buried("a"), _edit_and_redrive_what_is_left, group=PUSHED, also=_was_edited),
+    "redrive what was edited": Flow(
+        redrive, steps(buried("a"), edit), redrive_what_is_left, group=PUSHED, also=_was_edited
+    ),
+    "push what was edited": Flow(
+        push(), steps(buried("a"), edit, redrive, answering(FAILS)), group=PUSHED, also=_was_edited
+    ),
+    "discard": Flow(discard, buried("a", "b"), _discard_what_is_left, group=PUSHED),
+    # Retries at once
+    "try now what waits for a timer": Flow(_try("a"), failed("a", "b"), group=PUSHED),
+    "try now what waits in order": Flow(_try("a1"), _keyed_and_failed, group=SERIAL),
+    "try now what is dead": Flow(_try("a", spent=1), buried("a"), redrive_what_is_left, group=PUSHED),
+    # Consumers
+    "subscribe": Flow(subscribe(), produce("a"), subscribe(), group=PUSHED, also=_is_called_at("one")),
+    "subscribe at another address": Flow(
+        subscribe(target="other"),
+        steps(subscribe(), produce("a")),
+        subscribe(target="other"),
+        group=PUSHED,
+        also=_is_called_at("other"),
+    ),
+    "subscribe after it was gone": Flow(
+        subscribe(),
+        steps(subscribe("one", GONE), produce("a"), push()),
+        subscribe(),
+        group=PUSHED,
+        also=_is_called_at("one"),
+    ),
+    "subscribe in a race": Flow(
+        _race_to_assign,
+        produce("a", "b"),
+        steps(subscribe("one"), subscribe("two")),
+        topic={"shards": 2},
+        group=PUSHED,
+        also=_assigned("one", "two"),
+    ),
+    "register one that pulls": Flow(
+        lambda scene, client: client.register(GROUP, "one"),
+        produce("a"),
+        lambda scene, client: client.register(GROUP, "one"),
+    ),
+    "rotate a secret": Flow(
+        rotate, steps(subscribe(), produce("a")), rotate, group=PUSHED, also=_has_two_secrets
+    ),
+    "unsubscribe": Flow(
+        _unsubscribe,
+        steps(subscribe("one"), subscribe("two"), produce("a", "b")),
+        _unsubscribe_if_there,
+        topic={"shards": 2},
+        group=PUSHED,
+        also=_assigned("two"),
+    ),
+    "unsubscribe the last one": Flow(
+        _unsubscribe,
+        steps(subscribe(), produce("a")),
+        steps(_unsubscribe_if_there, _again),
+        group=PUSHED,
+        also=_is_called_at("one"),
+    ),
+    "open a circuit": Flow(
+        push(),
+        steps(subscribe("one", *[FAILS] * 10), produce(*(f"m{n}" for n in range(10)))),
+        group=PUSHED,
+        also=_was_opened,
+    ),
+}
+
+
+OPERATOR_CALLS: Mapping[str, int] = {
+    "redrive one": 19,
+    "redrive many": 35,
+    "redrive of two shards": 21,
+    "redrive all": 21,
+    "redrive twice": 5,
+    "redrive some twice": 21,
+    "redrive and fail for the last time": 21,
+    "edit": 2,
+    "redrive what was edited": 19,
+    "push what was edited": 8,
+    "discard": 1,
+    "try now what waits for a timer": 27,
+    "try now what waits in order": 31,
+    "try now what is dead": 22,
+    "subscribe": 11,
+    "subscribe at another address": 6,
+    "subscribe after it was gone": 11,
+    "subscribe in a race": 15,
+    "register one that pulls": 11,
+    "rotate a secret": 5,
+    "unsubscribe": 11,
+    "unsubscribe the last one": 11,
+    "open a circuit": 35,
+}
