@@ -66,9 +66,13 @@ def _second_lives(world: World, end: Final) -> tuple[str, ...]:
 
 
 def _excused(world: World, violation: Violation, second_lives: tuple[str, ...]) -> bool:
-    """Is it known that seeks leave dead letters, and broadcasts' leavers what they had waiting?"""
-    if violation.kind is Kind.LETTER:
-        return any(f"for {reader}," in violation.about for reader in _readers(world, Op.SEEK))
+    """Is it known that seeks leave records and dead letters of former lives, and broadcasts' leavers what they had
+    waiting and buried? And a seek that is answered by nobody lets nobody tell which messages had to wait for which."""
+    left = {reader.partition("/")[0] for reader in _readers(world, Op.LEAVE)}
+    if violation.kind is Kind.LETTER and any(f" for {group}," in violation.about for group in left):
+        return True
+    if violation.kind in (Kind.LETTER, Kind.OUT_OF_ORDER) or " is RETRYING for " in violation.about:
+        return any(f" for {reader}" in violation.about for reader in _readers(world, Op.SEEK))
     if violation.kind is Kind.LEFT and " counts " in violation.about:
         return bool(_readers(world, Op.SEEK) | _readers(world, Op.LEAVE))
     return violation.about.startswith(second_lives)

@@ -26,7 +26,7 @@ class Notes:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._world = process.world
-        self._granted: dict[tuple[str, str, int], tuple[Event, int]] = {}  # with when its lease ends
+        self._granted: list[tuple[Event, int]] = []  # with when their leases end
 
     def asked(self, **settings: Any) -> Event:
         now_ms = self._process.clock.now_ms()
@@ -58,16 +58,19 @@ class Notes:
                 lane=d.receipt.entry is not None,
             )
             until_ms = d.receipt.claimed_ms + asked.lease_ms
-            self._granted[asked.reader, d.message.id, d.attempt] = event, until_ms
+            self._granted.append((event, until_ms))
 
     def began(self, group: str, consumer: Consumer, parcel: Parcel, seconds: float) -> None:
         """Attempts begin: by now they must be ours, and time must be left for them."""
         reader = self._world.reader_of(group, consumer.name)
         for attempt in parcel.attempts:
-            event, until_ms = self._granted.pop((reader, attempt.message.id, attempt.number), (None, 0))
-            if event is None:
+            wanted = (reader, attempt.message.id, attempt.number)
+            grant = next((g for g in self._granted if _attempt(g[0]) == wanted), None)
+            if grant is None:
                 self._world.accuse(f"attempt {attempt.number} of {attempt.message.id} was never granted")
                 continue
+            self._granted.remove(grant)
+            event, until_ms = grant
             self.add(replace(event, label=label_of(attempt.message.draft.body)))
             left_ms = until_ms - self._process.clock.now_ms()
             if left_ms < seconds * 1000:
@@ -77,16 +80,24 @@ class Notes:
 
     def returned(self, token: str, message_id: str, *, counts: bool) -> None:
         """A grant whose attempt never began: its number will be used again, unless it `counts`."""
-        for place, (event, _) in list(self._granted.items()):
-            if (event.token, event.message_id) == (token, message_id):
-                del self._granted[place]
-                if counts:
-                    self.add(replace(event, told=Told.UNKNOWN, message_id="", token="", attempt=0))
+        for grant in [g for g in self._granted if (g[0].token, g[0].message_id) == (token, message_id)]:
+            self._granted.remove(grant)
+            if counts:
+                self.add(_unheard(grant[0]))
 
     def ended(self) -> None:
         """The process is no more."""
-        for event, _ in list(self._granted.values()):
-            self.returned(event.token, event.message_id, counts=True)
+        for event, _ in self._granted:
+            self.add(_unheard(event))
+        self._granted.clear()
+
+
+def _attempt(event: Event) -> tuple[str, str, int]:
+    return event.reader, event.message_id, event.attempt
+
+
+def _unheard(event: Event) -> Event:
+    return replace(event, told=Told.UNKNOWN, message_id="", token="", attempt=0)
 
 
 class NotingClaimer:
