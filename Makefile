@@ -52,8 +52,8 @@ check: lint types test ## What CI runs: lint, types, tests
 bench: setup ## Measure speed (ARGS for its options)
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: setup ## Run every fault at every point, and many more examples (an hour or so)
-	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/crash tests/unit tests/contract $(ARGS)
+soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds (hours)
+	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract $(ARGS)
 
 clean: ## Remove what was built, not .data
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

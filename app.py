@@ -27,6 +27,11 @@ def deliver(event: dict[str, Any], context: Any) -> dict[str, Any]:
     return functions.deliver(event, context, wiring.deps())
 
 
+@app.lambda_function()
+def check(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return functions.check(event, context, wiring.deps())
+
+
 @app.schedule(Rate(1, Rate.MINUTES))
 def mover(event: CloudWatchEvent) -> dict[str, Any]:
     return functions.mover(event.to_dict(), event.context, wiring.deps())

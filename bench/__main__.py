@@ -17,6 +17,7 @@ MEASURES = {
     "cold": "importing app.py, beside importing chalice and botocore alone",
     "handler": "the handler's own CPU time on top of a bare put",
     "writers": "32 producing processes on 4 shards and on one",
+    "timers": "delayed messages beside many that wait; a stage at rest",
     "consumers": "8 consuming processes of one group",
     "over_http": "messages a second through the local HTTP server",
     "delivery_units": "request units of a delivery, an attempt that fails, a retry",

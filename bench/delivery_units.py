@@ -1,8 +1,4 @@
-"""Write and read units of a delivery, from the claim to the trace; the production is not counted.
-
-In a transaction DynamoDB Local tells the cost of one item of each table only. A failed attempt of one message has one
-item in each, so its figure is right.
-"""
+"""Write and read units of a delivery, from the claim to the trace; the production is not counted."""
 
 from __future__ import annotations
 

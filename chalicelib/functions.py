@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import observe
+from .services.checks import Check
 from .services.wake import job_of
 from .wiring import Deps
 
@@ -27,11 +28,13 @@ def _shards(event: Event) -> Iterator[str]:
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained."""
+    return _told("deliver", deps.deliverer.deliver(job_of(event), _seconds_left(context)).as_dict())
 
-    def seconds_left() -> float:
-        return float(context.get_remaining_time_in_millis()) / 1000
 
-    return _told("deliver", deps.deliverer.deliver(job_of(event), seconds_left).as_dict())
+def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
+    """Ask producers about transactions."""
+    checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
+    return _told("check", dict(deps.checker.check(checks, _seconds_left(context))))
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
@@ -58,6 +61,10 @@ def checkpoint(context: Any, deps: Deps) -> dict[str, Any]:
 def expire(context: Any, deps: Deps) -> dict[str, Any]:
     """Make dead letters of what is still owed when its retention ends."""
     return _told("expire", deps.expirer.run_once(_has_time(context)).as_dict())
+
+
+def _seconds_left(context: Any) -> Callable[[], float]:
+    return lambda: float(context.get_remaining_time_in_millis()) / 1000
 
 
 def _has_time(context: Any) -> Any:

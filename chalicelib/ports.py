@@ -12,10 +12,12 @@ from .domain.assignment import Assignment
 from .domain.cursor import Change, Cursor
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
+from .domain.rate import Grant
 from .domain.segment import Segment, ShardKey, Tail
 from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
 from .domain.trace import TraceRow
+from .domain.transaction import Answer, State, Transaction
 
 
 class Clock(Protocol):
@@ -129,7 +131,7 @@ class DeadLetter:
     version: int = 0
 
 
-Movable = Timer | DeadLetter
+Movable = Timer | DeadLetter | Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,10 @@ class Moved:
 
 
 class Log(Protocol):
-    """The sharded log. Offsets are dense; a row is never changed."""
+    """The sharded log. Offsets are dense; a row is changed by `amend` alone."""
 
-    def pack(self, drafts: Sequence[Draft]) -> Pack:
-        """Encode the first of the drafts, as many as fit one segment."""
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        """Encode the first of the drafts, as many as fit one segment; with `whole`, all, whatever their size."""
         ...
 
     def tail(self, shard: ShardKey) -> Tail:
@@ -161,8 +163,10 @@ class Log(Protocol):
     ) -> PutResult:
         """Put the segment at its first offset if that is free. Our own earlier write counts as stored.
 
-        `moved` go in the same transaction: a timer, or a dead letter of just this version (its record then says
-        RETRYING, from the segment's time on). A transaction holds 100 actions: a timer is one, a dead letter two.
+        `moved` go in the same transaction: a timer; a dead letter of just this version (its record then says
+        RETRYING, from the segment's time on); or a transaction of just this version (then COMMITTED at the place of
+        its draft, which has the same number among `moved` and in the segment), with the CHECK timer it knows of. A
+        transaction of the store holds 100 actions: a timer is one, the others are two.
         """
         ...
 
@@ -185,6 +189,22 @@ class Log(Protocol):
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         """At most `rows` segments that begin at or before `last`, newest first."""
+        ...
+
+    def amend(
+        self,
+        shard: ShardKey,
+        old: Segment,
+        pack: Pack,
+        offset: int,
+        cursors: Mapping[CursorKey, Cursor | None],
+    ) -> bool:
+        """Put `pack` into the row that stands as `old`, as its next edition, and note in every one of the cursors
+        (None: there is none; it then begins at 0) that the message at `offset` was amended: one transaction.
+
+        False, and nothing was written: the row is gone or another edition, a cursor has claimed the offset or other
+        notes than these, or came or went. At most MAX_AMENDED_CURSORS cursors.
+        """
         ...
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
@@ -210,6 +230,15 @@ class Keys(Protocol):
     ) -> list[KeyEntry]:
         """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
         Fewer than `limit` only at the end; read consistently."""
+        ...
+
+
+class Rates(Protocol):
+    """The permits of topics that have a rate limit: an account for each, shared by all processes."""
+
+    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
+        """Up to `count` permits from an account that gets `limit` a second: one write where nobody else takes at
+        this moment, none where there is no permit."""
         ...
 
 
@@ -366,6 +395,31 @@ class Timers(Protocol):
         ...
 
 
+class Transactions(Protocol):
+    """Messages that wait for a decision, and what was decided."""
+
+    def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store it together with its first CHECK timer and its dedup id. The entries of ids that were used before:
+        then nothing was stored."""
+        ...
+
+    def get(self, transaction_id: str) -> Transaction | None:
+        """One transaction, read consistently."""
+        ...
+
+    def change(
+        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+    ) -> bool:
+        """Put `new`, as the next version, in the place of `old`, if that has its version; timers are filed and
+        dropped with it. False: somebody else changed it."""
+        ...
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        """The topic's transactions of a state by time of preparation, behind a mark, without their drafts. It may
+        be a moment old."""
+        ...
+
+
 class Traces(Protocol):
     """What was tried."""
 
@@ -393,6 +447,10 @@ class Sender(Protocol):
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
         ...
 
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+        """Ask a producer, within `seconds` and signed with `secret`, what became of its transaction."""
+        ...
+
 
 class Invoker(Protocol):
     """Starts one of our own functions, asynchronously and at least once."""
@@ -416,7 +474,9 @@ class Control(Protocol):
 
     def topic(self, name: str) -> Topic | None: ...
 
-    def topics(self, after: str | None, limit: int) -> list[Topic]: ...
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        """Topics by name. A read that is not consistent costs half and may miss the newest."""
+        ...
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""

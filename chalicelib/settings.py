@@ -45,6 +45,9 @@ class Settings:
     mover: str | None = None
     """HEADRACE_MOVER: the deployed name of the function `mover`."""
 
+    check: str | None = None
+    """HEADRACE_CHECK: the deployed name of the function `check`."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -70,4 +73,5 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         functions=Path(path) if (path := get("HEADRACE_FUNCTIONS")) else None,
         deliver=get("HEADRACE_DELIVER") or None,
         mover=get("HEADRACE_MOVER") or None,
+        check=get("HEADRACE_CHECK") or None,
     )

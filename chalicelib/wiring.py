@@ -7,20 +7,37 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import Blobs, Chance, Clock, Control, Cursors, Invoker, Keys, Log, Records, Sender, Timers, Traces
+from .ports import (
+    Blobs,
+    Chance,
+    Clock,
+    Control,
+    Cursors,
+    Invoker,
+    Keys,
+    Log,
+    Rates,
+    Records,
+    Sender,
+    Timers,
+    Traces,
+    Transactions,
+)
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
+from .services.amend import Amender
 from .services.assignment import Assignments
 from .services.catalog import Catalog
+from .services.checks import Checker
 from .services.claim import Claimant, Claimer
 from .services.consent import Consent
 from .services.consume import Receiver
@@ -29,16 +46,19 @@ from .services.delayed import Delayed
 from .services.deliver import Deliverer
 from .services.due import Due
 from .services.health import Healths
+from .services.intake import Intake
 from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
 from .services.produce import Producer
+from .services.rates import RateLimits
 from .services.reader import Reader
 from .services.redrive import Redriver
 from .services.settle import Settler
 from .services.setup import Setup
 from .services.tokens import Tokens
 from .services.trace import Tracer
+from .services.transactions import Transactor
 from .services.wake import Waker
 from .services.witness import Witness
 from .settings import Settings
@@ -95,8 +115,10 @@ class Adapters:
     cursors: Cursors
     records: Records
     timers: Timers
+    transactions: Transactions
     traces: Traces
     keys: Keys
+    rates: Rates
     control: Control
     blobs: Blobs
     clock: Clock
@@ -143,13 +165,17 @@ class Deps:
         return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
+    def intake(self) -> Intake:
+        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock))
+
+    @cached_property
     def receiver(self) -> Receiver:
         return Receiver(self.assignments, self.claimer, self.adapters.clock, self.adapters.chance)
 
     @cached_property
     def claimer(self) -> Claimer:
         a = self.adapters
-        return Claimer(self.states, self.reader, self.witness, a.clock, a.chance)
+        return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
 
     @cached_property
     def witness(self) -> Witness:
@@ -217,12 +243,36 @@ class Deps:
     @cached_property
     def delayed(self) -> Delayed:
         a = self.adapters
-        return Delayed(a.timers, a.log, self.positions, self.producer, self.waker, a.clock)
+        return Delayed(a.timers, a.transactions, a.log, self.positions, self.producer, self.waker, a.clock)
+
+    @cached_property
+    def transactor(self) -> Transactor:
+        a = self.adapters
+        return Transactor(
+            self.catalog,
+            a.transactions,
+            self.producer,
+            self.waker,
+            a.clock,
+            a.chance,
+            lambda: self.signing_key,
+        )
+
+    @cached_property
+    def checker(self) -> Checker:
+        a = self.adapters
+        return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
+
+    @cached_property
+    def amender(self) -> Amender:
+        a = self.adapters
+        return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
 
     @cached_property
     def mover(self) -> Mover:
-        a = self.adapters
-        return Mover(a.timers, self.due.append, self.waker.due, a.clock, a.chance.id(_OWNER_CHARS))
+        a, waker = self.adapters, self.waker
+        new_owner = partial(a.chance.id, _OWNER_CHARS)
+        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -280,11 +330,11 @@ def deps() -> Deps:
 
 
 def _invoker(settings: Settings) -> Invoker:
-    if not settings.deliver or not settings.mover:
+    if not settings.deliver or not settings.mover or not settings.check:
         return local_invoker
     from .delivery.functions import LambdaInvoker
 
-    names = {"deliver": settings.deliver, "mover": settings.mover}
+    names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
     clients = Clients(settings.region)
     return LambdaInvoker(lambda: clients.get("lambda"), names)
 
@@ -304,10 +354,12 @@ def dynamo_adapters(
     from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
+    from .store.rates import DynamoRates
     from .store.records import DynamoRecords
     from .store.tables import create_missing
     from .store.timers import DynamoTimers
     from .store.traces import DynamoTraces
+    from .store.transactions import DynamoTransactions
 
     clock, chance = clock or SystemClock(), chance or SystemChance()
     tables = Tables(settings.prefix)
@@ -324,8 +376,10 @@ def dynamo_adapters(
         cursors=DynamoCursors(dynamo),
         records=DynamoRecords(dynamo),
         timers=DynamoTimers(dynamo),
+        transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
+        rates=DynamoRates(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -374,8 +428,10 @@ def memory_adapters(
         cursors=memory.MemoryCursors(tables),
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
+        transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
+        rates=memory.MemoryRates(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

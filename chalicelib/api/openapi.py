@@ -14,7 +14,7 @@ from .http import CALLS, Call
 _PARAMETER = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
-_CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish")
+_CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish", "prepare")
 
 
 @cache
@@ -80,7 +80,7 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
 
 def _responses(entry: Call) -> dict[str, Any]:
     name = entry.handler.__name__
-    good = ["204"] if name.startswith("delete_") else ["200"]
+    good = ["204"] if entry.method == "DELETE" else ["200"]
     if name in _CREATES:
         good = ["201"] if name == "create_token" else ["200", "201"]
     content: dict[str, Any] = {} if good == ["204"] else {"content": {"application/json": {"schema": {}}}}

@@ -20,6 +20,7 @@ from ..domain.ranges import total
 from ..domain.signing import seal_receipt
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
+from ..domain.transaction import State, Transaction
 from ..ports import DeadLetter
 from ..services.claim import Delivery
 from ..services.delayed import Waiting
@@ -248,6 +249,8 @@ def content(m: Message) -> dict[str, Any]:
     }
     if draft.expires_ms is not None:
         shown["expires_at"] = at(draft.expires_ms)
+    if draft.changed_ms is not None:
+        shown["changed_at"] = at(draft.changed_ms)
     return shown
 
 
@@ -263,7 +266,8 @@ def deliveries(received: list[Delivery], key: bytes) -> bytes:
 def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:
     """Everything known about a message; as an object for `to_json`, its body is still JSON text."""
     told = {name: status(s) for name, s in statuses.items()}
-    return {**content(m), "topic": topic_name, "status": _overall(statuses), "deliveries": told}
+    overall = "CANCELLED" if m.draft.cancelled else _overall(statuses)
+    return {**content(m), "topic": topic_name, "status": overall, "deliveries": told}
 
 
 def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:
@@ -278,6 +282,39 @@ def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:
         "topic": topic_name,
         "status": status,
         "deliveries": {},
+    }
+
+
+def prepared(topic_name: str, t: Transaction, m: Message) -> dict[str, Any]:
+    """A message whose transaction is not committed. For `to_json`."""
+    return {
+        **content(m),
+        "shard": t.shard,
+        "offset": None,
+        "topic": topic_name,
+        "status": "CANCELLED" if t.state is State.ROLLED_BACK else "PREPARED",
+        "transaction_id": t.id,
+        "deliveries": {},
+    }
+
+
+def transaction(t: Transaction) -> dict[str, Any]:
+    """A transaction without its message."""
+    return {
+        "transaction_id": t.id,
+        "message_id": t.message_id,
+        "topic": t.topic,
+        "state": t.state,
+        "shard": t.shard,
+        "offset": t.offset,
+        **({"deliver_at": at(t.due_ms)} if t.due_ms is not None else {}),
+        "prepared_at": at(t.prepared_ms),
+        "decided_at": _at(t.decided_ms),
+        "check_url": t.check_url,
+        "check_after_seconds": t.check_after_ms // 1000,
+        "checks": t.checks,
+        "last_answer": t.last_answer,
+        "next_check_at": at(t.check_ms) if t.check_url and t.state is State.PREPARED else None,
     }
 
 

@@ -74,6 +74,16 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     retry: Retry | None = None
 
 
+class TransactionBody(Struct, forbid_unknown_fields=True):
+    """A message to prepare, and whom to ask what became of it when nobody says."""
+
+    message: MessageBody
+    check_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
+    check_after_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_CHECK_AFTER_SECONDS)] = (
+        lim.DEFAULT_CHECK_AFTER_SECONDS
+    )
+
+
 class BatchBody(Struct, forbid_unknown_fields=True):
     """Up to 1,000 messages; each is checked by itself."""
 

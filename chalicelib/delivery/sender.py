@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.outcome import Outcome, Parcel, Verdict
 from ..domain.topic import Consumer
+from ..domain.transaction import Answer, Transaction
 from ..ports import Clock
-from . import events, function_batch, handshake, webhooks
+from . import checks, events, function_batch, handshake, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
@@ -45,6 +46,13 @@ class Sender:
 
     def greet(self, url: str) -> Outcome:
         return handshake.greet(self._egress, url, self._origin)
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+        body = checks.question(transaction)
+        id = f"{transaction.id}.{transaction.check_ms}"
+        signature = webhooks.sign([secret], id, self._clock.now_ms() // 1000, body)
+        headers = {"Content-Type": "application/json", **signature}
+        return checks.read(self._egress.call("POST", transaction.check_url or "", headers, body, seconds))
 
     def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
         now_ms = self._clock.now_ms()

@@ -10,6 +10,11 @@ Two kinds of event change a cursor:
 * settle and extend concern one lease and depend on nothing but that lease being there unchanged.
 
 So a settlement never loses a race against a claim, and a lease that has passed on refuses its old holder.
+
+A message that nobody has claimed may be changed in the log. The cursor then notes its offset in `amended` and the epoch
+rises, in one transaction with the log's row: a claim that read the old message loses, and who reads the offset for this
+cursor from then on takes no copy of it that was kept. Notes are never dropped, for a seek may lead back to them; they
+stay few by growing together (see `amend`).
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from . import ranges
+from .limits import MAX_AMENDED_RANGES
 from .ranges import Ranges
 
 
@@ -58,7 +64,8 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """One group's position in one shard. `begin` is the first offset it is owed; `segment_at` is the offset
-    at which the log segment that holds `next` begins, as far as known (a hint that saves a read)."""
+    at which the log segment that holds `next` begins, as far as known (a hint that saves a read). `amended` holds
+    the offsets whose messages were changed in the log, and perhaps some around them."""
 
     floor: int = 0
     next: int = 0
@@ -68,6 +75,7 @@ class Cursor:
     epoch: int = 0
     begin: int = 0
     segment_at: int = 0
+    amended: Ranges = ()
 
     @property
     def entries(self) -> int:
@@ -247,7 +255,23 @@ def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
 
 def seek(cursor: Cursor, to: int) -> Cursor:
     """Begin again at `to`: all leases are void, nothing waits, everything from `to` on is owed."""
-    return start_at(to, cursor.epoch + 1)
+    return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended)
+
+
+def amend(cursor: Cursor, offset: int) -> Cursor | None:
+    """Note that the message at `offset` is another now, under a new epoch; None where it has been claimed.
+
+    What lies below the floor becomes one range, and so do the lowest two where there are too many: a range that is
+    too wide only costs reads.
+    """
+    if cursor.begin <= offset < cursor.next:
+        return None
+    past = [end for _, end in cursor.amended if end <= cursor.floor]
+    joined = [(cursor.amended[0][0], past[-1])] if past else []
+    amended = ranges.normalise([*joined, *cursor.amended, (offset, offset + 1)])
+    while len(amended) > MAX_AMENDED_RANGES:
+        amended = ((amended[0][0], amended[1][1]), *amended[2:])
+    return replace(cursor, amended=amended, epoch=cursor.epoch + 1)
 
 
 def hurry(cursor: Cursor, offset: int) -> Cursor | None:

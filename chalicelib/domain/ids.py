@@ -1,7 +1,8 @@
 """Ids that say where to look, so that looking a message up needs no index.
 
 A message's id holds its place in the log. One that was delayed has no place when its id is given out: its id holds the
-time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed.
+time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed. The id of a
+message in a transaction is the transaction's, cut in two.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from dataclasses import dataclass
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 REQUEST_ID_CHARS = 12  # 60 random bits
+TRANSACTION_ID_CHARS = 24
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+TRANSACTION_ID = re.compile(r"[0-9a-z]{24}\Z")
+_HALF_ID = re.compile(r"([0-9a-z]{12})-x([0-9a-z]{12})\Z")
 _TIMED_ID = re.compile(r"[0-9a-z]{12}(?:-([0-9a-z]{1,4}))?-u([0-9a-z]{1,13})\Z")
 _MESSAGE_ID = re.compile(r"([0-9a-z]{12})-([0-9a-z]{1,4})-([0-9a-z]{1,13})\Z")
 
@@ -74,3 +78,14 @@ def parse_timed_id(text: str) -> Timed | None:
         return Timed(from_base32(match[2]), None if match[1] is None else from_base32(match[1]))
     except ValueError:
         return None
+
+
+def half_id(transaction_id: str) -> str:
+    """The id of a transaction's message, for life."""
+    return f"{transaction_id[:REQUEST_ID_CHARS]}-x{transaction_id[REQUEST_ID_CHARS:]}"
+
+
+def parse_half_id(text: str) -> str | None:
+    """The transaction's id that `half_id` put in; None where the text is no such id."""
+    match = _HALF_ID.match(text)
+    return match[1] + match[2] if match else None

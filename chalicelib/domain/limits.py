@@ -68,9 +68,18 @@ BREAKER_LONGEST_OPEN = timedelta(seconds=300)
 MAX_REDRIVE = 10_000
 DISABLE_AFTER = timedelta(days=5)  # of failures only
 
+# Transactions
+MAX_CHECKS = 15  # RocketMQ's
+DEFAULT_CHECK_AFTER_SECONDS = 60
+MAX_CHECK_AFTER_SECONDS = 86_400
+CHECK_TIMEOUT = timedelta(seconds=10)
+
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_ENTRIES = 1000  # open leases + waiting spans + settled ranges of one cursor
+MAX_AMENDED_RANGES = 32  # offsets that a cursor notes as changed in the log; more of them grow together
+MAX_AMENDED_CURSORS = 95  # a transaction takes 100 actions, one is the log's row
+MAX_AMENDED_BYTES = 400_000  # of a segment in which a message was changed: DynamoDB's limit, nearly
 MAX_PASSED_OVER = 128  # messages of busy ordering keys that a SERIAL claim may pass over
 COMPRESS_ABOVE_BYTES = 100  # JMQ compresses above 100 bytes
 HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but unwritten offset

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 JSON = "application/json"
+RATE_LIMITED = "RATE_LIMITED"
 _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
 
 
@@ -35,7 +36,8 @@ class Draft:
     `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
     it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
-    before which it must not enter the log.
+    before which it must not enter the log. `dead` is why every group that wants it gets it as a dead letter.
+    `changed_ms` is when it was last changed in the log, or `cancelled`.
     """
 
     body: bytes
@@ -56,6 +58,9 @@ class Draft:
     origin: Origin | None = None
     id: str | None = None
     due_ms: int | None = None
+    dead: str | None = None
+    changed_ms: int | None = None
+    cancelled: bool = False
 
     @property
     def size(self) -> int:

@@ -44,6 +44,11 @@ def contains(ranges: Ranges, offset: int) -> bool:
     return any(start <= offset < end for start, end in ranges)
 
 
+def touch(ranges: Ranges, start: int, end: int) -> bool:
+    """Is any offset of [start, end) in one of the ranges?"""
+    return any(low < end and start < high for low, high in ranges)
+
+
 def total(ranges: Iterable[Range]) -> int:
     """How many offsets the ranges hold."""
     return sum(end - start for start, end in ranges)

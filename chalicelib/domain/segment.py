@@ -30,7 +30,10 @@ class ShardKey:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts."""
+    """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts.
+
+    `edition` rises whenever a message in it is changed.
+    """
 
     first: int
     count: int
@@ -39,6 +42,7 @@ class Segment:
     expires_s: int
     drafts: tuple[Draft, ...] = ()
     way: Way = Way.OPTIMISTIC
+    edition: int = 0
 
     @property
     def end(self) -> int:

@@ -32,6 +32,11 @@ def open_sealed(key: bytes, purpose: str, sealed: str) -> str | None:
     return payload.decode() if canonical == sealed else None
 
 
+def derived(key: bytes, purpose: str, text: str) -> bytes:
+    """A 32-byte secret for one purpose and one thing, always the same, from which nobody learns the key."""
+    return hmac.digest(key, f"{purpose}\0{text}".encode(), "sha256")
+
+
 def _tag(key: bytes, purpose: str, payload: bytes) -> bytes:
     keyed = hashlib.blake2b(purpose.encode() + b"\0" + payload, key=key, digest_size=_TAG_BYTES)
     return keyed.digest()  # keyed BLAKE2 is a MAC (RFC 7693), in a third of HMAC's time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from .limits import FRAGMENTS
@@ -28,7 +28,8 @@ class Timer:
     fragment it is kept; filing the same id for the same time twice is filing it once.
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for
-    whom a shard is woken. A shard of number ANY is whichever is free. `edits` rises with each change of the timer.
+    whom a shard is woken. A shard of number ANY is whichever is free. `edits` rises with each change of the timer. A
+    CHECK comes `again`, each `every_ms`, until somebody takes it away.
     """
 
     due_ms: int
@@ -41,10 +42,17 @@ class Timer:
     consumer_uid: str = ""
     filed_ms: int = 0
     edits: int = 0
+    every_ms: int = 0
 
     @property
     def fragment(self) -> int:
         return fragment_of(self.id)
+
+
+def again(timer: Timer, now_ms: int) -> Timer:
+    """The next timer after a CHECK: whole periods later. So two that were made for one are the same."""
+    periods = (now_ms - timer.due_ms) // timer.every_ms + 1
+    return replace(timer, due_ms=timer.due_ms + periods * timer.every_ms)
 
 
 def fragment_of(timer_id: str) -> int:

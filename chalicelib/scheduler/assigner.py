@@ -1,8 +1,8 @@
 """Assignments of groups that nobody uses at the moment are kept true, too.
 
 Whoever uses a group notices within seconds who left it (services/assignment): this job is for those who only look,
-and for shards whose owner would be woken. So it may be slow: it costs about three read units a run, whatever there
-is, and with many topics a round takes many runs. Nothing is written where nothing changed.
+and for shards whose owner would be woken. So it may be slow: it costs about one and a half read units a run, whatever
+there is, and with many topics a round takes many runs. Nothing is written where nothing changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from ..domain.topic import Consumer, Group, Topic
 from ..ports import Control, Staffed
 
-_TOPICS = 4  # of a run: one unit for the list, half a one for each
+_TOPICS = 2  # of a run: half a unit for the list, and for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Assigner:
         return sum(self._ask(topic, staffed.group, consumer) for consumer in pending)
 
     def _next(self) -> list[Topic]:
-        ahead = self._control.topics(self._after, _TOPICS)
+        ahead = self._control.topics(self._after, _TOPICS, consistent=False)
         if len(ahead) == _TOPICS or self._after is None:
             return ahead
-        return ahead + self._control.topics(None, _TOPICS - len(ahead))
+        return ahead + self._control.topics(None, _TOPICS - len(ahead), consistent=False)

@@ -10,21 +10,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
 from ..domain.segment import ShardKey
-from ..domain.timer import Timer, TimerKind
+from ..domain.timer import Timer, TimerKind, again
 from ..ports import Clock, Timers
 
 SOON_MS = 60_000  # until the next scheduled run
 _LEASE_MS = 15_000
 _RENEW_MS = 5_000
 _TICK_SECONDS = 1.0
+_SHORTEST_SECONDS = 0.05  # what is due within it goes together
 _PAGE = 500
+_LARGEST_PAGE = 8_000
 
 Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 """Put the drafts of timers into a shard, to be kept for so many days, taking the timers away; how many went."""
 Wake = Callable[[Sequence[Timer]], None]
 """Start the deliveries that WAKE timers stand for."""
+Check = Callable[[Sequence[Timer]], None]
+"""Start the checks of transactions; each timer is at its next time already."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,7 @@ class Report:
 
     moved: int = 0
     woken: int = 0
+    checked: int = 0
     late_ms: int = 0
     ticks: int = 0
     finished: bool = True
@@ -42,15 +48,24 @@ class Report:
 
 
 class Mover:
-    """One process's mover."""
+    """Moves what is due."""
 
-    def __init__(self, timers: Timers, append: Append, wake: Wake, clock: Clock, owner: str) -> None:
-        """`owner` names this process in the leases."""
+    def __init__(
+        self,
+        timers: Timers,
+        append: Append,
+        wake: Wake,
+        check: Check,
+        clock: Clock,
+        new_owner: Callable[[], str],
+    ) -> None:
+        """`new_owner` makes a name for the leases of each run: a process may have several at once."""
         self._timers = timers
         self._append = append
         self._wake = wake
+        self._check = check
         self._clock = clock
-        self._owner = owner
+        self._new_owner = new_owner
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
@@ -59,65 +74,97 @@ class Mover:
 
         `fragments` are those that somebody has just filed a timer in; None: look at all.
         """
-        report = Report()
+        report, owner = Report(), self._new_owner()
         wanted = list(range(FRAGMENTS) if fragments is None else fragments)
-        soon = [f for f in wanted if self._is_soon(f, consistent=fragments is not None)]
-        held = [f for f in soon if self._hold(f)]
+        # Who was woken looks consistently: its timer is new.
+        soon = [f for f in wanted if self._is_soon(self._next_ms(f, consistent=fragments is not None))]
+        held = [f for f in soon if self._hold(f, owner)]
         renewed_ms = self._clock.now_ms()
-        while held:
+        while held and has_time():
             if self._clock.now_ms() - renewed_ms >= _RENEW_MS:
-                held = [f for f in held if self._hold(f)]
+                held = [f for f in held if self._hold(f, owner)]
                 renewed_ms = self._clock.now_ms()
-            self.tick(held, report)
-            for fragment in [f for f in held if not self._is_soon(f)]:
-                self._timers.let_go(fragment, self._owner)
-                # Whoever filed a timer meanwhile met our lease and left it to us.
-                if not self._is_soon(fragment) or not self._hold(fragment):
-                    held.remove(fragment)
-            if held and not has_time():
-                report.finished = False
-                break
+            report.ticks += 1
+            nearest = {f: self._drain(f, report) for f in held}
+            held = [f for f in held if self._is_soon(nearest[f]) or not self._leave(f, owner)]
             if held:
-                self._clock.sleep(self._pause(held))
+                self._clock.sleep(self._pause([nearest[f] for f in held]))
+        report.finished = report.finished and not held
         for fragment in held:
-            self._timers.let_go(fragment, self._owner)
+            self._timers.let_go(fragment, owner)
         return report
 
-    def tick(self, fragments: Iterable[int], report: Report | None = None) -> Report:
-        """Move what is due now in these fragments."""
-        report = report or Report()
-        report.ticks += 1
+    def tick(self, fragments: Iterable[int]) -> Report:
+        """Move what is due now in these fragments, whoever holds them."""
+        report = Report(ticks=1)
         for fragment in fragments:
-            while due := self._timers.due(fragment, self._clock.now_ms(), _PAGE):
-                self._move(due, report)
-                if len(due) < _PAGE:
-                    break
+            self._drain(fragment, report)
         return report
 
-    def _move(self, due: Sequence[Timer], report: Report) -> None:
+    def _drain(self, fragment: int, report: Report) -> int | None:
+        """Move what is due now; when the fragment's next timer is due. What cannot be moved now hides nobody: behind
+        it, more is looked at."""
+        page = _PAGE
+        while (next_ms := self._next_ms(fragment, consistent=True)) is not None:
+            if next_ms > self._clock.now_ms():
+                break
+            due = self._timers.due(fragment, self._clock.now_ms(), page)
+            if self._move(due, report) < len(due):
+                if len(due) < page or page >= _LARGEST_PAGE:
+                    break
+                page *= 2
+        return next_ms
+
+    def _leave(self, fragment: int, owner: str) -> bool:
+        """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
+        self._timers.let_go(fragment, owner)
+        return not self._is_soon(self._next_ms(fragment, consistent=True)) or not self._hold(fragment, owner)
+
+    def _move(self, due: Sequence[Timer], report: Report) -> int:
+        """Take timers to where they belong; how many are dealt with. What the store refuses now stays for later."""
         by_shard: defaultdict[tuple[ShardKey, int], list[Timer]] = defaultdict(list)
         wakes = [timer for timer in due if timer.kind is TimerKind.WAKE]
         for timer in due:
             if timer.kind in (TimerKind.RETRY, TimerKind.DELIVER):
                 by_shard[timer.shard, timer.keep_days].append(timer)
-        report.late_ms = max(report.late_ms, self._clock.now_ms() - due[0].due_ms)
+        if due:
+            report.late_ms = max(report.late_ms, self._clock.now_ms() - due[0].due_ms)
+        done = 0
         for (shard, keep_days), timers in by_shard.items():
-            report.moved += self._append(shard, keep_days, timers)
+            try:
+                report.moved += self._append(shard, keep_days, timers)
+                done += len(timers)
+            except Unavailable:
+                report.finished = False
         if wakes:
             self._wake(wakes)
             self._timers.drop(wakes)
             report.woken += len(wakes)
+        checks = [timer for timer in due if timer.kind is TimerKind.CHECK]
+        self._check_all(checks, report)
+        return done + len(wakes) + len(checks)
 
-    def _hold(self, fragment: int) -> bool:
+    def _check_all(self, checks: Sequence[Timer], report: Report) -> None:
+        """Producers may hang: they are asked by a function of its own."""
+        if not checks:
+            return
+        later = [again(timer, self._clock.now_ms()) for timer in checks]
+        self._timers.file(later)  # before anything else: a crash must not end a transaction's checks
+        self._timers.drop(checks)
+        self._check(later)
+        report.checked += len(checks)
+
+    def _hold(self, fragment: int, owner: str) -> bool:
         now_ms = self._clock.now_ms()
-        return self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        return self._timers.hold(fragment, owner, now_ms, now_ms + _LEASE_MS)
 
-    def _is_soon(self, fragment: int, *, consistent: bool = True) -> bool:
-        next_ms = self._timers.next_ms(fragment, consistent=consistent)
+    def _next_ms(self, fragment: int, *, consistent: bool) -> int | None:
+        return self._timers.next_ms(fragment, consistent=consistent)
+
+    def _is_soon(self, next_ms: int | None) -> bool:
         return next_ms is not None and next_ms <= self._clock.now_ms() + SOON_MS
 
-    def _pause(self, held: Sequence[int]) -> float:
+    def _pause(self, nearest: Sequence[int | None]) -> float:
         """Seconds until the next timer is due, at most one tick: nearer ones may be filed meanwhile."""
-        nearest = [n for f in held if (n := self._timers.next_ms(f, consistent=True)) is not None]
-        left_ms = min(nearest, default=0) - self._clock.now_ms()
-        return max(0.001, min(_TICK_SECONDS, left_ms / 1000))
+        left_ms = min((n for n in nearest if n is not None), default=0) - self._clock.now_ms()
+        return max(_SHORTEST_SECONDS, min(_TICK_SECONDS, left_ms / 1000))

@@ -11,8 +11,8 @@ from ..domain.topic import Consumer, Group, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports import Clock, Control, Cursors, Log, Staffed
 
-_PAGE = 100
-_LOOKS = 12  # at about half a read unit each: what a run that finds nothing may cost
+_PAGE = 8
+_LOOKS = 6  # at about half a read unit each: what a run that finds nothing may cost
 
 Wake = Callable[[str], object]
 """Start the delivery of a log shard, named by its partition key."""
@@ -62,7 +62,7 @@ class Sweeper:
         """All topics once, from behind `start` on."""
         after, wrapped = start, start is None
         while True:
-            topics = self._control.topics(after, _PAGE)
+            topics = self._control.topics(after, _PAGE, consistent=False)
             for topic in topics:
                 if wrapped and start is not None and topic.name > start:
                     return

@@ -78,6 +78,11 @@ class Catalog:
             f"PUT /v1/topics/{topic.name}/groups/{group.name}/consumers/{name}.",
         )
 
+    def is_registered(self, topic: Topic, group: Group, uid: str) -> bool:
+        """Is the consumer registered at this moment?"""
+        self._consumers.drop(group.uid)
+        return any(consumer.uid == uid for consumer in self.consumers(topic, group))
+
     def forget(self, topic: Topic, group: Group | None = None) -> None:
         """Drop what is cached of a topic or a group, after a change."""
         self._topics.drop(topic.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -20,13 +20,16 @@ from ..modes import POLICIES, Candidate, Policy, Verdict
 from ..ports import Chance, Clock, Record
 from . import lanes
 from .cursor_state import CursorStates, State
-from .reader import Reader, Slot
+from .reader import Reader, Slot, Trust
 from .witness import Witness
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _LOOKAHEAD = 1_000
+
+Registered = Callable[[Topic, Group, str], bool]
+"""Is the consumer with this uid registered at this moment?"""
 _BURIED_AT_ONCE = 200
 
 
@@ -78,13 +81,24 @@ class Claimer:
     """Claims from one cursor at a time."""
 
     def __init__(
-        self, states: CursorStates, reader: Reader, witness: Witness, clock: Clock, chance: Chance
+        self,
+        states: CursorStates,
+        reader: Reader,
+        witness: Witness,
+        is_registered: Registered,
+        clock: Clock,
+        chance: Chance,
     ) -> None:
         self._states = states
+        self._is_registered = is_registered
         self._reader = reader
         self._witness = witness
         self._clock = clock
         self._chance = chance
+
+    def dues_ms(self, claimant: Claimant, shard: int | None) -> list[int]:
+        """When what waits on one shard, or in the retry lane (None), is due, as last seen."""
+        return [span.due_ms for span in self._states.last(claimant.key(shard)).cursor.waiting]
 
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
@@ -105,6 +119,8 @@ class Claimer:
             token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
             deadline_ms = now_ms + claimant.lease_seconds * 1000
             after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
+            if not state.exists and not self._may_begin(claimant):
+                return []
             if self._states.write(key, state, _change(state, after), plan.dead) is None:
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
@@ -132,6 +148,12 @@ class Claimer:
             after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
             if self._states.write(key, state, _change(state, after), plan.dead) is not None:
                 buried += len(plan.dead)
+
+    def _may_begin(self, claimant: Claimant) -> bool:
+        """May a cursor be made? The cursors of a broadcast's consumer went when it left: one who has not heard of that
+        must not begin again at the first message."""
+        uid = claimant.consumer_uid
+        return not uid or self._is_registered(claimant.topic, claimant.group, uid)
 
     def _note_lapsed(
         self, claimant: Claimant, shard: int | None, known: Cursor, plan: _Plan, now_ms: int
@@ -188,7 +210,9 @@ class _Claim:
         spans = algebra.returned(current, self._now_ms) if most else ()
         due = [(offset, span) for span in spans for offset in range(span.start, span.end)]
         due = due if self._policy.reads_units else due[:most]
-        slots = self._meant(self._reader.fetch(self._key.shard, (offset for offset, _ in due)).values())
+        trust = self._trust(known)
+        found = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
+        slots = self._meant(found.values(), trust)
         held = {slot.offset: slot for slot in slots}
         back = [self._candidate(held[offset], span) for offset, span in due]
         room = algebra.joined(current).entries < MAX_CURSOR_ENTRIES
@@ -196,7 +220,7 @@ class _Claim:
         if not self._policy.reads_units:
             want = max(0, want - len(due))
         while True:
-            ahead = self._ahead(current, want) if want else []
+            ahead = self._ahead(current, want, trust) if want else []
             fresh = [self._candidate(slot, None) for slot in ahead]
             returned, fresh, dead = _within_bounds(back, fresh, most_bytes)
             selection = self._policy.select(current, returned, fresh, most, self._now_ms)
@@ -216,9 +240,10 @@ class _Claim:
         """What is expired, exhausted or too old, among what waits and from `next` on; nothing is granted."""
         current = algebra.expire(known, self._now_ms)
         waiting = [(o, span) for span in current.waiting for o in range(span.start, span.end)]
-        slots = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting))
+        trust = self._trust(known)
+        slots = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
         back = [self._candidate(slots[offset], span) for offset, span in waiting]
-        ahead = self._ahead(current, _BURIED_AT_ONCE)
+        ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         fresh = takewhile(_is_settled, (self._candidate(slot, None) for slot in ahead))
         returned, fallen, dead = _within_bounds(
             [c for c in back if _is_settled(c)], list(fresh), MAX_ANSWER_BYTES
@@ -232,15 +257,20 @@ class _Claim:
             self._records(dead, selection, messages),
         )
 
-    def _ahead(self, current: Cursor, want: int) -> list[Slot]:
-        return self._meant(self._reader.fresh(self._key.shard, current.next, current.segment_at, want))
+    def _ahead(self, current: Cursor, want: int, trust: Trust) -> list[Slot]:
+        slots = self._reader.fresh(self._key.shard, current.next, current.segment_at, want, trust)
+        return self._meant(slots, trust)
 
-    def _meant(self, slots: Iterable[Slot]) -> list[Slot]:
+    def _trust(self, cursor: Cursor) -> Trust:
+        """Which copies of messages will do: a lane's cursor has no notes, and needs none."""
+        return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
+
+    def _meant(self, slots: Iterable[Slot], trust: Trust) -> list[Slot]:
         """What a lane's entries stand for; a topic's messages as they are."""
         if self._shard is not None:
             return list(slots)
         return [
-            replace(slot, message=lanes.meant(self._reader, self._claimant.topic, slot.message))
+            replace(slot, message=lanes.meant(self._reader, self._claimant.topic, slot.message, trust))
             if slot.message
             else slot
             for slot in slots
@@ -259,8 +289,9 @@ class _Claim:
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         wanted = draft.origin is not None or matches(self._claimant.group.tags, draft.tag)
+        wanted = wanted and not draft.cancelled
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
-        dead = exhausted or self._is_over(slot.message)
+        dead = exhausted or draft.dead is not None or self._is_over(slot.message)
         verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
 
@@ -305,7 +336,7 @@ class _Claim:
             _before(message.draft) + candidate.attempt - 1,
             self._now_ms,
             self._key.consumer_uid,
-            "EXPIRED" if self._is_over(message) else "ATTEMPTS_EXHAUSTED",
+            message.draft.dead or ("EXPIRED" if self._is_over(message) else "ATTEMPTS_EXHAUSTED"),
             spent=origin.spent if origin else 0,
             of=place if origin else None,
             message=lanes.content(message),

@@ -1,4 +1,4 @@
-"""Messages that wait for their time: found by id, edited, hurried, postponed, cancelled until they are due."""
+"""Messages before their log: found by id; while they wait for their time, edited, hurried, postponed, cancelled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..domain.message import Message
 from ..domain.segment import ShardKey
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..ports import Clock, Log, Timers
+from ..domain.transaction import State, Transaction
+from ..ports import Clock, Log, Timers, Transactions
 from .positions import Positions
 from .produce import Producer, check_size
 from .wake import Waker
@@ -42,6 +43,7 @@ class Delayed:
     def __init__(
         self,
         timers: Timers,
+        transactions: Transactions,
         log: Log,
         positions: Positions,
         producer: Producer,
@@ -50,24 +52,46 @@ class Delayed:
     ) -> None:
         self._producer = producer
         self._timers = timers
+        self._transactions = transactions
         self._log = log
         self._positions = positions
         self._waker = waker
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> Waiting | Message | None:
-        """The message with this id as it waits, or where it stands in the log; None where it is neither."""
+    def find(self, topic: Topic, message_id: str) -> Waiting | Transaction | Message | None:
+        """The message with this id as it waits for its time or for a commit (or was rolled back), or where it stands
+        in the log; None where it is none of these."""
+        if transaction_id := ids.parse_half_id(message_id):
+            return self._find_half(topic, transaction_id)
         timed = ids.parse_timed_id(message_id)
-        if timed is None:
+        return self._find_timed(topic, message_id, timed.due_ms, timed.shard) if timed else None
+
+    def _find_half(self, topic: Topic, transaction_id: str) -> Waiting | Transaction | Message | None:
+        held = self._transactions.get(transaction_id)
+        if held is None or held.topic_uid != topic.uid:
             return None
-        timer, due_ms = self._timers.find(timed.due_ms, message_id), timed.due_ms
+        if held.state is not State.COMMITTED:
+            return held
+        if held.due_ms is not None:
+            return self._find_timed(topic, held.message_id, held.due_ms, held.shard)
+        assert held.shard is not None
+        assert held.offset is not None
+        rows = self._log.read_back(topic.shard_key(held.shard), held.offset, 1, consistent=True)
+        message = rows[0].message(held.shard, held.offset) if rows and rows[0].end > held.offset else None
+        return message if message and message.id == held.message_id else None
+
+    def _find_timed(
+        self, topic: Topic, message_id: str, first_ms: int, shard: int | None
+    ) -> Waiting | Message | None:
+        """A message that was due at `first_ms` when its id was given out."""
+        timer, due_ms = self._timers.find(first_ms, message_id), first_ms
         if timer is None and (moved := self._timers.moved(message_id)):
             if moved.cancelled:
                 return Waiting(moved.cancelled, cancelled=True)
             timer, due_ms = self._timers.find(moved.due_ms, message_id), moved.due_ms
         if timer is not None:
             return Waiting(timer) if timer.shard.topic_uid == topic.uid else None
-        shards = range(topic.shards) if timed.shard is None else [timed.shard]
+        shards = range(topic.shards) if shard is None else [shard]
         found = (self._in_log(topic.shard_key(s), message_id, due_ms) for s in shards if s < topic.shards)
         return next((message for message in found if message), None)
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from ..domain.message import Draft, Message, Origin
 from ..domain.topic import Topic
-from .reader import Reader
+from .reader import Reader, Trust
 
 _LONG_AGO_MS = 1
 
 
-def meant(reader: Reader, topic: Topic, entry: Message) -> Message:
+def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message:
     """The message an entry stands for, with its origin; an ordinary message is itself.
 
     What retention has taken meanwhile is empty and expired: it will be buried as such.
@@ -25,7 +25,7 @@ def meant(reader: Reader, topic: Topic, entry: Message) -> Message:
         return entry
     if origin.whole:
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, entry.draft)
-    found = reader.fetch(topic.shard_key(origin.shard), [origin.offset])[origin.offset].message
+    found = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset].message
     if found is None:
         gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)
@@ -39,8 +39,14 @@ def content(message: Message) -> Message:
 
 def entry_of(message: Message, attempts: int, spent: int, *, whole: bool = False) -> Draft:
     """What to put into a lane for a message that was tried `attempts` times, `spent` of them in earlier lives."""
+    # One that was amended goes whole: whoever claims the entry may hold a copy from before.
+    whole = whole or message.draft.changed_ms is not None
     whole = whole or bool(message.draft.origin and message.draft.origin.whole)
     origin = Origin(
         message.id, message.shard, message.offset, message.accepted_ms, attempts, spent, whole=whole
     )
-    return replace(message.draft, origin=origin) if whole else Draft(b"", is_json=False, origin=origin)
+    return (
+        replace(message.draft, origin=origin, dead=None)
+        if whole
+        else Draft(b"", is_json=False, origin=origin)
+    )

@@ -14,6 +14,7 @@ from ..domain.limits import MAX_ANSWER_BYTES
 from ..domain.message import Message
 from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
+from ..domain.transaction import Transaction
 from ..ports import Clock, Cursors, Log, Record, Records
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
@@ -91,7 +92,7 @@ class Lookup:
         self._reader = reader
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> Message | Waiting:
+    def find(self, topic: Topic, message_id: str) -> Message | Waiting | Transaction:
         """The message with this id, in the log or before it; or NotFound."""
         return self._delayed.find(topic, message_id) or self.message(topic, message_id)
 
@@ -99,7 +100,8 @@ class Lookup:
         """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
         place = ids.parse_message_id(message_id)
         if place and place[1] < topic.shards:
-            slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]])[place[2]]
+            trust = self._reader.recent()
+            slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], trust)[place[2]]
             if slot.message and slot.message.id == message_id:
                 return slot.message
         elif isinstance(found := self._delayed.find(topic, message_id), Message):
@@ -118,6 +120,8 @@ class Lookup:
         statuses = [
             self._status(key, message.offset) for key in self._cursor_keys(topic, group, message.shard)
         ]
+        if message.draft.cancelled:
+            return DeliveryStatus("CANCELLED", 0) if any(statuses) else None
         return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
 
     def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..domain import cursor as algebra
 from ..domain.cursor import Cursor
 from ..domain.segment import ShardKey
@@ -55,23 +57,20 @@ class Positions:
         """Store the first cursors of a group (or of a broadcast's consumer) on every shard."""
         for key in keys(topic, group, consumer_uid):
             offset, segment_at = self.find(key.shard, where)
-            self._states.cursors.create(key, _start(offset, segment_at))
+            first = replace(algebra.start_at(offset), segment_at=segment_at)
+            self._states.cursors.create(key, first)
 
     def seek(self, key: CursorKey, where: Where) -> Cursor:
         """Send a cursor somewhere else; every lease on it is void."""
         offset, segment_at = self.find(key.shard, where)
 
         def attempt(state: State) -> algebra.Change:
-            after = _start(offset, segment_at, state.cursor.epoch + 1)
+            after = replace(algebra.seek(state.cursor, offset), segment_at=segment_at)
             return algebra.replacement(state.cursor, after)
 
         written = self._states.update(key, attempt)
         assert written is not None
         return written.cursor
-
-
-def _start(offset: int, segment_at: int, epoch: int = 0) -> Cursor:
-    return Cursor(floor=offset, next=offset, begin=offset, segment_at=segment_at, epoch=epoch)
 
 
 def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:

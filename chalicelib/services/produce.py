@@ -85,7 +85,7 @@ class Producer:
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: list[Placed | HeadraceError | None] = [_refusal(topic, d) for d in drafts]
+        outcomes: list[Placed | HeadraceError | None] = [refusal(topic, d) for d in drafts]
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         later: list[int] = []
@@ -135,7 +135,7 @@ class Producer:
         """Store drafts that are due later as timers, each under an id of its own."""
         for run in _filings(members):
             try:
-                timers = [self._timer(topic, self.offload(topic, draft)) for _, draft in run]
+                timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in run]
                 self._file_run(topic, run, timers, outcomes)
             except HeadraceError as error:
                 for i, _ in run:
@@ -151,7 +151,7 @@ class Producer:
         left = list(zip(run, timers, strict=True))
         while left:
             entries = [_dedup_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
-            self._note_later(topic, [timer for _, timer in left])
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in left])
             known = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
             for (i, draft), timer in left:
                 if draft.dedup_id in known:
@@ -162,10 +162,11 @@ class Producer:
                 self._filed([timer for _, timer in left])
             left = [each for each in left if outcomes[each[0][0]] is None]
 
-    def _timer(self, topic: Topic, draft: Draft) -> Timer:
+    def timer(self, topic: Topic, draft: Draft) -> Timer:
+        """The timer by which a draft waits for its time, under its own id or a new one."""
         assert draft.due_ms is not None
         shard = _shard_of(topic, draft)
-        id = ids.timed_id(self._chance.id(ids.REQUEST_ID_CHARS), shard, draft.due_ms)
+        id = draft.id or ids.timed_id(self._chance.id(ids.REQUEST_ID_CHARS), shard, draft.due_ms)
         place = topic.shard_key(ANY if shard is None else shard)
         return Timer(
             draft.due_ms,
@@ -194,9 +195,9 @@ class Producer:
                 for i, _ in run:
                     outcomes[i] = outcomes[i] or error
 
-    def offload(self, topic: Topic, draft: Draft) -> Draft:
-        """A draft small enough for the log: a large body goes to the blob store first."""
-        if len(draft.body) <= BLOB_THRESHOLD_BYTES:
+    def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
+        """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
+        if len(draft.body) <= above:
             return draft
         name = f"bodies/{topic.name}/{topic.uid}/{self._chance.id(24)}"
         self._blobs.put(name, draft.body)
@@ -276,16 +277,14 @@ class Producer:
         if found:
             self._keys.note(found)
 
-    def _note_later(self, topic: Topic, timers: Sequence[Timer]) -> None:
-        """The keys of what has an id of its own and comes later, under the time it comes."""
-        found = [
-            entry
-            for timer in timers
-            if timer.draft and timer.draft.keys
-            for entry in entries_of(
-                topic.uid, timer.draft, timer.id, timer.due_ms, topic.expires_s(timer.due_ms)
-            )
-        ]
+    def note_keys(
+        self, topic: Topic, drafts: Iterable[tuple[Draft | None, int]], at_ms: int | None = None
+    ) -> None:
+        """Note the keys of drafts with an id of their own, each under the time it comes (or under `at_ms`)."""
+        found: list[KeyEntry] = []
+        for draft, comes_ms in drafts:
+            if draft and draft.id and draft.keys:
+                found += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms))
         if found:
             self._keys.note(found)
 
@@ -362,7 +361,8 @@ def check_size(topic: Topic, body: bytes) -> None:
         )
 
 
-def _refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+    """Why the topic does not take this message; None: it does."""
     try:
         check_size(topic, draft.body)
     except TooLarge as error:
@@ -461,7 +461,7 @@ def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
 
 def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
     if entry.content_hash != content_hash(draft):
-        return _mismatch()
+        return mismatch()
     _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
     timed = ids.parse_timed_id(entry.message_id)
     due_ms = timed.due_ms if timed else None
@@ -473,9 +473,10 @@ def _repeated(
 ) -> Placed | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""
     if content_hash(first) != content_hash(again):
-        return _mismatch()
+        return mismatch()
     return replace(outcome, duplicate=True) if isinstance(outcome, Placed) else outcome
 
 
-def _mismatch() -> Conflict:
+def mismatch() -> Conflict:
+    """The error of a dedup id's second use for something else."""
     return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")

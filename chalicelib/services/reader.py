@@ -6,15 +6,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ..domain import ranges
 from ..domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from ..domain.message import Message
+from ..domain.ranges import Ranges
 from ..domain.segment import Segment, ShardKey, Way
+from ..domain.topic import Group
 from ..ports import Clock, Log
 from .segments import Segments
 
 _FIRST_ROWS = 8
 _MOST_ROWS = 256
 _AHEAD = 3
+_RECENT_MS = 1_000
+_SKEW_MS = 3_600_000  # generous: by how much the clocks of two processes may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,19 @@ class Slot:
         return self.offset + self.count
 
 
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Which copies of what is kept will do: those read from moment `since` on, and of the offsets in `amended` those
+    read consistently from moment `now` on."""
+
+    since: int = 0
+    amended: Ranges = ()
+    now: int = 0
+
+
+ANY_COPY = Trust()
+
+
 class Reader:
     """Reads segments, keeps them, and answers offsets and messages."""
 
@@ -39,8 +57,35 @@ class Reader:
         self._clock = clock
         self._segments = Segments()
         self._ended: dict[ShardKey, int] = {}  # where the last claim's reading ended
+        self._began_ms = self._marked_ms = clock.now_ms()
+        self._mark = 0
+        self._met: dict[str, int] = {}
 
-    def fresh(self, shard: ShardKey, first: int, segment_at: int, most: int) -> list[Slot]:
+    def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Trust:
+        """What will do for a group (in a broadcast, a consumer) whose cursor has these notes.
+
+        What was amended before the group was there is in no note of its cursor. So it takes nothing that was read
+        before this process knew of the group, unless the group is older than anything that is kept.
+        """
+        now = self._segments.moment()
+        if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
+            return Trust(0, amended, now)
+        return Trust(self._met.setdefault(consumer_uid or group.uid, now), amended, now)
+
+    def recent(self) -> Trust:
+        """What will do for people who look: what was read within the last second."""
+        now_ms = self._clock.now_ms()
+        if now_ms - self._marked_ms > _RECENT_MS:
+            self._marked_ms, self._mark = now_ms, self._segments.moment()
+        return Trust(self._mark)
+
+    def keep(self, shard: ShardKey, segment: Segment) -> None:
+        """Keep a segment as it was just written."""
+        self._segments.keep(shard, segment, 0, sure=False)
+
+    def fresh(
+        self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Trust = ANY_COPY
+    ) -> list[Slot]:
         """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young,
         or where the bodies are more than an answer can hold.
 
@@ -49,10 +94,11 @@ class Reader:
         slots: list[Slot] = []
         at = first
         size = 0
+        sure = bool(trust.amended) and trust.amended[-1][1] > first
         while len(slots) < most and size <= MAX_ANSWER_BYTES:
             hint = segment_at if at == first and segment_at <= first else at
             rows = self._rows_for(shard, first, most - len(slots))
-            segment = self._segments.holding(shard, at) or self._load(shard, at, hint, rows)
+            segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, sure)
             if segment is None:
                 break
             found = list(_slots(shard, segment, at, most - len(slots)))
@@ -62,14 +108,15 @@ class Reader:
         self._ended[shard] = at
         return slots
 
-    def fetch(self, shard: ShardKey, offsets: Iterable[int]) -> dict[int, Slot]:
+    def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Trust = ANY_COPY) -> dict[int, Slot]:
         """The slots of single offsets that were written some time ago."""
         found: dict[int, Slot] = {}
         for offset in offsets:
+            amended = ranges.contains(trust.amended, offset)
             segment = (
-                self._segments.holding(shard, offset)
-                or self._holding(shard, offset)
-                or self._holding(shard, offset, consistent=True)  # only such a read may call a message gone
+                self._copy(shard, offset, trust, offset + 1)
+                or (None if amended else self._holding(shard, offset))
+                or self._holding(shard, offset, sure=True)  # only such a read may call a message gone
             )
             if segment is None:
                 found[offset] = Slot(offset, None, offset)
@@ -83,18 +130,28 @@ class Reader:
         if last is None:
             return following
         kept = self._segments.holding(shard, last.offset)
-        return last.segment_first if kept and kept.end > following else following
+        return last.segment_first if kept and kept.segment.end > following else following
 
-    def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int) -> Segment | None:
-        rows = self._log.read(shard, hint, most_rows)
-        for row in rows:
-            self._segments.keep(shard, row)
-        holding = self._segments.holding(shard, at)
+    def _copy(self, shard: ShardKey, at: int, trust: Trust, end: int | None = None) -> Segment | None:
+        """The kept segment that holds `at`, if it will do from there to its end (or to `end`)."""
+        kept = self._segments.holding(shard, at)
+        if kept is None or kept.read < trust.since:
+            return None
+        amended = ranges.touch(trust.amended, at, end or kept.segment.end)
+        return None if amended and kept.sure < trust.now else kept.segment
+
+    def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int, sure: bool) -> Segment | None:
+        now = self._segments.moment()
+        rows = [
+            self._segments.keep(shard, row, now, sure=sure)
+            for row in self._log.read(shard, hint, most_rows, consistent=sure)
+        ]
+        holding = next((row for row in rows if row.first <= at < row.end), None)
         if holding or not rows:
             return holding
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
-            return self._holding(shard, at) or self._load(shard, at, at, most_rows)
-        return self._holding(shard, at) or self._gap(shard, at)
+            return self._holding(shard, at, sure=sure) or self._load(shard, at, at, most_rows, sure)
+        return self._holding(shard, at, sure=sure) or self._gap(shard, at)
 
     def _rows_for(self, shard: ShardKey, first: int, want: int) -> int:
         """How many rows hold `want` messages, judged by the segments seen of this shard; more of them where
@@ -105,10 +162,11 @@ class Reader:
         ahead = _AHEAD if self._ended.get(shard) == first else 1
         return max(1, min(_MOST_ROWS, round(want * ahead / average + 0.5)))
 
-    def _holding(self, shard: ShardKey, offset: int, *, consistent: bool = False) -> Segment | None:
-        rows = self._log.read_back(shard, offset, 1, consistent=consistent)
+    def _holding(self, shard: ShardKey, offset: int, *, sure: bool = False) -> Segment | None:
+        now = self._segments.moment()
+        rows = self._log.read_back(shard, offset, 1, consistent=sure)
         if rows and rows[0].end > offset:
-            return self._segments.keep(shard, rows[0])
+            return self._segments.keep(shard, rows[0], now, sure=sure)
         return None
 
     def _gap(self, shard: ShardKey, at: int) -> Segment | None:
@@ -117,10 +175,11 @@ class Reader:
         That read may have been stale: only consistent ones may call an offset missing, and in this order,
         so that whatever was there before `following` came is seen.
         """
+        now = self._segments.moment()
         rows = self._log.read(shard, at, 1, consistent=True)
         before = self._log.read_back(shard, at, 1, consistent=True)
         if before and before[0].end > at:
-            return self._segments.keep(shard, before[0])
+            return self._segments.keep(shard, before[0], now, sure=True)
         if not rows:
             return None
         following = rows[0]
@@ -140,8 +199,9 @@ class Reader:
     def _close(self, shard: ShardKey, start: int, at: int, following: Segment) -> Segment:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""
         while True:
+            now = self._segments.moment()
             closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
-            self._segments.keep(shard, closed)
+            self._segments.keep(shard, closed, now, sure=True)
             if closed.end > at:
                 return closed
             start = closed.end

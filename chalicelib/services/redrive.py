@@ -188,13 +188,14 @@ class Redriver:
         return self._hurry_in_place(key, offset)
 
     def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, offset: int, record: Record) -> bool:
+        """Take the timer to the lane now; what is no timer any more is in the lane already."""
         if record.next_ms is None:
             return False
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, offset, record.attempts)
         timer = self._timers.find(record.next_ms, id)
-        if timer is None or timer.draft is None:
-            return False
-        return self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)]) != [None]
+        if timer and timer.draft:
+            self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
+        return True
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""

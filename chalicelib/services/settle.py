@@ -10,6 +10,7 @@ from ..domain import cursor as algebra
 from ..domain.cursor import Fate, Result
 from ..domain.errors import Conflict, HeadraceError, Malformed
 from ..domain.message import Draft, Message, Origin
+from ..domain.ranges import Ranges
 from ..domain.signing import Receipt, open_receipt
 from ..domain.timer import Timer, TimerKind, retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
@@ -180,6 +181,7 @@ class _Leased:
         self._key = key
         self._token = token
         self._now_ms = of._clock.now_ms()
+        self._amended: Ranges = ()
 
     def settle(self, receipts: Sequence[Receipt], rule: Rule) -> tuple[set[int], HeadraceError | None]:
         """The leased offsets that were settled, in as few writes as can hold them, and what stopped the others."""
@@ -196,6 +198,7 @@ class _Leased:
                 continue
             if not held or lease is None:
                 break
+            self._amended = state.cursor.amended
             try:
                 steps = _that_fit(
                     self._step(r, ruled, r.before + attempts[r.leased])
@@ -231,7 +234,8 @@ class _Leased:
             timer = self._timer(receipt, ruled, attempt)
             return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
         status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
-        told = attempt > 1 if ruled.fate is Fate.SUCCESS else ruled.detail or ruled.fate is Fate.DEAD
+        known = attempt > 1 or receipt.entry is not None  # its record says RETRYING
+        told = known if ruled.fate is Fate.SUCCESS else ruled.detail or ruled.fate is Fate.DEAD
         record = self._record(receipt, status, ruled, attempt) if status and told else None
         return _Step(step, tried, receipt.shard, record)
 
@@ -259,8 +263,10 @@ class _Leased:
 
     def _message(self, receipt: Receipt) -> Message | None:
         """The message that was delivered; None where retention took it meanwhile."""
-        slot = self._of._reader.fetch(self._key.shard, [receipt.leased])[receipt.leased]
-        return lanes.meant(self._of._reader, self._topic, slot.message) if slot.message else None
+        reader = self._of._reader
+        trust = reader.trust(self._group, self._key.consumer_uid, self._amended)
+        slot = reader.fetch(self._key.shard, [receipt.leased], trust)[receipt.leased]
+        return lanes.meant(reader, self._topic, slot.message, trust) if slot.message else None
 
     def _content(self, receipt: Receipt) -> Message | None:
         message = self._message(receipt)

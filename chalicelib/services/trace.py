@@ -14,7 +14,8 @@ from .catalog import Catalog
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a message: accepted, delivered (an attempt), buried, redriven."""
+    """One thing that happened to a message: accepted, edited, cancelled, delivered (an attempt), buried,
+    redriven."""
 
     at_ms: int
     event: str
@@ -40,6 +41,10 @@ class Tracer:
     def path(self, topic: Topic, message: Message) -> list[Event]:
         """Everything that happened to the message, in order of time."""
         events = [Event(message.accepted_ms, "accepted", message.shard)]
+        if changed_ms := message.draft.changed_ms:
+            events.append(
+                Event(changed_ms, "cancelled" if message.draft.cancelled else "edited", message.shard)
+            )
         for group in self._catalog.groups(topic):
             events += self._of_group(topic, group, message)
         return sorted(events, key=lambda e: e.at_ms)

@@ -1,4 +1,4 @@
-"""Who must be woken: deliveries for what was appended, movers for what is due soon.
+"""Who must be woken: deliveries for what was appended, movers for what is due soon, checkers.
 
 A wake-up is only that. One that is lost, doubled or late is harmless: cursors and timers are the truth, and the sweeper
 and the movers' schedule look at them again.
@@ -19,6 +19,7 @@ from .cache import Aging
 from .catalog import Catalog
 
 SOON_MS = 60_000  # the movers' schedule sees to what is due later
+_CHECKS_TOGETHER = 25
 _AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
 
 
@@ -113,6 +114,12 @@ class Waker:
     def due(self, timers: Sequence[Timer]) -> None:
         """Wake what WAKE timers stand for."""
         self.route(str(timer.shard) for timer in timers)
+
+    def check(self, timers: Sequence[Timer]) -> None:
+        """Start checks of the transactions whose CHECK timers these are; each comes again if one goes missing."""
+        checks = [[timer.id, timer.due_ms] for timer in timers]
+        for start in range(0, len(checks), _CHECKS_TOGETHER):
+            self._start("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
 
     def filed(self, timers: Sequence[Timer]) -> None:
         """Wake a mover for timers that are due before its schedule would see to them."""

@@ -39,6 +39,9 @@ class Wire(msgspec.Struct, omit_defaults=True):
     f: float | None = None  # and jitter
     i: tuple[Any, ...] | None = None  # the fields of its Origin
     n: str | None = None  # its own id
+    d: str | None = None  # why it is a dead letter from the start
+    y: int | None = None  # when it was changed in the log
+    q: bool = False  # cancelled
 
 
 _encoder = msgspec.json.Encoder()
@@ -65,6 +68,9 @@ def encode(draft: Draft) -> bytes:
             f=draft.jitter,
             i=astuple(draft.origin) if draft.origin else None,
             n=draft.id,
+            d=draft.dead,
+            y=draft.changed_ms,
+            q=draft.cancelled,
         )
     )
 
@@ -107,17 +113,20 @@ def _draft(wire: Wire) -> Draft:
         blob_bytes=wire.s,
         origin=Origin(*wire.i) if wire.i else None,
         id=wire.n,
+        dead=wire.d,
+        changed_ms=wire.y,
+        cancelled=wire.q,
     )
 
 
-def pack(drafts: Sequence[Draft]) -> Pack:
-    """Encode the first of the drafts, as many as fit one segment (at least one)."""
+def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+    """Encode the first of the drafts, as many as fit one segment (at least one; with `whole`, all of them)."""
     encoded: list[bytes] = []
     size = 0
     for draft in drafts:
         text = encode(draft)
         size += len(text) + 1
-        if encoded and size > MAX_SEGMENT_BYTES:
+        if encoded and size > MAX_SEGMENT_BYTES and not whole:
             break
         encoded.append(text)
     held = tuple(drafts[: len(encoded)])

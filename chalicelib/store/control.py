@@ -55,8 +55,8 @@ class DynamoControl:
     def topic(self, name: str) -> Topic | None:
         return self._get(_Key("topics", name), Topic)
 
-    def topics(self, after: str | None, limit: int) -> list[Topic]:
-        return self._list("topics", "", Topic, after, limit)
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        return self._list("topics", "", Topic, after, limit, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         return self._put(_Key("topics", topic.name), topic, old)
@@ -149,12 +149,19 @@ class DynamoControl:
         return msgspec.json.decode(row.doc, type=kind) if row else None
 
     def _list(
-        self, pk: str, prefix: str, kind: type[T], after: str | None = None, limit: int | None = None
+        self,
+        pk: str,
+        prefix: str,
+        kind: type[T],
+        after: str | None = None,
+        limit: int | None = None,
+        *,
+        consistent: bool = True,
     ) -> list[T]:
         where: Condition | None = self._rows.sk.startswith(prefix) if prefix else None
         if after is not None:
             where = self._rows.sk > after
-        rows = _call(lambda: list(self._rows.query(pk, where, consistent_read=True, limit=limit)))
+        rows = _call(lambda: list(self._rows.query(pk, where, consistent_read=consistent, limit=limit)))
         return [msgspec.json.decode(row.doc, type=kind) for row in rows]
 
     def _put(self, key: _Key, new: V, old: V | None) -> bool:

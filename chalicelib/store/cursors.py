@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..domain.cursor import Change, Cursor, Lease, Span, took
+from ..domain.cursor import Change, Cursor, Lease, Span, amend, took
+from ..domain.ranges import Ranges
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports import Conflict, Record, Refused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, Item, cursor_item_key, cursor_owner, int_of, number, text
+from .layout import FORMAT, Item, cursor_item_key, cursor_owner, int_of, number, text, text_of
 from .records import record_writes
 from .timers import timer_put
 
@@ -109,6 +110,31 @@ class DynamoCursors:
         request.pop("ReturnValues", None)
         action = {"Update" if operation == "update_item" else "Put": request}
         self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
+
+
+def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int) -> dict[str, Any]:
+    """The action of a transaction that notes an amended offset. It fails where the cursor has claimed it, has other
+    notes than `cursor`, or (None) was not expected to be there; claims elsewhere do not disturb it."""
+    after = amend(cursor or Cursor(), offset)
+    assert after is not None
+    where = {"TableName": table, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    if cursor is None:
+        item = {**cursor_item_key(key), **_item(after)}
+        return {"Put": {**where, "Item": item, "ConditionExpression": "attribute_not_exists(e)"}}
+    known = "a = :a" if cursor.amended else "attribute_not_exists(a)"
+    values = {
+        ":o": number(offset),
+        ":1": number(1),
+        ":n": text(_ranges_text(after.amended)),
+        **({":a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
+    }
+    update = {
+        "Key": cursor_item_key(key),
+        "UpdateExpression": "SET e = e + :1, a = :n",
+        "ConditionExpression": f"(x <= :o OR b > :o) AND {known}",
+        "ExpressionAttributeValues": values,
+    }
+    return {"Update": {**where, **update}}
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | Refused:
@@ -211,8 +237,18 @@ def cursor_of(item: Item) -> Cursor:
         settled=tuple(sorted(settled)),
         leases={t: parse_lease(t, v["S"]) for t, v in item["l"]["M"].items()},
         waiting=tuple(sorted(waiting, key=lambda s: s.start)),
+        amended=_parse_ranges(text_of(item, "a")),
         **{field: int_of(item, name) for name, field in _SCALARS.items()},
     )
+
+
+def _ranges_text(held: Ranges) -> str:
+    return ",".join(span_text(Span(start, end - start)) for start, end in held)
+
+
+def _parse_ranges(text: str | None) -> Ranges:
+    spans = [parse_span(part) for part in text.split(",")] if text else []
+    return tuple((span.start, span.end) for span in spans)
 
 
 def _leases(cursor: Cursor) -> dict[str, Any]:
@@ -226,5 +262,6 @@ def _item(cursor: Cursor) -> Item:
         "l": _leases(cursor),
         "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
         "d": {"M": {str(start): number(end - start) for start, end in cursor.settled}},
+        **({"a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
         "v": {"N": FORMAT},
     }

@@ -11,6 +11,7 @@ Attribute names are short because a row is billed by its size, names included.
     a  N   accepted at, ms
     x  N   expires at, s: DynamoDB's TTL removes the row for nothing
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
+    e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
     c  N   next offset to reserve, where offsets are reserved
@@ -26,6 +27,8 @@ Attribute names are short because a row is billed by its size, names included.
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
     w  M   waiting spans: first offset → rest of the span
     d  M   settled ranges above the floor: first offset → count
+    a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
+           on it, raises the epoch, and expects `next` not to have passed the offset.
   A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
   the start of one that begins where the one before ends. Maps, not sets or lists, so that
   one expression can add and remove entries beside each other, and two writers never touch the same entry.
@@ -50,9 +53,20 @@ Attribute names are short because a row is billed by its size, names included.
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
     a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
+    y  N   ms after which it comes again (CHECK)
   Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`), or holds it as cancelled
   (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
     o  S   owner      u  N  until, ms: at this time it is free
+
+**transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
+  the DELIVER timer, that the message becomes. Its index `by-state` holds all but `m`; it lists, nothing acts on it.
+    t  S   partition key: transaction id
+    g  S   the index's partition key: `<topic uid>#<state>`      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
+    e  N   version: every write is conditional on it and raises it by one
+    q  S   topic's name      a  N  prepared at      z  N  decided at      k  N  s to keep it from then on
+    c  N   when its CHECK timer is due      i  N  ms between checks      b  N  checks made      w  S  the last answer
+    u  S   check URL      l  N  delay, ms      d  N  due at      h  N  shard      f  N  offset      x  N  TTL
+    m S/B  the draft, as a segment of one, until it is committed
 
 **traces** · what was tried: a row for each settled batch of attempts.
     k  S   partition key: `<group uid>/<topic uid>/<shard>`
@@ -73,6 +87,11 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s, as the message's row
   An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
 
+**rates** · the permits of a topic that has a rate limit: one row.
+    r  S   partition key: topic uid
+    t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
+    x  N   expires at, s: a time long past is as good as no row
+
 **control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
     pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
     sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
@@ -91,6 +110,7 @@ from ..domain.topic import CursorKey
 
 FORMAT = "1"
 META_OFFSET = -1
+BY_STATE = "by-state"
 Item = dict[str, dict[str, Any]]
 
 
@@ -117,6 +137,10 @@ class Tables:
         return f"{self.prefix}-timers"
 
     @property
+    def transactions(self) -> str:
+        return f"{self.prefix}-transactions"
+
+    @property
     def traces(self) -> str:
         return f"{self.prefix}-traces"
 
@@ -127,6 +151,10 @@ class Tables:
     @property
     def keys(self) -> str:
         return f"{self.prefix}-keys"
+
+    @property
+    def rates(self) -> str:
+        return f"{self.prefix}-rates"
 
     @property
     def control(self) -> str:
@@ -144,16 +172,38 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.cursors, {"c": "S", "s": "S"}),
         _table(tables.records, {"g": "S", "k": "S"}),
         _table(tables.timers, {"f": "S", "t": "S"}),
+        _indexed(_table(tables.transactions, {"t": "S"})),
         _table(tables.traces, {"k": "S", "o": "S"}),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
+        _table(tables.rates, {"r": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
 
 def expiring(tables: Tables) -> tuple[str, ...]:
     """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (tables.log, tables.records, tables.timers, tables.traces, tables.dedup, tables.keys)
+    return (
+        tables.log,
+        tables.records,
+        tables.timers,
+        tables.transactions,
+        tables.traces,
+        tables.dedup,
+        tables.keys,
+        tables.rates,
+    )
+
+
+def _indexed(transactions: dict[str, Any]) -> dict[str, Any]:
+    index = _table("", {"g": "S", "o": "S"})
+    attributes = transactions["AttributeDefinitions"] + index["AttributeDefinitions"]
+    by_state = {
+        "IndexName": BY_STATE,
+        "KeySchema": index["KeySchema"],
+        "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list("eqazkcibwuldhf")},
+    }
+    return {**transactions, "AttributeDefinitions": attributes, "GlobalSecondaryIndexes": [by_state]}
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
+from ..domain.topic import CursorKey
+from ..domain.transaction import Transaction, committed
 from ..ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from . import codec
+from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
@@ -29,6 +33,7 @@ from .layout import (
 )
 from .records import letter_move
 from .timers import timer_delete
+from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
 
@@ -40,8 +45,8 @@ class DynamoLog:
         self._dynamo = dynamo
         self._table = dynamo.tables.log
 
-    def pack(self, drafts: Sequence[Draft]) -> Pack:
-        return codec.pack(drafts)
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        return codec.pack(drafts, whole=whole)
 
     def tail(self, shard: ShardKey) -> Tail:
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
@@ -69,7 +74,7 @@ class DynamoLog:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
-        moves = [self._move(each, segment.accepted_ms) for each in moved]
+        moves = [self._move(each, shard, segment, n) for n, each in enumerate(moved)]
         places = [place for place, actions in enumerate(moves) for _ in actions]
         try:
             if dedup or moved:
@@ -83,10 +88,15 @@ class DynamoLog:
             return _refused(segment, dedup, places, cancelled.items)
         return Stored()
 
-    def _move(self, moved: Movable, at_ms: int) -> list[dict[str, Any]]:
+    def _move(self, moved: Movable, shard: ShardKey, segment: Segment, n: int) -> list[dict[str, Any]]:
+        """The actions that take away the n-th of what is moved."""
+        tables = self._dynamo.tables
         if isinstance(moved, Timer):
-            return [timer_delete(self._dynamo.tables.timers, moved)]
-        return letter_move(self._dynamo.tables.records, moved, at_ms)
+            return [timer_delete(tables.timers, moved)]
+        if isinstance(moved, Transaction):
+            place = {"shard": shard.shard, "offset": segment.first + n}
+            return transaction_writes(tables, moved, committed(moved, segment.accepted_ms, **place))
+        return letter_move(tables.records, moved, segment.accepted_ms)
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         try:
@@ -148,6 +158,42 @@ class DynamoLog:
         )
         return [segment_of(item) for item in items]
 
+    def amend(
+        self,
+        shard: ShardKey,
+        old: Segment,
+        pack: Pack,
+        offset: int,
+        cursors: Mapping[CursorKey, Cursor | None],
+    ) -> bool:
+        table = self._dynamo.tables.cursors
+        notes = [cursor_amend(table, key, cursor, offset) for key, cursor in cursors.items()]
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=[self._rewrite(shard, old, pack), *notes])
+        except Cancelled as cancelled:
+            if cancelled.retried:
+                raise unavailable() from cancelled
+            return False
+        return True
+
+    def _rewrite(self, shard: ShardKey, old: Segment, pack: Pack) -> dict[str, Any]:
+        edition = "e = :e" if old.edition else "attribute_not_exists(e)"
+        values = {
+            ":m": packed(pack.payload),
+            ":n": number(old.edition + 1),
+            ":r": text(old.request_id),
+            **({":e": number(old.edition)} if old.edition else {}),
+        }
+        return {
+            "Update": {
+                "TableName": self._table,
+                "Key": segment_key(shard, old.first),
+                "UpdateExpression": "SET m = :m, e = :n",
+                "ConditionExpression": f"r = :r AND {edition}",
+                "ExpressionAttributeValues": values,
+            }
+        }
+
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         try:
             self._dynamo.call(
@@ -204,6 +250,7 @@ def segment_of(item: Item) -> Segment:
         expires_s=int_of(item, "x"),
         drafts=codec.unpack(payload) if payload else (),
         way=Way(text_of(item, "w") or Way.OPTIMISTIC),
+        edition=int_of(item, "e"),
     )
 
 

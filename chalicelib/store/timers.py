@@ -179,7 +179,7 @@ def _content(timer: Timer) -> Item:
     item: Item = {"k": text(timer.kind), "s": text(str(timer.shard))}
     texts = {"g": timer.group_uid, "c": timer.consumer_uid}
     item.update({name: text(value) for name, value in texts.items() if value})
-    numbers = {"d": timer.keep_days, "a": timer.filed_ms, "e": timer.edits}
+    numbers = {"d": timer.keep_days, "a": timer.filed_ms, "e": timer.edits, "y": timer.every_ms}
     item.update({name: number(value) for name, value in numbers.items() if value})
     if timer.draft:
         item["m"] = packed(codec.pack([timer.draft]).payload)
@@ -204,4 +204,5 @@ def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
         consumer_uid=text_of(item, "c") or "",
         filed_ms=int_of(item, "a"),
         edits=int_of(item, "e"),
+        every_ms=int_of(item, "y"),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk, fails
@@ -202,6 +202,24 @@ def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     desk.push()
     desk.pass_time(3)
     assert desk.subscribers.numbers() == {placed.id: [1, 1, 1]}
+
+
+def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial", shards=1, retry=Retry(5, (1,), jitter=0.0))
+    waits = {"soon": [5_000], "late": [10_000, 10_000]}
+    message_of = {p.id: key for key in waits for p in desk.produce(make.draft(ordering_key=key))}
+
+    def ask_for_time(parcel: Parcel) -> Outcome:
+        left = waits[message_of[parcel.attempts[0].message.id]]
+        return Outcome(Verdict.FAILED, retry_after_ms=left.pop()) if left else Outcome(Verdict.DONE)
+
+    desk.subscriber(desk.group(), "one", does=ask_for_time)
+    desk.push()
+    desk.pass_time(22)
+    assert {message_of[i]: numbers for i, numbers in desk.subscribers.numbers().items()} == {
+        "soon": [1, 2],
+        "late": [1, 2, 3],
+    }
 
 
 def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(stage: Stage) -> None:

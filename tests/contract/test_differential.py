@@ -51,6 +51,7 @@ log_calls = st.lists(
         st.tuples(st.just("reserve"), st.integers(1, 3)),
         st.tuples(st.just("begin"), places),
         st.tuples(st.just("tombstone"), places),
+        st.tuples(st.just("amend"), places, st.booleans()),
         st.tuples(st.just("checkpoint"), places),
         st.tuples(st.just("read"), st.integers(-2, 9), st.integers(1, 4)),
         st.tuples(st.just("back"), st.integers(-2, 9), st.integers(1, 4)),
@@ -68,6 +69,8 @@ class LogCalls:
         self.topic_uid = make.uid("t")
         self.shard = make.shard(0, make.topic(uid=self.topic_uid))
         self.put_before: list[Segment] = []
+        self.reader = make.cursor_key(self.shard)
+        self.noted: Cursor | None = None
 
     def play(self, call: tuple[Any, ...]) -> None:
         getattr(self, call[0])(*call[1:])
@@ -101,6 +104,15 @@ class LogCalls:
 
     def tombstone(self, offset: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.put_tombstone(self.shard, offset, 1, 4_000_000_000))
+
+    def amend(self, which: int, looked: bool) -> None:
+        if looked:
+            self.noted = self.pair.ask(lambda s: s.adapters.cursors.get(self.reader, consistent=True))
+        if self.put_before:
+            old = self.put_before[which % len(self.put_before)]
+            pack = make.packed(make.segment(old.first, old.count))
+            told = {self.reader: self.noted}
+            self.pair.ask(lambda s: s.adapters.log.amend(self.shard, old, pack, old.first, told))
 
     def checkpoint(self, offset: int) -> None:
         self.pair.ask(lambda s: s.adapters.log.checkpoint(self.shard, Tail(offset)))

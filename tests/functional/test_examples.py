@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -211,6 +212,46 @@ def test_the_first_message_is_sent_received_and_acknowledged(server: tuple[str, 
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"ok":true' in done.stdout
     assert "Acknowledged" in done.stdout
+
+
+def _bank(whole: tuple[str, Path], folder: Path, *options: str) -> list[str]:
+    url, run = whole
+    token = (run / ".data" / "token").read_text().strip()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told = ["--url", url, "--token", token, "--topic", f"bank-{uuid.uuid4().hex[:8]}"]
+    given = ["--database", str(folder / "bank.sqlite"), "--port", str(port), "--check-after", "2"]
+    return [sys.executable, str(_EXAMPLES / "bank_transfer.py"), *told, *given, *options]
+
+
+def test_a_bank_pays_and_the_other_bank_receives(whole: tuple[str, Path], tmp_path: Path) -> None:
+    done = _run(_bank(whole, tmp_path, "--transfers", "4"), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        *["transfer of 30: committed"] * 3,
+        "transfer of 30: rolled back, not enough money",
+        "balance 10, paid 90, received by the other bank 90",
+        "all is as it should be",
+    ]
+
+
+@pytest.mark.parametrize(("where", "answer", "paid"), [("prepared", "rollback", 0), ("paid", "commit", 30)])
+def test_i13_a_bank_that_is_killed_and_started_again_is_asked_and_loses_nothing(
+    whole: tuple[str, Path], tmp_path: Path, where: str, answer: str, paid: int
+) -> None:
+    bank = _bank(whole, tmp_path)
+    stopping = [*bank, "--stop-at", where]
+    with subprocess.Popen(stopping, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == f"stopped, with the transfer {where}: kill me\n"
+        run.kill()
+        assert run.wait() == -signal.SIGKILL
+    done = _run([*bank, "--transfers", "0"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked, sums, verdict = done.stdout.splitlines()
+    assert asked.endswith(f": {answer}")
+    assert sums == f"balance {100 - paid}, paid {paid}, received by the other bank {paid}"
+    assert verdict == "all is as it should be"
 
 
 @pytest.mark.parametrize(

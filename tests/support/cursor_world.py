@@ -34,7 +34,8 @@ class World:
         self.now_ms = 1_000_000
         self.units: list[str] = []
         self.stored = Cursor()
-        self.rounds = 0  # claims and seeks that were written
+        self.rounds = 0  # claims, seeks and amendments that were written
+        self.editions: defaultdict[int, int] = defaultdict(int)
         self.tokens: list[str] = []
         self.writes: list[Write] = []
         self.accepted: dict[tuple[str, int], Fate] = {}
@@ -80,7 +81,19 @@ class World:
             yield self._candidate(at, 1, count)
             at += count
 
-    def claimed(self, selection: Selection) -> None:
+    def read(self, selection: Selection, known: Cursor, copies: dict[int, int]) -> dict[int, int]:
+        """The editions of what a claim grants, from an actor's copies where the cursor it knows allows that."""
+        for offset in offsets(ranges.normalise((s.start, s.end) for s in selection.granted)):
+            if offset not in copies or ranges.contains(known.amended, offset):
+                copies[offset] = self.editions[offset]
+        return dict(copies)
+
+    def amended(self, offset: int, after: Cursor) -> None:
+        self.rounds += 1
+        self.editions[offset] += 1
+        self.stored = after
+
+    def claimed(self, selection: Selection, read: dict[int, int]) -> None:
         """Check a claim that was written against the history, then enter it."""
         self.rounds += 1
         for offset in offsets(selection.settled):
@@ -89,6 +102,7 @@ class World:
         for span in selection.granted:
             for offset in range(span.start, span.end):
                 assert offset not in self.settled, "I6: a settled offset is delivered again"
+                assert read[offset] == self.editions[offset], "an old copy is delivered"
                 assert self.due.pop(offset, 0) <= self.now_ms, "I9: delivered before it was due"
                 self.grants[offset] += 1
                 assert span.attempt == self.grants[offset], "I14: attempts are 1, 2, 3 …"
@@ -133,7 +147,7 @@ class World:
             "[floor, next) is settled, leased or waiting: one each"
         )
         assert done == self.settled, "exactly what was accepted is settled"
-        assert cursor.epoch == self.rounds, "one epoch for each claim and seek"
+        assert cursor.epoch == self.rounds, "one epoch for each claim, seek and amendment"
         assert cursor.next <= len(self.units)
         assert algebra.fold(cursor).floor >= cursor.floor
         for offset in leased:

@@ -126,7 +126,8 @@ class Final:
 class Delivery:
     """All that happened to one message for one reader between two seeks, in order."""
 
-    def __init__(self, reader: str, message_id: str, events: Iterable[Event]) -> None:
+    def __init__(self, reader: str, message_id: str, events: Iterable[Event], skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
         self.reader, self.message_id = reader, message_id
         self.about = f"{message_id} for {reader}"
         ordered = sorted(events, key=lambda e: e.began)
@@ -162,13 +163,14 @@ class Delivery:
 
     def free(self, old: Event, new: Event) -> bool:
         """May the message have been free for the new claim, as far as the old one goes?"""
-        return self.settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms
+        return self.settled(old, new.ended) or self.deadline_ms(old) <= new.ended_ms + self.skew_ms
 
 
 class Case:
     """A history and its end, indexed."""
 
-    def __init__(self, events: Iterable[Event], final: Final) -> None:
+    def __init__(self, events: Iterable[Event], final: Final, skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
         self.events = sorted(events, key=lambda e: e.began)
         self.final = final
         self.produced: defaultdict[str, list[Event]] = defaultdict(list)
@@ -203,7 +205,7 @@ class Case:
         for event in self.events:
             if event.op in _OF_DELIVERIES and event.message_id:
                 found[event.reader, self.era(event.reader, event), event.message_id].append(event)
-        return {key: Delivery(key[0], key[2], events) for key, events in found.items()}
+        return {key: Delivery(key[0], key[2], events, self.skew_ms) for key, events in found.items()}
 
     def unseen_claims(self, reader: str) -> int:
         """Claims that may have granted something nobody heard of. A delivery's are its group's."""
@@ -231,6 +233,12 @@ class Case:
             s.begin == "latest" and s.began > start.began and s.ended > produced.began for s in seeks
         )
         return not skipped and (start.begin == "earliest" or start.ended < produced.began)
+
+    def owed(self, reader: str, message_id: str) -> bool:
+        """Is the message with this id owed to the reader, whichever of its produces made it?"""
+        produced = self.produced[self.label_of.get(message_id, "")]
+        made = [e for e in produced if e.maybe and e.message_id in ("", message_id)]
+        return bool(made) and all(self.owes(reader, e) for e in made)
 
     def may_get(self, reader: str, produced: Event) -> bool:
         """Is there any reading of events by which the reader gets the message?"""

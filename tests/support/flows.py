@@ -19,6 +19,7 @@ from chalicelib.ports import Chance, Clock
 from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
+from chalicelib.services.setup import PULLS, Contact
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions
@@ -121,6 +122,10 @@ class Client:
             asking.note_all(Told.UNKNOWN)
             raise
 
+    def reader(self, group: str, consumer: str | None) -> str:
+        """Whose deliveries these are. Consumers are named in broadcasts only."""
+        return reader_name(group, consumer)
+
     def put_group(self, name: str, **settings: Any) -> Group:
         """Create or change a group."""
         serial = settings.get("mode", "") == "serial"
@@ -144,10 +149,17 @@ class Client:
             self.deps.admin.delete_group(topic, self.deps.catalog.group(topic, name))
             asking.note_all(Told.OK)
 
-    def register(self, group: str, consumer: str) -> None:
-        with self._asking(self._event(Op.JOIN, reader=f"{group}/{consumer}", begin="latest")) as asking:
-            topic = self.topic
-            self.deps.admin.register(topic, self.deps.catalog.group(topic, group), consumer)
+    def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
+        topic, found = self.topic, self.group(group)
+        asked = self._event(
+            Op.JOIN,
+            reader=f"{group}/{consumer}",
+            begin="latest",
+            tags=found.tags,
+            max_attempts=(found.retry or topic.retry).max_attempts,
+        )
+        with self._asking(asked) as asking:
+            self.deps.admin.register(topic, found, consumer, contact)
             asking.note_all(Told.OK)
 
     def unregister(self, group: str, consumer: str) -> None:
@@ -180,7 +192,7 @@ class Client:
     def receive(
         self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
     ) -> list[Delivery]:
-        blank = self._event(Op.CLAIM, reader=reader_name(group, consumer), lease_ms=lease_seconds * 1000)
+        blank = self._event(Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000)
         with self._asking(blank) as asking:
             topic, found, who = self._find(group, consumer)
             got = self.deps.receiver.receive(topic, found, who, most, 0, lease_seconds)
@@ -255,9 +267,11 @@ class Client:
         return [seal_receipt(self.deps.signing_key, d.receipt) for d in got]
 
     def _about(self, blank: Event, group: str, consumer: str | None, d: Delivery) -> Event:
+        last = blank.fate == "RETRY" and d.attempt >= d.receipt.last_attempt
         return replace(
             blank,
-            reader=reader_name(group, consumer),
+            fate="DEAD" if last else blank.fate,
+            reader=self.reader(group, consumer),
             message_id=d.message.id,
             token=d.receipt.token,
             attempt=d.attempt,

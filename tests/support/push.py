@@ -11,6 +11,8 @@ from typing import Any
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, lane_of
+from chalicelib.domain.transaction import Answer, Transaction
+from chalicelib.services.checks import Check
 from chalicelib.services.setup import Contact
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps
@@ -20,6 +22,8 @@ from .desk import Desk
 from .stages import Stage
 
 Behaviour = Callable[[Parcel], Outcome | Sequence[Outcome]]
+Producer = Callable[[Transaction], Answer]
+UNKNOWN = Answer(None, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class Subscribers:
     calls: list[Call] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     agrees: bool = True
+    producer: Producer = lambda _: UNKNOWN
+    asked: list[tuple[int, str]] = field(default_factory=list)
+    """When producers were asked, and about which transactions."""
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         attempts = tuple((a.message.id, a.number) for a in parcel.attempts)
@@ -55,6 +62,10 @@ class Subscribers:
 
     def greet(self, url: str) -> Outcome:
         return Outcome(Verdict.DONE if self.agrees else Verdict.FAILED)
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+        self.asked.append((self.clock.now_ms(), transaction.id))
+        return self.producer(transaction)
 
     def numbers(self) -> dict[str, list[int]]:
         """The attempts each message got, in order."""
@@ -127,6 +138,8 @@ class PushDesk(Desk):
             function, event = self.inbox.asked.popleft()
             if function == "deliver":
                 self.deps.deliverer.deliver(job_of(event), lambda: 60.0)
+            elif function == "check":
+                self.deps.checker.check([Check(*check) for check in event["checks"]], lambda: 60.0)
             else:
                 self.deps.mover.tick(range(FRAGMENTS))
                 self.deps.waker.route(self._partitions())

@@ -37,7 +37,7 @@ def memory_stage() -> Stage:
         return replace(adapters, chance=SeededChance(f"memory {next(seeds)}"))
 
     def drop_expired() -> None:
-        for held in (adapters.log, adapters.records, adapters.traces, adapters.keys):
+        for held in (adapters.log, adapters.records, adapters.traces, adapters.keys, adapters.transactions):
             held.drop_expired(clock.now_ms() // 1000)  # type: ignore[attr-defined]
 
     return Stage(adapters, clock, another, drop_expired)
@@ -56,7 +56,7 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     def drop_expired() -> None:
         client = adapters.log._dynamo.client  # type: ignore[attr-defined]
         keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
-        for table in (tables.log, tables.records, tables.traces, tables.keys):
+        for table in (tables.log, tables.records, tables.traces, tables.keys, tables.transactions):
             pages = client.get_paginator("scan").paginate(
                 TableName=table,
                 FilterExpression="x <= :now",

@@ -35,6 +35,7 @@ class CursorMachine(RuleBasedStateMachine):
         self.world = World(self.policy)
         self.world.units += units
         self.known = dict.fromkeys(ACTORS, Cursor())
+        self.copies: dict[str, dict[int, int]] = {actor: {} for actor in ACTORS}
         self.floor = 0
 
     @rule(unit=st.sampled_from("abcdef-"), count=st.integers(1, 5))
@@ -67,12 +68,13 @@ class CursorMachine(RuleBasedStateMachine):
             assert sum(s.count for s in selection.granted) <= most
             token = f"{known.epoch + 1}.{actor}{len(world.writes)}"  # new for each try
             after = algebra.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
+            read = world.read(selection, known, self.copies[actor])
             # A store may write a change as a replacement where the whole cursor stands.
             make = algebra.replacement if whole and known == world.stored else algebra.change
             current = self.known[actor] = world.stored
             if world.write(make(known, after)):
                 assert known.epoch == current.epoch, "I4: claims are serialised by the epoch"
-                world.claimed(selection)
+                world.claimed(selection, read)
                 world.tokens.append(token)
                 self.known[actor] = world.stored
                 return
@@ -134,6 +136,18 @@ class CursorMachine(RuleBasedStateMachine):
             world.begin_again(to)
             self.floor = to
         self.known[actor] = world.stored
+
+    @precondition(lambda self: self.world.units)
+    @rule(data=st.data())
+    def amends(self, data: st.DataObject) -> None:
+        """Change a message in the log, in one transaction with the cursor."""
+        world = self.world
+        offset = data.draw(st.integers(0, len(world.units) - 1))
+        after = algebra.amend(world.stored, offset)
+        claimed = world.begin <= offset < world.stored.next
+        assert (after is None) == claimed, "what has been claimed, and only that, can't be changed"
+        if after is not None:
+            world.amended(offset, after)
 
     @precondition(lambda self: self.world.writes)
     @rule(data=st.data())

@@ -92,7 +92,9 @@ drafts = st.one_of(
     st.builds(
         Draft, st.binary(max_size=300), st.just(False), st.sampled_from(("image/png", "text/plain", ""))
     ),
-    st.builds(Draft, words.map(str.encode), st.just(False), st.just("text/plain")),
+    st.builds(
+        Draft, words.map(str.encode), st.just(False), st.just("text/plain"), dead=st.just("RATE_LIMITED")
+    ),
     st.builds(
         make.draft,
         json_values,

@@ -1,6 +1,18 @@
 """The calls of the HTTP interface, one file per part of docs/api. Importing this package enters them all."""
 
-from . import consumers, dead_letters, groups, messages, produce, publish, receive, system, tokens, topics
+from . import (
+    consumers,
+    dead_letters,
+    groups,
+    messages,
+    produce,
+    publish,
+    receive,
+    system,
+    tokens,
+    topics,
+    transactions,
+)
 
 __all__ = [
     "consumers",
@@ -13,4 +25,5 @@ __all__ = [
     "system",
     "tokens",
     "topics",
+    "transactions",
 ]

@@ -10,6 +10,7 @@ from ...domain.errors import Conflict, Refused
 from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Topic
+from ...domain.transaction import Transaction
 from ...services.bodies import with_body
 from ...services.delayed import Waiting
 from ...services.lookup import Filters
@@ -19,7 +20,7 @@ from ..requests import AmendBody
 
 _ROLES = ("consume", "admin")
 _CHANGES = ("produce", "admin")
-_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD")
+_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED")
 _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "page_token")
 
 
@@ -30,9 +31,16 @@ def get_message(context: Context, topic: str, id: str) -> Answer:
     message = context.deps.lookup.find(found, id)
     if isinstance(message, Waiting):
         return _waiting(context, topic, message)
+    if isinstance(message, Transaction):
+        whole = with_body(context.deps.adapters.blobs, message.message)
+        return Answer(render.to_json(render.prepared(topic, message, whole)))
+    return _in_log(context, found, message)
+
+
+def _in_log(context: Context, topic: Topic, message: Message) -> Answer:
     message = with_body(context.deps.adapters.blobs, message)
-    statuses = context.deps.lookup.deliveries(found, message)
-    return Answer(render.to_json(render.message(topic, message, statuses)))
+    statuses = context.deps.lookup.deliveries(topic, message)
+    return Answer(render.to_json(render.message(topic.name, message, statuses)))
 
 
 def _waiting(context: Context, topic: str, waiting: Waiting) -> Answer:
@@ -43,26 +51,33 @@ def _waiting(context: Context, topic: str, waiting: Waiting) -> Answer:
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
 def amend_message(context: Context, topic: str, id: str) -> Answer:
-    """Change a message that waits for its time: its body, headers, retries, or the time."""
+    """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
     found = context.deps.catalog.topic(topic)
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms())
-    waiting = _find_waiting(context, found, id)
-    return _waiting(context, topic, context.deps.delayed.amend(found, waiting, changes))
+    message = context.deps.lookup.find(found, id)
+    if isinstance(message, Waiting):
+        return _waiting(context, topic, context.deps.delayed.amend(found, message, changes))
+    if isinstance(message, Transaction):
+        raise _in_transaction()
+    return _in_log(context, found, context.deps.amender.amend(found, message, changes))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES)
 def cancel_message(context: Context, topic: str, id: str) -> Answer:
-    """Take a message back that waits for its time."""
+    """Take a message back that no group has claimed."""
     found = context.deps.catalog.topic(topic)
-    context.deps.delayed.cancel(found, _find_waiting(context, found, id))
+    message = context.deps.lookup.find(found, id)
+    if isinstance(message, Waiting):
+        context.deps.delayed.cancel(found, message)
+    elif isinstance(message, Transaction):
+        raise _in_transaction()
+    else:
+        context.deps.amender.cancel(found, message)
     return Answer(status=204)
 
 
-def _find_waiting(context: Context, topic: Topic, id: str) -> Waiting:
-    message = context.deps.lookup.find(topic, id)
-    if isinstance(message, Waiting):
-        return message
-    raise Conflict("ALREADY_CLAIMED", "The message is in the log: it can be changed no more.")
+def _in_transaction() -> Conflict:
+    return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)

@@ -40,7 +40,7 @@ def one(context: Context, topic: Topic, draft: Draft) -> Answer:
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
-    outcomes = context.deps.producer.produce(topic, drafts)
+    outcomes = context.deps.intake.produce(topic, drafts)
     context.deps.waker.appended(
         topic, {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
     )

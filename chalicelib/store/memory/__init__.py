@@ -5,10 +5,12 @@ from .control import MemoryControl
 from .cursors import MemoryCursors
 from .keys import MemoryKeys
 from .log import MemoryLog
+from .rates import MemoryRates
 from .records import MemoryRecords
 from .tables import MemoryTables
 from .timers import MemoryTimers
 from .traces import MemoryTraces
+from .transactions import MemoryTransactions
 
 __all__ = [
     "MemoryBlobs",
@@ -16,8 +18,10 @@ __all__ = [
     "MemoryCursors",
     "MemoryKeys",
     "MemoryLog",
+    "MemoryRates",
     "MemoryRecords",
     "MemoryTables",
     "MemoryTimers",
     "MemoryTraces",
+    "MemoryTransactions",
 ]

@@ -30,7 +30,7 @@ class MemoryControl:
     def topic(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
-    def topics(self, after: str | None, limit: int) -> list[Topic]:
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
         return _page(self._topics, after, limit)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:

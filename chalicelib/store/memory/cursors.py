@@ -17,7 +17,7 @@ class MemoryCursors:
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
         self._lock = tables.lock
-        self._items: dict[CursorKey, Cursor] = {}
+        self._items = tables.cursors
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
         return self._items.get(key)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...domain.cursor import Cursor
 from ...domain.message import Draft
 from ...domain.segment import Segment, ShardKey, Tail, Way
+from ...domain.topic import CursorKey
 from ...ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from .. import codec
 from ..log import TOMBSTONE
@@ -25,8 +27,8 @@ class MemoryLog:
         self._counters: dict[ShardKey, int] = {}
         self._checkpoints: dict[ShardKey, int] = {}
 
-    def pack(self, drafts: Sequence[Draft]) -> Pack:
-        return codec.pack(drafts)
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        return codec.pack(drafts, whole=whole)
 
     def tail(self, shard: ShardKey) -> Tail:
         checkpoint = self._checkpoints.get(shard, -1)
@@ -54,8 +56,8 @@ class MemoryLog:
             if gone := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
                 return Gone(gone)
             self._tables.remember(dedup)
-            for each in moved:
-                self._tables.move(each, segment.accepted_ms)
+            for n, each in enumerate(moved):
+                self._tables.move(each, shard, segment, n)
             self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))
         return Stored()
 
@@ -89,6 +91,24 @@ class MemoryLog:
         firsts = self._firsts.get(shard, [])
         end = bisect.bisect_right(firsts, last)
         return [self._rows[shard, o] for o in reversed(firsts[max(0, end - rows) : end])]
+
+    def amend(
+        self,
+        shard: ShardKey,
+        old: Segment,
+        pack: Pack,
+        offset: int,
+        cursors: Mapping[CursorKey, Cursor | None],
+    ) -> bool:
+        with self._lock:
+            there = self._rows.get((shard, old.first))
+            if there is None or (there.request_id, there.edition) != (old.request_id, old.edition):
+                return False
+            if not self._tables.note_amended(cursors, offset):
+                return False
+            drafts = codec.unpack(pack.payload)
+            self._rows[shard, old.first] = replace(there, drafts=drafts, edition=old.edition + 1)
+        return True
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         with self._lock:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...domain.cursor import Cursor, amend
+from ...domain.segment import Segment, ShardKey
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
+from ...domain.transaction import Transaction, check_timer, committed
 from ...ports import DeadLetter, DedupEntry, Movable, Record
 from .. import codec
 from ..layout import record_key, timer_key
@@ -24,6 +27,8 @@ class MemoryTables:
     records: dict[Place, Record] = field(default_factory=dict)
     letters: dict[Place, DeadLetter | None] = field(default_factory=dict)
     timers: dict[Place, Timer] = field(default_factory=dict)
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    cursors: dict[CursorKey, Cursor] = field(default_factory=dict)
     dedup: dict[tuple[str, str], DedupEntry] = field(default_factory=dict)
 
     def known(self, entries: Sequence[DedupEntry]) -> tuple[DedupEntry, ...]:
@@ -49,6 +54,20 @@ class MemoryTables:
                 if letter := letter_of(at, record):
                     self.put_letter(letter)
 
+    def note_amended(self, cursors: Mapping[CursorKey, Cursor | None], offset: int) -> bool:
+        """Note in all of the cursors that a message was amended; False where one has claimed it, or is not as told."""
+        noted: dict[CursorKey, Cursor] = {}
+        for key, told in cursors.items():
+            there, after = self.cursors.get(key), amend(told or Cursor(), offset)
+            now = amend(there or Cursor(), offset)
+            if (there is None) != (told is None) or (there and told and there.amended != told.amended):
+                return False
+            if after is None or now is None:
+                return False
+            noted[key] = replace(now, amended=after.amended)
+        self.cursors.update(noted)
+        return True
+
     def put_letter(self, letter: DeadLetter) -> None:
         message = replace(letter.message, draft=codec.stored(letter.message.draft))
         self.letters[letter_place(letter)] = replace(letter, message=message)
@@ -59,15 +78,31 @@ class MemoryTables:
         return there is not None and (there.version, there.at_ms) == (letter.version, letter.at_ms)
 
     def has(self, moved: Movable) -> bool:
-        if not isinstance(moved, Timer):
+        if isinstance(moved, DeadLetter):
             return self.has_letter(moved)
+        if isinstance(moved, Transaction):
+            return self.has_version(moved)
         there = self.timers.get(timer_place(moved))
         return there is not None and there.edits == moved.edits
 
-    def move(self, moved: Movable, at_ms: int) -> None:
-        """Take it away; a dead letter begins a new life."""
+    def has_version(self, transaction: Transaction) -> bool:
+        there = self.transactions.get(transaction.id)
+        return there is not None and there.version == transaction.version
+
+    def put_transaction(self, new: Transaction) -> None:
+        draft = codec.stored(new.draft) if new.draft else None
+        self.transactions[new.id] = replace(new, draft=draft)
+
+    def move(self, moved: Movable, shard: ShardKey, segment: Segment, n: int) -> None:
+        """Take the n-th of what is moved away; a dead letter begins a new life, a transaction is committed."""
+        at_ms = segment.accepted_ms
         if isinstance(moved, Timer):
             del self.timers[timer_place(moved)]
+            return
+        if isinstance(moved, Transaction):
+            new = committed(moved, at_ms, shard=shard.shard, offset=segment.first + n)
+            self.put_transaction(replace(new, version=moved.version + 1))
+            self.timers.pop(timer_place(check_timer(moved)), None)
             return
         del self.letters[letter_place(moved)]
         place, attempts = record_place(moved.key, moved.offset), moved.attempts

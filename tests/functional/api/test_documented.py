@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chalicelib import settings
+from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
 
 ROOT = Path(__file__).parents[3]
@@ -105,3 +108,15 @@ def test_every_limit_is_documented(name: str) -> None:
         name,
         sorted(numbers_of(name)),
     )
+
+
+def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/delivery.md").read_text(), re.DOTALL)
+    named: dict[str, Any] = {}
+    exec(block, named)
+    key, body = bytes(range(32)), b'{"order":188}'
+    headers = webhooks.sign([bytes(32), key], "m-1", int(time.time()), body)
+    assert named["handle"](webhooks.format_secret(key), headers, body) == 204
+    assert capsys.readouterr().out == "{'order': 188}\n"
+    assert named["handle"](webhooks.format_secret(key), headers, body + b" ") == 401
+    assert named["handle"](webhooks.format_secret(key[::-1]), headers, body) == 401

@@ -1,0 +1,158 @@
+"""Delayed messages: units, lateness beside many that wait, a crowd due at once; and what a stage at rest reads."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Draft
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.timer import Timer, TimerKind
+from chalicelib.services.setup import Contact
+from chalicelib.wiring import Deps
+
+from .figures import Figure, at_most, told
+from .meter import Cost, Meter
+from .rig import Stage, say, stage
+
+_BODY = b'"' + b"x" * 98 + b'"'
+_CROWD = 10_000
+_PROBES = 100
+_WAITING = (1_000, 20_000)
+_YEAR_MS = 365 * 86_400_000
+_LOADERS = 4
+
+
+def measure(endpoint: str, verbose: bool = False, waiting: Sequence[int] = _WAITING) -> Iterator[Figure]:
+    """Units, lateness with ever more timers waiting, a crowd, and idling."""
+    with stage(endpoint) as made:
+        yield from _units(made)
+    with stage(endpoint) as made:
+        yield from _lateness(made, waiting)
+        yield from _crowd(made)
+    with stage(endpoint) as made:
+        yield from _idle(made)
+
+
+def _units(made: Stage) -> Iterator[Figure]:
+    say("timers: units")
+    meter = Meter()
+    deps = made.deps(meter)
+    topic, _ = deps.admin.put_topic("t", {"shards": 1})
+    with meter.during() as now:
+        deps.producer.produce(topic, [Draft(_BODY)])
+    for count in (1, 100):
+        due_ms = int(time.time() * 1000) + 1
+        with meter.during() as filing:
+            for _ in range(count):
+                deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms)])
+        time.sleep(0.01)
+        timers = [t for f in range(FRAGMENTS) for t in deps.adapters.timers.due(f, due_ms, count)]
+        with meter.during() as moving:
+            deps.due.append(timers[0].shard, 7, timers)
+        extra = (filing.writes + moving.writes) / count - now.writes
+        work = "a delayed message, on top of an immediate one"
+        if count == 1:
+            yield told(f"{work}: due by itself", f"{extra:.3g} WU")
+        else:
+            yield at_most(f"{work}: {count} due together", extra, 3, "WU")
+
+
+def _lateness(made: Stage, waiting: Sequence[int]) -> Iterator[Figure]:
+    deps = made.deps()
+    topic, _ = deps.admin.put_topic("t", {"shards": 4})
+    there = 0
+    for count in waiting:
+        say(f"timers: {count:,} waiting")
+        _load(made, topic.shard_key(0), there, count)
+        there = count
+        late, units = _probe(made, deps, topic)
+        at = f"with {count:,} timers waiting"
+        yield at_most(f"a delayed message enters the log {at}: p99 late by", late[98] / 1000, 1, "s")
+        yield told(f"the mover {at}: per message due", f"{units.writes:.3g} WU, {units.reads:.3g} RU")
+
+
+def _probe(made: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
+    """How late 100 messages, due at different times within 3 s, enter the log; and the mover's units for each."""
+    now_ms = int(time.time() * 1000)
+    due = [now_ms + 1_000 + 20 * n for n in range(_PROBES)]
+    places = deps.producer.produce(topic, [Draft(_BODY, due_ms=d) for d in due])
+    meter = Meter()
+    mover = made.deps(meter).mover
+    with meter.during() as cost:
+        mover.run_once(lambda: int(time.time() * 1000) < due[-1] + 1_000)
+    late = []
+    for place, due_ms in zip(places, due, strict=True):
+        message = deps.lookup.message(topic, place.id)  # type: ignore[union-attr]
+        late.append(message.accepted_ms - due_ms)
+    assert min(late) >= 0, "never early"
+    return sorted(late), cost.per(_PROBES)
+
+
+def _load(made: Stage, shard: ShardKey, first: int, count: int) -> None:
+    """Timers that are due in some year."""
+    fork = mp.get_context("fork")
+    steps = [range(first + n, count, _LOADERS) for n in range(_LOADERS)]
+    loaders = [fork.Process(target=_file, args=(made, shard, step)) for step in steps]
+    for loader in loaders:
+        loader.start()
+    for loader in loaders:
+        loader.join()
+
+
+def _file(made: Stage, shard: ShardKey, numbers: range) -> None:
+    timers = made.deps().adapters.timers
+    base_ms = int(time.time() * 1000) + _YEAR_MS
+    batch: list[Timer] = []
+    for n in numbers:
+        batch.append(Timer(base_ms + n, f"load{n}", TimerKind.DELIVER, shard, Draft(_BODY), 7))
+        if len(batch) == 100:
+            timers.file(batch)
+            batch = []
+    timers.file(batch)
+
+
+def _crowd(made: Stage) -> Iterator[Figure]:
+    """10,000 due in the same second, two movers."""
+    say(f"timers: {_CROWD:,} due in one second")
+    deps = made.deps()
+    topic = deps.catalog.topic("t")
+    due_ms = int(time.time() * 1000) + 60_000
+    drafts = [Draft(_BODY, due_ms=due_ms + n % 1_000) for n in range(_CROWD)]
+    for start in range(0, _CROWD, 1_000):
+        deps.producer.produce(topic, drafts[start : start + 1_000])
+    time.sleep(max(0.0, (due_ms + 1_000) / 1000 - time.time()))
+    began = time.monotonic()
+    halves = [range(0, FRAGMENTS, 2), range(1, FRAGMENTS, 2)]
+    movers = [threading.Thread(target=made.deps().mover.tick, args=(half,)) for half in halves]
+    for mover in movers:
+        mover.start()
+    for mover in movers:
+        mover.join()
+    yield at_most(f"{_CROWD:,} due in one second, out within", time.monotonic() - began, 5, "s")
+
+
+def _idle(made: Stage) -> Iterator[Figure]:
+    for topics in (1, 30):
+        meter = Meter()
+        deps = made.deps(meter)
+        for n in range(topics):
+            topic, _ = deps.admin.put_topic(f"t{n}", {"shards": 4})
+            group, _ = deps.admin.put_group(topic, "g", {})
+            deps.admin.register(topic, group, "c", Contact("url", "http://127.0.0.1:1"))
+            deps.assignments.current(topic, group)
+        fresh = made.deps(meter)
+        cost = Cost()
+        for _ in range(3):
+            with meter.during() as minute:
+                fresh.mover.run_once()
+                fresh.sweeper.run_once()
+                fresh.assigner.run_once()
+            cost = replace(minute)
+        yield at_most(f"a minute at rest, {topics} topics: write units", cost.writes, 0, "WU")
+        yield at_most(f"a minute at rest, {topics} topics: read units", cost.reads, 10, "RU")

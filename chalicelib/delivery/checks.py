@@ -1,0 +1,44 @@
+"""What a producer is asked about a transaction, and what its answer means."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..domain.transaction import Answer, State, Transaction
+from .egress import Reply, Unreached
+from .events import rfc3339
+
+_DECISIONS = {"commit": State.COMMITTED, "rollback": State.ROLLED_BACK, "unknown": None}
+
+
+class _Told(msgspec.Struct):
+    state: Literal["commit", "rollback", "unknown"]
+
+
+def question(of: Transaction) -> bytes:
+    """The body of a check. `checks` is its number."""
+    return msgspec.json.encode(
+        {
+            "transaction_id": of.id,
+            "topic": of.topic,
+            "message_id": of.message_id,
+            "keys": of.draft.keys if of.draft else (),
+            "checks": of.checks + 1,
+            "prepared_at": rfc3339(of.prepared_ms),
+        }
+    )
+
+
+def read(answer: Reply | Unreached) -> Answer:
+    """Whatever is no decision, well put, is unknown."""
+    if isinstance(answer, Unreached):
+        return Answer(None, answer.detail)
+    if not 200 <= answer.status < 300:
+        return Answer(None, f"HTTP {answer.status}")
+    try:
+        told = msgspec.json.decode(answer.body, type=_Told).state
+    except (ValueError, RecursionError):
+        return Answer(None, "the answer is malformed")
+    return Answer(_DECISIONS[told], told)

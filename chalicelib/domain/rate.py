@@ -1,0 +1,34 @@
+"""The arithmetic of a rate limit: an account that fills at a steady pace, and holds little (GCRA).
+
+Its state is one number, the time up to which permits have been given out, in ns since 1970. A permit is given if that
+time is not too far ahead; a time long past is as good as none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_NS = 1_000_000_000
+_MS = 1_000_000
+_BURST_NS = _NS // 2  # what an idle account holds; with what processes hold in hand, at most a second's worth
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`count` permits; where that is less than was asked for, there is none for `wait_ms` more."""
+
+    count: int
+    wait_ms: int = 0
+
+
+def take(given_until_ns: int, limit: int, count: int, now_ms: int) -> tuple[Grant, int]:
+    """Up to `count` permits of an account that gets `limit` a second, and its state afterwards."""
+    permit_ns, now_ns = max(1, _NS // limit), now_ms * _MS
+    # An account of a few permits a second holds not quite two, so that nothing is lost while nobody asks in time.
+    ahead_ns = now_ns + max(_BURST_NS, 19 * permit_ns // 10)
+    start_ns = max(given_until_ns, now_ns)
+    granted = min(count, max(0, ahead_ns - start_ns) // permit_ns)
+    after_ns = start_ns + granted * permit_ns
+    if granted == count:
+        return Grant(count), after_ns
+    return Grant(granted, max(1, -(-(after_ns + permit_ns - ahead_ns) // _MS))), after_ns

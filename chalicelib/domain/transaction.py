@@ -1,0 +1,119 @@
+"""Transactions: messages that nobody sees before their producer has decided (RocketMQ's half messages)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from . import ids
+from .message import Draft, Message
+from .segment import ShardKey
+from .timer import ANY, Timer, TimerKind
+
+_NOWHERE = -1
+
+
+class State(StrEnum):
+    """PREPARED may be checked and decided, UNDECIDED only decided; COMMITTED and ROLLED_BACK are final."""
+
+    PREPARED = "PREPARED"
+    UNDECIDED = "UNDECIDED"
+    COMMITTED = "COMMITTED"
+    ROLLED_BACK = "ROLLED_BACK"
+
+
+DECIDED = (State.COMMITTED, State.ROLLED_BACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One message under a decision. `draft` is None once it is committed, and in lists.
+
+    `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message
+    is due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`.
+    `check_ms` is when the CHECK timer on file is due, `checks` how many calls were made, `last_answer` what came of
+    the last one. A decided one is kept for `keep_s` seconds. `version` rises with every write.
+    """
+
+    id: str
+    topic: str
+    topic_uid: str
+    prepared_ms: int
+    check_ms: int
+    check_after_ms: int
+    keep_s: int
+    draft: Draft | None = None
+    state: State = State.PREPARED
+    check_url: str | None = None
+    shard: int | None = None
+    offset: int | None = None
+    delay_ms: int = 0
+    due_ms: int | None = None
+    checks: int = 0
+    last_answer: str | None = None
+    decided_ms: int | None = None
+    version: int = 0
+
+    @property
+    def message_id(self) -> str:
+        return ids.half_id(self.id)
+
+    @property
+    def mark(self) -> str:
+        """Its place in lists: by time of preparation."""
+        return f"{self.prepared_ms:015d}#{self.id}"
+
+    @property
+    def message(self) -> Message:
+        """What the producer gave; its place means nothing."""
+        assert self.draft is not None
+        return Message(self.message_id, _NOWHERE, _NOWHERE, self.prepared_ms, self.draft)
+
+    @property
+    def expires_s(self) -> int | None:
+        """When a decided one may be forgotten; the others never are."""
+        if self.decided_ms is None:
+            return None
+        return max(self.decided_ms, self.due_ms or 0) // 1000 + self.keep_s
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a check: a decision, or None (unknown); `detail` is short, ours, and safe to show."""
+
+    decision: State | None
+    detail: str
+
+
+def check_timer(of: Transaction) -> Timer:
+    """The timer that has the transaction checked, again and again until it is taken away."""
+    anywhere = ShardKey(of.topic, of.topic_uid, ANY)
+    return Timer(of.check_ms, of.id, TimerKind.CHECK, anywhere, every_ms=of.check_after_ms)
+
+
+def released(of: Transaction, now_ms: int) -> Draft:
+    """The message as it leaves with a commit now: what was said relative to its acceptance counts from now."""
+    assert of.draft is not None
+    said_ms = of.due_ms if of.due_ms is not None else of.prepared_ms + of.delay_ms
+    due_ms = max(now_ms, of.due_ms) if of.due_ms is not None else now_ms + of.delay_ms
+    expires_ms = of.draft.expires_ms
+    return replace(
+        of.draft,
+        shard=of.shard,
+        due_ms=due_ms if due_ms > now_ms else None,
+        expires_ms=None if expires_ms is None else expires_ms + due_ms - said_ms,
+    )
+
+
+def committed(
+    of: Transaction, now_ms: int, *, shard: int | None, offset: int | None = None, due_ms: int | None = None
+) -> Transaction:
+    """The transaction after its commit, by which the message got a place or a time."""
+    return replace(
+        of, state=State.COMMITTED, draft=None, shard=shard, offset=offset, due_ms=due_ms, decided_ms=now_ms
+    )
+
+
+def rolled_back(of: Transaction, now_ms: int) -> Transaction:
+    """The transaction after its rollback."""
+    return replace(of, state=State.ROLLED_BACK, decided_ms=now_ms)

@@ -1,0 +1,192 @@
+"""Transactions: a message is prepared where nobody sees it, then committed or rolled back; the first decision is final.
+
+Each decision is one conditional write, together with what it brings about: the segment that the message becomes, or
+the timer by which it waits for its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..domain import ids, signing
+from ..domain.errors import Conflict, NotFound, unavailable
+from ..domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
+from ..domain.message import Draft
+from ..domain.timer import ANY
+from ..domain.topic import Topic
+from ..domain.transaction import (
+    DECIDED,
+    Answer,
+    State,
+    Transaction,
+    check_timer,
+    committed,
+    released,
+    rolled_back,
+)
+from ..ports import Chance, Clock, DedupEntry, Transactions
+from .catalog import Catalog
+from .produce import Producer, content_hash, mismatch, refusal
+from .wake import SOON_MS, Waker
+
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Whom to ask what became of a transaction, and how long to wait before and between. Without a URL nobody is
+    asked; the transaction is UNDECIDED after the time that all checks would have taken."""
+
+    url: str | None = None
+    after_seconds: int = DEFAULT_CHECK_AFTER_SECONDS
+
+
+class Transactor:
+    """Prepares, decides and shows transactions."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        transactions: Transactions,
+        producer: Producer,
+        waker: Waker,
+        clock: Clock,
+        chance: Chance,
+        key: Callable[[], bytes],
+    ) -> None:
+        self._catalog = catalog
+        self._transactions = transactions
+        self._producer = producer
+        self._waker = waker
+        self._clock = clock
+        self._chance = chance
+        self._key = key
+
+    def prepare(
+        self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False
+    ) -> tuple[Transaction, bool]:
+        """Store a message out of everybody's sight. `floats`: its delay counts from the commit.
+
+        With a dedup id that was used for the same, the transaction it was used for; True: this one is new.
+        """
+        error = refusal(topic, draft)
+        if error:
+            raise error
+        new = self._new(topic, self._producer.offload(topic, draft), checks, floats)
+        entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
+        for known in self._transactions.prepare(new, entries):
+            if known.content_hash != entries[0].content_hash:
+                raise mismatch()
+            return self.find(ids.parse_half_id(known.message_id) or ""), False
+        if checks.after_seconds * 1000 < SOON_MS:  # else the movers' schedule sees to it
+            self._waker.filed([check_timer(new)])
+        return new, True
+
+    def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool) -> Transaction:
+        now_ms, after_ms = self._clock.now_ms(), checks.after_seconds * 1000
+        id = self._chance.id(ids.TRANSACTION_ID_CHARS)
+        return Transaction(
+            id=id,
+            topic=topic.name,
+            topic_uid=topic.uid,
+            prepared_ms=now_ms,
+            check_ms=now_ms + after_ms * (1 if checks.url else MAX_CHECKS),
+            check_after_ms=after_ms,
+            keep_s=max(topic.retention_days * 86_400, topic.dedup_window_seconds),
+            draft=replace(draft, id=ids.half_id(id)),
+            check_url=checks.url,
+            shard=draft.shard,
+            delay_ms=draft.due_ms - now_ms if draft.due_ms and floats else 0,
+            due_ms=None if floats else draft.due_ms,
+        )
+
+    def find(self, transaction_id: str) -> Transaction:
+        """The transaction, or NotFound."""
+        known = ids.TRANSACTION_ID.match(transaction_id)
+        held = self._transactions.get(transaction_id) if known else None
+        if held is None:
+            raise NotFound(
+                "TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired."
+            )
+        return held
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        """Transactions of a state by time of preparation, behind a mark, without their messages."""
+        return self._transactions.listed(topic, state, after, limit)
+
+    def secret(self, topic: Topic) -> bytes:
+        """What the checks of a topic's transactions are signed with."""
+        return signing.derived(self._key(), "check", topic.uid)
+
+    def topic_of(self, transaction: Transaction) -> Topic:
+        """The topic it was prepared for, or NotFound."""
+        topic = self._catalog.topic(transaction.topic)
+        if topic.uid != transaction.topic_uid:
+            raise NotFound("TOPIC_NOT_FOUND", f"The topic {topic.name!r} of this transaction was deleted.")
+        return topic
+
+    def decide(self, held: Transaction, wanted: State, answer: Answer | None = None) -> Transaction:
+        """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
+        a check's, which counts.
+
+        Raises Conflict where the opposite was decided, and NotFound.
+        """
+        for _ in range(_TRIES):
+            if held.state in DECIDED:
+                return _agreed(held, wanted)
+            if answer:
+                held = replace(held, checks=held.checks + 1, last_answer=answer.detail)
+            decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held)
+            if decided:
+                return decided
+            held = self.find(held.id)
+        raise unavailable("Others keep changing this transaction; try again.")
+
+    def _roll_back(self, held: Transaction) -> Transaction | None:
+        new = rolled_back(held, self._clock.now_ms())
+        return new if self._transactions.change(held, new, drop=[check_timer(held)]) else None
+
+    def _commit(self, held: Transaction) -> Transaction | None:
+        """None: it was changed meanwhile."""
+        topic, now_ms = self.topic_of(held), self._clock.now_ms()
+        draft = released(held, now_ms)
+        # Under a time that each try has in common: a list of a key's messages shall not show this one twice.
+        self._producer.note_keys(topic, [(draft, draft.due_ms or now_ms)], held.prepared_ms)
+        if draft.due_ms is not None:
+            return self._commit_for_later(topic, held, draft, now_ms)
+        (place,) = self._producer.move(topic, [(held, draft)])
+        if place is None or place.shard is None:
+            return None
+        self._waker.appended(topic, {place.shard})
+        return committed(held, place.accepted_ms, shard=place.shard, offset=place.offset)
+
+    def _commit_for_later(
+        self, topic: Topic, held: Transaction, draft: Draft, now_ms: int
+    ) -> Transaction | None:
+        timer = self._producer.timer(topic, draft)
+        shard = None if timer.shard.shard == ANY else timer.shard.shard
+        new = committed(held, now_ms, shard=shard, due_ms=timer.due_ms)
+        if not self._transactions.change(held, new, file=[timer], drop=[check_timer(held)]):
+            return None
+        self._waker.filed([timer])
+        return new
+
+
+def _agreed(held: Transaction, wanted: State) -> Transaction:
+    if held.state is not wanted:
+        done = "committed" if held.state is State.COMMITTED else "rolled back"
+        raise Conflict("TRANSACTION_DECIDED", f"The transaction was {done}; the first decision is final.")
+    return held
+
+
+def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
+    """The entry of a dedup id that stands for a transaction: to produce with the same id is another thing."""
+    return DedupEntry(
+        topic.uid,
+        draft.dedup_id or "",
+        f"x{content_hash(draft)}",
+        new.message_id,
+        new.prepared_ms,
+        max(new.prepared_ms, draft.due_ms or 0) // 1000 + topic.dedup_window_seconds,
+    )

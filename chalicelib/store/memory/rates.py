@@ -1,0 +1,25 @@
+"""ports.Rates in memory."""
+
+from __future__ import annotations
+
+import threading
+
+from ...domain import rate
+from ...domain.rate import Grant
+
+
+class MemoryRates:
+    """ports.Rates as a dict. `writes` counts what DynamoDB would have written."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given_until: dict[str, int] = {}
+        self.writes = 0
+
+    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
+        with self._lock:
+            grant, after_ns = rate.take(self._given_until.get(topic_uid, 0), limit, count, now_ms)
+            if grant.count:
+                self._given_until[topic_uid] = after_ns
+                self.writes += 1
+            return grant

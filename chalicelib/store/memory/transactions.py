@@ -1,0 +1,56 @@
+"""ports.Transactions in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...domain.timer import Timer
+from ...domain.topic import Topic
+from ...domain.transaction import State, Transaction, check_timer
+from ...ports import DedupEntry
+from .tables import MemoryTables, timer_place
+
+
+class MemoryTransactions:
+    """ports.Transactions over the common tables."""
+
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
+
+    def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        with self._tables.lock:
+            known = self._tables.known(dedup)
+            if not known:
+                self._tables.remember(dedup)
+                self._tables.put_transaction(transaction)
+                self._tables.put_timers([check_timer(transaction)])
+            return known
+
+    def get(self, transaction_id: str) -> Transaction | None:
+        return self._tables.transactions.get(transaction_id)
+
+    def change(
+        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+    ) -> bool:
+        with self._tables.lock:
+            if not self._tables.has_version(old):
+                return False
+            self._tables.put_transaction(replace(new, version=old.version + 1))
+            self._tables.put_timers(file)
+            for timer in drop:
+                self._tables.timers.pop(timer_place(timer), None)
+            return True
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        with self._tables.lock:
+            of_topic = [t for t in self._tables.transactions.values() if t.topic_uid == topic.uid]
+        found = sorted((t for t in of_topic if t.state is state), key=lambda t: t.mark)
+        return [replace(t, draft=None) for t in found if after is None or t.mark > after][:limit]
+
+    def drop_expired(self, now_s: int) -> None:
+        """What DynamoDB's TTL does."""
+        with self._tables.lock:
+            for transaction in list(self._tables.transactions.values()):
+                if transaction.expires_s is not None and transaction.expires_s <= now_s:
+                    del self._tables.transactions[transaction.id]

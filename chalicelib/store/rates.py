@@ -1,0 +1,52 @@
+"""Permit accounts on DynamoDB (layout: table `rates`)."""
+
+from __future__ import annotations
+
+from ..domain import rate
+from ..domain.rate import Grant
+from .dynamo import Dynamo
+from .failures import ConditionFailed
+from .layout import FORMAT, Item, int_of, number, text
+
+_KEEP_SECONDS = 86_400
+_TRIES = 8
+
+
+class DynamoRates:
+    """ports.Rates: half a read unit and a write unit; who loses a race learns the account's state by it.
+
+    A read that misses the newest finds more permits than there are, and loses. So does a repetition of our own after
+    a lost answer: its permits are given to nobody.
+    """
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.rates
+
+    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
+        key = {"r": text(topic_uid)}
+        item: Item = self._dynamo.call("get_item", TableName=self._table, Key=key).get("Item") or {}
+        for _ in range(_TRIES):
+            before_ns = int_of(item, "t")
+            grant, after_ns = rate.take(before_ns, limit, count, now_ms)
+            if not grant.count:
+                return grant
+            try:
+                self._dynamo.call(
+                    "put_item",
+                    TableName=self._table,
+                    Item={
+                        **key,
+                        "t": number(after_ns),
+                        "x": number(now_ms // 1000 + _KEEP_SECONDS),
+                        "v": {"N": FORMAT},
+                    },
+                    ConditionExpression="attribute_not_exists(t) OR t = :t",
+                    ExpressionAttributeValues={":t": number(before_ns)},
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+            except ConditionFailed as failed:
+                item = failed.item or {}
+            else:
+                return grant
+        return Grant(0, 1)  # everybody else was faster: so the account is in use to the full

@@ -1,0 +1,162 @@
+"""Transactions on DynamoDB (layout: table `transactions`).
+
+Every change is a transaction of the store, even of one row: its token tells our own success, after a lost answer, from
+that of somebody else who wrote the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from ..domain.timer import Timer
+from ..domain.topic import Topic
+from ..domain.transaction import State, Transaction, check_timer
+from ..ports import DedupEntry
+from . import codec
+from .dedup import dedup_entry, dedup_put
+from .dynamo import Dynamo
+from .failures import Cancelled
+from .layout import (
+    BY_STATE,
+    FORMAT,
+    Item,
+    Tables,
+    int_of,
+    number,
+    packed,
+    payload_of,
+    text,
+    text_of,
+    timer_key,
+)
+from .timers import timer_put
+
+
+class DynamoTransactions:
+    """ports.Transactions."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.transactions
+
+    def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        tables = self._dynamo.tables
+        put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
+        ids = [dedup_put(tables.dedup, entry) for entry in dedup]
+        try:
+            actions = [*ids, put, timer_put(tables.timers, check_timer(transaction))]
+            self._dynamo.call("transact_write_items", TransactItems=actions)
+        except Cancelled as cancelled:
+            return tuple(dedup_entry(e, i) for e, i in zip(dedup, cancelled.items, strict=False) if i)
+        return ()
+
+    def get(self, transaction_id: str) -> Transaction | None:
+        key = {"t": text(transaction_id)}
+        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        return _transaction(answer["Item"]) if "Item" in answer else None
+
+    def change(
+        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+    ) -> bool:
+        tables = self._dynamo.tables
+        filed = [timer_put(tables.timers, timer) for timer in file]
+        actions = [_put(self._table, old, new), *filed, *(_drop(tables.timers, timer) for timer in drop)]
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=actions)
+        except Cancelled:
+            return False
+        return True
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        found = self._dynamo.query(
+            TableName=self._table,
+            IndexName=BY_STATE,
+            KeyConditionExpression="g = :g AND o > :o",
+            ExpressionAttributeValues={
+                ":g": text(f"{topic.uid}#{state}"),
+                ":o": text(after or "!"),  # before all marks
+            },
+            Limit=limit,
+        )
+        return [_transaction(item) for item in islice(found, limit)]
+
+
+def transaction_writes(tables: Tables, old: Transaction, new: Transaction) -> list[dict[str, Any]]:
+    """The actions that decide a transaction of just this version, and end its checks."""
+    return [_put(tables.transactions, old, new), _drop(tables.timers, check_timer(old))]
+
+
+def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
+    return {
+        "Put": {
+            "TableName": table,
+            "Item": {**_item(new), "e": number(old.version + 1)},
+            "ConditionExpression": "e = :e",
+            "ExpressionAttributeValues": {":e": number(old.version)},
+        }
+    }
+
+
+def _drop(table: str, timer: Timer) -> dict[str, Any]:
+    """Without a condition: a mover may have taken it further by now, and whoever is told then ends it."""
+    return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id)}}
+
+
+def _item(of: Transaction) -> Item:
+    item: Item = {
+        "t": text(of.id),
+        "g": text(f"{of.topic_uid}#{of.state}"),
+        "o": text(of.mark),
+        "q": text(of.topic),
+        "v": {"N": FORMAT},
+    }
+    texts = {"u": of.check_url, "w": of.last_answer}
+    item.update({name: text(value) for name, value in texts.items() if value is not None})
+    numbers = {
+        "e": of.version,
+        "a": of.prepared_ms,
+        "z": of.decided_ms,
+        "k": of.keep_s,
+        "c": of.check_ms,
+        "i": of.check_after_ms,
+        "b": of.checks,
+        "l": of.delay_ms or None,
+        "d": of.due_ms,
+        "h": of.shard,
+        "f": of.offset,
+        "x": of.expires_s,
+    }
+    item.update({name: number(value) for name, value in numbers.items() if value is not None})
+    if of.draft:
+        item["m"] = packed(codec.pack([of.draft]).payload)
+    return item
+
+
+def _transaction(item: Item) -> Transaction:
+    def perhaps(name: str) -> int | None:
+        return int_of(item, name) if name in item else None
+
+    payload = payload_of(item)
+    topic_uid, _, state = item["g"]["S"].partition("#")
+    return Transaction(
+        id=item["t"]["S"],
+        topic=item["q"]["S"],
+        topic_uid=topic_uid,
+        prepared_ms=int_of(item, "a"),
+        check_ms=int_of(item, "c"),
+        check_after_ms=int_of(item, "i"),
+        keep_s=int_of(item, "k"),
+        draft=codec.unpack(payload)[0] if payload else None,
+        state=State(state),
+        check_url=text_of(item, "u"),
+        shard=perhaps("h"),
+        offset=perhaps("f"),
+        delay_ms=int_of(item, "l"),
+        due_ms=perhaps("d"),
+        checks=int_of(item, "b"),
+        last_answer=text_of(item, "w"),
+        decided_ms=perhaps("z"),
+        version=int_of(item, "e"),
+    )

@@ -1,0 +1,200 @@
+"""Rate limits on both stores: one account for all processes, and what becomes of what is over it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
+from chalicelib.domain.message import RATE_LIMITED, Draft
+from chalicelib.domain.rate import Grant
+from chalicelib.domain.topic import cursor_key
+from chalicelib.ports import Rates
+from chalicelib.services.produce import Placed
+from chalicelib.services.rates import RateLimits
+from chalicelib.services.redrive import Wanted
+from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, START_MS
+from tests.support.desk import Desk, placed
+from tests.support.stages import Stage
+
+
+@pytest.fixture
+def rates(stage: Stage) -> Rates:
+    return stage.adapters.rates
+
+
+def test_an_account_gives_what_it_has_and_says_when_it_has_more(rates: Rates) -> None:
+    uid = make.uid("t")
+    assert rates.take(uid, 10, 3, START_MS) == Grant(3)
+    assert rates.take(uid, 10, 3, START_MS) == Grant(2, 100)
+    assert rates.take(uid, 10, 3, START_MS + 99) == Grant(0, 1)
+    assert rates.take(uid, 10, 3, START_MS + 100) == Grant(1, 100)
+    assert rates.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
+
+
+def test_an_account_left_alone_is_full_again(stage: Stage, rates: Rates) -> None:
+    uid = make.uid("t")
+    for _ in range(3):
+        assert rates.take(uid, 100, 200, stage.clock.now_ms()).count == 50
+        stage.clock.advance(500)
+    stage.clock.advance(2 * DAY_MS)
+    stage.drop_expired()
+    assert rates.take(uid, 100, 200, stage.clock.now_ms()).count == 50
+
+
+def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
+    uid, start = make.uid("t"), threading.Barrier(6)
+    accounts = [stage.another().rates for _ in range(6)]
+
+    def work(n: int) -> int:
+        start.wait()
+        return sum(accounts[n].take(uid, 100, 3, START_MS).count for _ in range(6))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(work, range(6))) <= 50
+    rates = stage.adapters.rates
+    assert rates.take(uid, 100, 50, START_MS + 500).count == 50
+
+
+def test_processes_share_a_topics_rate(stage: Stage) -> None:
+    topic = make.topic(rate_limit=100)
+    processes = [RateLimits(stage.another().rates, stage.clock) for _ in range(3)]
+    accepted = []
+    for n in range(4_000):
+        accepted.append(processes[n * 7 % 3].admit(topic, 1))
+        stage.clock.advance(3)
+    assert 950 <= sum(accepted[:3_333]) <= 1_050
+    assert 950 <= sum(accepted[-3_333:]) <= 1_050
+
+
+def over(outcomes: list[Placed | HeadraceError]) -> list[int]:
+    return [i for i, outcome in enumerate(outcomes) if isinstance(outcome, TooMany)]
+
+
+def test_of_a_batch_the_first_are_stored_and_the_rest_are_told_so(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=10)
+    outcomes = desk.deps.intake.produce(desk.topic, make.drafts(8))
+    assert over(outcomes) == [5, 6, 7]
+    [refused] = {(o.code, o.retryable, o.retry_after_seconds) for o in outcomes if isinstance(o, TooMany)}
+    assert refused == ("RATE_LIMITED", True, 1)
+    assert [d.body for row in desk.rows() for d in row.drafts] == [d.body for d in make.drafts(5)]
+    stage.clock.advance(1_000)
+    assert over(desk.deps.intake.produce(desk.topic, make.drafts(5))) == []
+
+
+def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=10, max_body_bytes=20)
+    drafts = [*(make.draft("x" * 20) for _ in range(9)), *make.drafts(5)]
+    outcomes = desk.deps.intake.produce(desk.topic, drafts)
+    assert [type(o) for o in outcomes] == [TooLarge] * 9 + [Placed] * 5
+
+
+def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=4)
+    later = [make.draft(n, due_ms=stage.clock.now_ms() + 60_000) for n in range(4)]
+    assert over(desk.deps.intake.produce(desk.topic, later)) == [2, 3]
+    group = desk.group()
+    stage.clock.advance(60_000)
+    assert len(desk.receive(group)) == 2
+
+
+def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=2)
+    twin = make.draft(1, dedup_id="d")
+    [first] = placed(desk.deps.intake.produce(desk.topic, [twin]))
+    assert over(desk.deps.intake.produce(desk.topic, [twin])) == [0]
+    stage.clock.advance(1_000)
+    [again] = placed(desk.deps.intake.produce(desk.topic, [twin]))
+    assert (again.id, again.duplicate) == (first.id, True)
+
+
+def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    deps = Deps(replace(stage.another(), rates=cast(Rates, None)))
+    assert len(placed(deps.intake.produce(desk.topic, make.drafts(20)))) == 20
+
+
+def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[Placed]]:
+    """A topic that took these messages at once, though it takes but one or two."""
+    desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter", **settings)
+    return desk, placed(desk.deps.intake.produce(desk.topic, drafts))
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, mode: str) -> None:
+    desk, places = flooded(stage, *make.drafts(4, ordering_key="k"))
+    groups = [desk.group(name, mode=mode) for name in ("billing", "audit")]
+    for group in groups:
+        assert desk.drain(group) == [0]
+        letters, _ = desk.deps.redriver.page(desk.topic, group, Wanted(), None, 9)
+        assert [x.message.id for x in letters] == [p.id for p in places[1:]]
+        assert {(x.reason, x.attempts) for x in letters} == {(RATE_LIMITED, 0)}
+        message = desk.deps.lookup.message(desk.topic, places[2].id)
+        status = desk.deps.lookup.delivery(desk.topic, group, message)
+        assert status
+        assert (status.status, status.attempts, status.reason) == ("DEAD", 0, RATE_LIMITED)
+
+
+def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
+    desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter")
+    group = desk.group(mode="broadcast")
+    fans = [desk.consumer(group, name) for name in ("one", "two")]
+    places = placed(desk.deps.intake.produce(desk.topic, make.drafts(2)))
+    for fan in fans:
+        assert desk.drain(group, consumer=fan) == [0]
+    assert len(desk.deps.redriver.find(desk.topic, group, places[1].id)) == 2
+
+
+def test_a_group_that_does_not_want_it_gets_no_dead_letter(stage: Stage) -> None:
+    desk, _ = flooded(stage, *make.drafts(3, tag="x"))
+    group = desk.group(tags=("y",))
+    assert desk.drain(group) == []
+    assert stage.adapters.records.count_dead(desk.topic.uid, group.uid) == 0
+
+
+def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: Stage) -> None:
+    desk, [_, late] = flooded(stage, *make.drafts(2))
+    group = desk.group()
+    desk.drain(group)
+    for attempt, reason in ((1, RATE_LIMITED), (2, "REJECTED"), (3, "REJECTED")):
+        [letter] = desk.deps.redriver.find(desk.topic, group, late.id)
+        assert letter.reason == reason
+        assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+        stage.clock.advance(1_000)  # a lane that gave nothing is let alone for a moment
+        [again] = desk.receive(group)
+        assert (again.message.id, again.attempt) == (late.id, attempt)
+        if attempt < 3:
+            desk.nack(group, [again], Nack(dead_letter=True))
+    assert desk.ack(group, [again]) == [None]
+    record = stage.adapters.records.get(cursor_key(desk.topic, group, 0), 1)
+    assert record
+    assert record.status == "SUCCESS"
+
+
+def test_a_redriven_one_that_succeeds_at_once_is_a_success(stage: Stage) -> None:
+    desk, [_, late] = flooded(stage, *make.drafts(2))
+    group = desk.group()
+    desk.drain(group)
+    desk.deps.redriver.redrive(desk.topic, group, desk.deps.redriver.find(desk.topic, group, late.id))
+    stage.clock.advance(1_000)
+    assert desk.ack(group, desk.receive(group)) == [None]
+    message = desk.deps.lookup.message(desk.topic, late.id)
+    status = desk.deps.lookup.delivery(desk.topic, group, message)
+    assert status
+    assert (status.status, status.attempts) == ("SUCCESS", 1)
+
+
+def test_a_letter_of_an_expired_message_says_why_it_was_not_delivered(stage: Stage) -> None:
+    desk, [_, late] = flooded(stage, *make.drafts(2, expires_ms=START_MS + 1))
+    group = desk.group()
+    stage.clock.advance(60_000)
+    assert desk.drain(group) == []
+    [letter] = desk.deps.redriver.find(desk.topic, group, late.id)
+    assert letter.reason == RATE_LIMITED

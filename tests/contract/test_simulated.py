@@ -1,0 +1,84 @@
+"""What the simulation has found, each told once in few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS, ManualClock
+from tests.support.push import Inline, PushDesk
+from tests.support.stages import Stage
+
+
+@dataclass
+class Busy(Inline):
+    """Threads that become free late."""
+
+    clock: ManualClock
+    seconds: float
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.clock.sleep(self.seconds)
+        return super().submit(work, *args, **kwargs)
+
+
+def test_i10_the_sweeper_alone_finds_the_rest_of_a_batch_whose_deliverer_died(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(*make.drafts(3))
+    desk.ack(group, desk.receive(group, most=1))
+    desk.inbox.asked.clear()
+    desk.pass_time(61)
+    assert sorted(call.offsets for call in desk.subscribers.calls) == [(1,), (2,)]
+
+
+def test_i6_an_attempt_does_not_begin_when_it_waited_so_long_for_a_thread_that_its_lease_may_end_first(
+    stage: Stage,
+) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    (placed,) = desk.produce(make.draft())
+    busy = Deps(replace(desk.deps.adapters, threads=lambda: Busy(stage.clock, 6)))
+    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    end_ms = stage.clock.now_ms() + 40 * SECOND_MS
+    busy.deliverer.deliver(job, lambda: (end_ms - stage.clock.now_ms()) / 1000)
+    assert desk.subscribers.calls == []
+    desk.pass_time(61)
+    assert desk.subscribers.numbers() == {placed.id: [1]}
+
+
+def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_success(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft(expires_ms=stage.clock.now_ms() + SECOND_MS))
+    stage.clock.sleep(2)
+    assert desk.receive(group) == []
+    stage.clock.sleep(-2)  # the next process has another clock
+    desk.restarted()
+    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
+    assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+    assert desk.drain(group) == [0]
+    status = desk.deps.lookup.group_status(desk.topic, group)
+    assert (status.backlog, status.retrying, status.dead) == (0, 0, 0)
+
+
+def test_i8_a_consumer_that_has_left_a_broadcast_gets_nothing_from_one_who_has_not_heard_of_it(
+    stage: Stage,
+) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode="broadcast")
+    desk.produce(*make.drafts(3))
+    consumer = desk.consumer(group, "one")
+    (placed,) = desk.produce(make.draft())
+    other = desk.stage.process()
+    assert other.catalog.consumer(desk.topic, group, "one")
+    desk.deps.admin.unregister(desk.topic, group, consumer)
+    assert placed
+    assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []
+    assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []

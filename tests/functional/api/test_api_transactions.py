@@ -1,0 +1,355 @@
+"""Transactions over HTTP, with producers on real sockets that are asked what became of them."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+import app
+from chalicelib import functions, settings, wiring
+from chalicelib.domain.limits import FRAGMENTS
+from local.gateway import Gateway
+from tests.functional.delivery.receivers import Receiver, Request, http_receiver, raw_receiver
+from tests.support.http import Client, ShiftingClock, Topic
+from tests.support.push import Inbox
+
+
+class Time:
+    """What a function is told about its invocation: a minute is left."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+class World:
+    """One stage whose functions run when a test says so."""
+
+    def __init__(self, deps: wiring.Deps, inbox: Inbox, clock: ShiftingClock) -> None:
+        self.deps, self.inbox, self.clock = deps, inbox, clock
+
+    def pass_time(self, seconds: float) -> list[Mapping[str, Any]]:
+        """Time passes; then the movers run once, and the checks they start. The checks' reports."""
+        self.clock.advance(seconds)
+        self.deps.mover.tick(range(FRAGMENTS))
+        reports = []
+        while self.inbox.asked:
+            function, event = self.inbox.asked.popleft()
+            if function == "check":
+                reports.append(functions.check(json.loads(json.dumps(event)), Time(), self.deps))
+        return reports
+
+
+@pytest.fixture(scope="module")
+def world(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    environment = {
+        "HEADRACE_PREFIX": f"tx{uuid.uuid4().hex[:8]}",
+        "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
+        "HEADRACE_ALLOW_LOOPBACK": "1",
+    }
+    clock, inbox = ShiftingClock(), Inbox()
+    deps = wiring.Deps(wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox))
+    deps.setup()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "deps", lambda: deps)
+        yield World(deps, inbox, clock)
+    deps.sender._egress.close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def api(world: World) -> Client:
+    return Client(Gateway(app.app), world.deps.tokens.create("all", ("produce", "consume", "admin"))[1])
+
+
+@pytest.fixture
+def topic(api: Client) -> Topic:
+    name = f"bank-{uuid.uuid4().hex[:8]}"
+    api.put(f"/v1/topics/{name}", {"shards": 2}).expect(201)
+    return Topic(api, name)
+
+
+@pytest.fixture
+def producer() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+def prepare(topic: Topic, message: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+    body = {"message": message or {"body": {"paid": 5}}, **fields}
+    return topic.api.post(f"{topic.path}/transactions", body).expect(201)
+
+
+def path(transaction: Mapping[str, Any], call: str = "") -> str:
+    return f"/v1/transactions/{transaction['transaction_id']}{call}"
+
+
+def state(topic: Topic, transaction: Mapping[str, Any]) -> Any:
+    return topic.api.get(path(transaction)).expect(200)
+
+
+# The interface
+
+
+def test_a_message_is_prepared_committed_and_received(topic: Topic) -> None:
+    group = topic.group()
+    made = prepare(topic, {"body": {"amount": 5.10}, "keys": ["k"], "tag": "paid"})
+    assert made.pop("check_secret").startswith("whsec_")
+    assert made.pop("duplicate") is False
+    assert made.items() >= {"topic": topic.name, "state": "PREPARED", "offset": None, "checks": 0}.items()
+    assert state(topic, made) == made
+    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    assert shown.items() >= {"status": "PREPARED", "offset": None, "body": {"amount": 5.1}}.items()
+    assert shown["transaction_id"] == made["transaction_id"]
+    assert group.receive() == []
+    assert topic.api.get(f"{topic.path}/messages").expect(200)["items"] == []
+    done = topic.api.post(path(made, "/commit")).expect(200)
+    assert (done["state"], done["message_id"]) == ("COMMITTED", made["message_id"])
+    assert topic.api.post(path(made, "/commit")).expect(200) == done == state(topic, made)
+    topic.api.post(path(made, "/rollback")).refused(409, "TRANSACTION_DECIDED")
+    (got,) = group.receive()
+    assert (got["id"], got["shard"], got["offset"]) == (made["message_id"], done["shard"], done["offset"])
+    assert group.ack(got) == ["ok"]
+    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    assert shown["status"] == "SUCCESS"
+    events = topic.api.get(f"{topic.path}/messages/{made['message_id']}/trace").expect(200)["events"]
+    assert events
+
+
+def test_what_is_rolled_back_stays_so(topic: Topic) -> None:
+    group = topic.group()
+    made = prepare(topic)
+    done = topic.api.post(path(made, "/rollback")).expect(200)
+    assert (done["state"], done["offset"]) == ("ROLLED_BACK", None)
+    assert topic.api.post(path(made, "/rollback")).expect(200) == done
+    topic.api.post(path(made, "/commit")).refused(409, "TRANSACTION_DECIDED")
+    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    assert shown["status"] == "CANCELLED"
+    assert group.receive() == []
+    assert topic.accepted == 0
+
+
+def test_a_message_in_a_transaction_is_changed_by_its_transaction_only(topic: Topic) -> None:
+    message = f"{topic.path}/messages/{prepare(topic)['message_id']}"
+    topic.api.call("PATCH", message, {"body": 1}).refused(409, "IN_TRANSACTION")
+    topic.api.delete(message).refused(409, "IN_TRANSACTION")
+    topic.api.get(f"{message}/trace").refused(404, "MESSAGE_NOT_FOUND")
+
+
+def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
+    group = topic.group()
+    made = prepare(topic, {"body": 1, "delay_seconds": 30})
+    world.clock.advance(3_600)
+    done = topic.api.post(path(made, "/commit")).expect(200)
+    assert (done["state"], done["offset"]) == ("COMMITTED", None)
+    shown = topic.api.get(f"{topic.path}/messages/{made['message_id']}").expect(200)
+    assert (shown["status"], shown["deliver_at"]) == ("DELAYED", done["deliver_at"])
+    world.pass_time(29)
+    assert group.receive() == []
+    world.pass_time(1.1)
+    (got,) = group.receive()
+    assert got["id"] == made["message_id"]
+
+
+def test_i11_a_key_finds_the_message_from_its_commit_on_once(topic: Topic) -> None:
+    made = prepare(topic, {"body": 1, "keys": ["order-7"]})
+    listed = f"{topic.path}/messages?key=order-7"
+    assert topic.api.get(listed).expect(200)["items"] == []
+    for _ in range(2):
+        topic.api.post(path(made, "/commit")).expect(200)
+    (found,) = topic.api.get(listed).expect(200)["items"]
+    assert found["id"] == made["message_id"]
+
+
+def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
+    message = {"body": {"order": 188}, "dedup_id": "order-188"}
+    made = prepare(topic, message)
+    topic.api.post(path(made, "/commit")).expect(200)
+    again = topic.api.post(f"{topic.path}/transactions", {"message": message}).expect(200)
+    assert again["duplicate"] is True
+    assert (again["transaction_id"], again["state"]) == (made["transaction_id"], "COMMITTED")
+    other = {"message": {**message, "body": 1}}
+    topic.api.post(f"{topic.path}/transactions", other).refused(409, "DEDUP_MISMATCH")
+    topic.api.post(f"{topic.path}/messages", message).refused(409, "DEDUP_MISMATCH")
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [
+        ({}, ""),
+        ({"message": {}}, "message.body"),
+        ({"message": {"body": 1, "delay_secnds": 3}}, "message.delay_secnds"),
+        ({"message": {"body": 1, "deliver_at": "soon"}}, "message.deliver_at"),
+        ({"message": {"body": 1}, "check_after_seconds": 0}, "check_after_seconds"),
+        ({"message": {"body": 1}, "check_after_seconds": 86_401}, "check_after_seconds"),
+        ({"message": {"body": 1}, "check_after_seconds": 1.5}, "check_after_seconds"),
+        ({"message": {"body": 1}, "check_url": "https://a.example/" + "x" * 2_031}, "check_url"),
+        ({"message": {"body": 1}, "checkurl": "https://a.example/"}, "checkurl"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_path(topic: Topic, body: Any, at: str) -> None:
+    (issue,) = topic.api.post(f"{topic.path}/transactions", body).refused(400, "VALIDATION")["errors"]
+    assert issue["path"] == at
+    assert topic.api.get(f"{topic.path}/transactions").expect(200) == {"items": []}
+
+
+@pytest.mark.parametrize("seconds", [1, 86_400])
+def test_the_ends_of_the_time_between_checks(topic: Topic, seconds: int) -> None:
+    assert prepare(topic, check_after_seconds=seconds)["check_after_seconds"] == seconds
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.1/", "ftp://a.example/", "https://a.example:22/", "nonsense"])
+def test_a_check_url_that_may_not_be_called_is_refused_and_not_repeated(topic: Topic, url: str) -> None:
+    reply = topic.api.post(f"{topic.path}/transactions", {"message": {"body": 1}, "check_url": url})
+    reply.refused(422, "TARGET_REFUSED")
+    assert url not in reply.raw.decode()
+
+
+@pytest.mark.parametrize("id", ["0" * 24, "x", "..", "%00", "0" * 3_000])
+def test_an_unknown_transaction_is_404(topic: Topic, id: str) -> None:
+    for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
+        answer = topic.api.call(method, f"/v1/transactions/{id}{call}", {} if call else None)
+        answer.refused(404)
+
+
+def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> None:
+    made = prepare(topic)
+
+    def holding(scopes: list[str], topics: list[str]) -> Client:
+        asked = {"name": "t", "scopes": scopes, "topics": topics}
+        return topic.api.with_token(topic.api.post("/v1/tokens", asked).expect(201)["token"])
+
+    stranger, consumer = holding(["produce"], ["other.*"]), holding(["consume"], ["*"])
+    for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
+        body = {} if call else None
+        stranger.call(method, path(made, call), body).refused(403, "TOPIC_FORBIDDEN")
+        consumer.call(method, path(made, call), body).refused(403, "SCOPE_MISSING")
+    stranger.get(f"{topic.path}/transactions").refused(403, "TOPIC_FORBIDDEN")
+    assert state(topic, made)["state"] == "PREPARED"
+    holding(["produce"], ["bank-*"]).post(path(made, "/commit")).expect(200)
+
+
+def test_lists_are_paged_by_state(topic: Topic) -> None:
+    made = [prepare(topic)["transaction_id"] for _ in range(5)]
+    topic.api.post(f"/v1/transactions/{made[1]}/commit").expect(200)
+    listed = f"{topic.path}/transactions"
+    pages = topic.api.pages(listed, 2)
+    assert [t["transaction_id"] for page in pages for t in page] == [made[0], *made[2:]]
+    (done,) = topic.api.get(f"{listed}?state=COMMITTED").expect(200)["items"]
+    assert done == state(topic, {"transaction_id": made[1]})
+    topic.api.get(f"{listed}?state=DONE").refused(400, "VALIDATION")
+    token = topic.api.get(f"{listed}?limit=1").expect(200)["next_page_token"]
+    topic.api.get(f"{listed}?state=COMMITTED&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
+
+
+# The producer is asked
+
+
+def check_signature(request: Request, secret: str) -> None:
+    """By Standard Webhooks' own library; its clock is not the test's."""
+    at = datetime.fromtimestamp(int(request.headers["webhook-timestamp"]), UTC)
+    signature = Webhook(secret).sign(request.headers["webhook-id"], at, request.body.decode())
+    assert request.headers["webhook-signature"] == signature
+
+
+@pytest.mark.parametrize(("answer", "becomes"), [("commit", "COMMITTED"), ("rollback", "ROLLED_BACK")])
+def test_a_producer_that_is_asked_decides(
+    topic: Topic, world: World, producer: Receiver, answer: str, becomes: str
+) -> None:
+    group = topic.group()
+    producer.body = json.dumps({"state": answer, "more": 1}).encode()
+    message = {"body": 1, "keys": ["transfer-1"]}
+    made = prepare(topic, message, check_url=producer.url, check_after_seconds=5)
+    world.pass_time(4)
+    assert producer.seen == []
+    world.pass_time(1.1)
+    (request,) = producer.seen
+    assert (request.method, request.headers["content-type"]) == ("POST", "application/json")
+    check_signature(request, made["check_secret"])
+    assert json.loads(request.body) == {
+        "transaction_id": made["transaction_id"],
+        "topic": topic.name,
+        "message_id": made["message_id"],
+        "keys": ["transfer-1"],
+        "checks": 1,
+        "prepared_at": made["prepared_at"],
+    }
+    after = state(topic, made)
+    assert (after["state"], after["checks"], after["last_answer"]) == (becomes, 1, answer)
+    world.pass_time(20)
+    assert len(producer.seen) == 1
+    assert len(group.receive()) == (answer == "commit")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b'{"state": "unknown"}'),
+        (200, b'{"state": "COMMIT"}'),
+        (200, b'{"state": ["commit"]}'),
+        (200, b'["commit"]'),
+        (200, b"commit"),
+        (200, b""),
+        (200, b"\xff\xfe"),
+        (200, b"[" * 50_000),
+        (200, b'{"state": "commit"' + b" " * 70_000 + b"}"),
+        (404, b'{"state": "commit"}'),
+        (500, b'{"state": "rollback"}'),
+        (302, b'{"state": "commit"}'),
+    ],
+)
+def test_whatever_else_a_producer_says_is_unknown_and_counts(
+    topic: Topic, world: World, producer: Receiver, status: int, body: bytes
+) -> None:
+    producer.status, producer.body = status, body
+    made = prepare(topic, check_url=producer.url, check_after_seconds=5)
+    world.pass_time(5.1)
+    after = state(topic, made)
+    assert (after["state"], after["checks"]) == ("PREPARED", 1)
+    assert after["last_answer"] in ("unknown", "the answer is malformed", f"HTTP {status}")
+    producer.status, producer.body = 200, b'{"state": "rollback"}'
+    world.pass_time(5.1)
+    assert state(topic, made)["state"] == "ROLLED_BACK"
+    first, second = producer.seen
+    assert first.headers["webhook-id"] != second.headers["webhook-id"], "else it looks like a replay"
+
+
+def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, world: World) -> None:
+    with raw_receiver(lambda receiver, _: receiver.stop.wait(10) and None) as hanging:
+        made = prepare(topic, check_url=hanging.url, check_after_seconds=1)
+        began = time.monotonic()
+        world.pass_time(1.1)
+        assert time.monotonic() - began < 5
+    assert state(topic, made).items() >= {"checks": 1, "last_answer": "no answer within 1 s"}.items()
+    world.pass_time(1.1)
+    assert state(topic, made).items() >= {"checks": 2, "last_answer": "no connection"}.items()
+
+
+def test_after_fifteen_checks_it_is_undecided_and_can_be_decided_by_people(
+    topic: Topic, world: World, producer: Receiver
+) -> None:
+    producer.status = 500
+    made = prepare(topic, check_url=producer.url, check_after_seconds=2)
+    for _ in range(18):
+        world.pass_time(2.01)
+    assert len(producer.seen) == 15
+    assert [json.loads(r.body)["checks"] for r in producer.seen] == list(range(1, 16))
+    (shown,) = topic.api.get(f"{topic.path}/transactions?state=UNDECIDED").expect(200)["items"]
+    assert (shown["transaction_id"], shown["checks"]) == (made["transaction_id"], 15)
+    assert (shown["last_answer"], shown["next_check_at"]) == ("HTTP 500", None)
+    assert topic.api.get(f"{topic.path}/transactions").expect(200)["items"] == []
+    topic.api.post(path(made, "/commit")).expect(200)
+    assert topic.accepted == 1
+
+
+def test_the_secret_is_the_topics(topic: Topic, api: Client) -> None:
+    name = f"bank-{uuid.uuid4().hex[:8]}"
+    api.put(f"/v1/topics/{name}").expect(201)
+    secrets = {prepare(topic)["check_secret"] for _ in range(2)}
+    assert len(secrets) == 1
+    assert prepare(Topic(api, name))["check_secret"] not in secrets

@@ -1,0 +1,169 @@
+"""Who uses the world: each actor is a task that acts, thinks a while, and acts again.
+
+To add one (delayed messages, transactions …): write `def somebody(world) -> None`, a loop that asks by `world.ask`, and
+start it in `begin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from chalicelib.domain.message import Draft
+from chalicelib.services.claim import Delivery
+from chalicelib.services.produce import Placed
+from chalicelib.services.settle import Nack
+from tests.simulation.clients import TOPIC, SimClient
+from tests.simulation.operators import contact, operator
+from tests.simulation.plan import GroupPlan
+from tests.simulation.world import World
+from tests.support.flows import draft
+
+_KEYS = ("a", "b", None)
+_TAGS = ("red", "blue", "green", None)
+
+
+def begin(world: World) -> None:
+    """Set everything up in peace, then let everybody loose."""
+    founder = world.begin("founder", world.calm, 0)
+    client = SimClient(founder)
+    founder.deps.admin.put_topic(TOPIC, dict(world.plan.topic))
+    for group in world.plan.groups:
+        client.put_group(group.name, **_with_retry(world, group))
+        for name in _names(group):
+            client.register(group.name, name, contact(name))
+    spawn = partial(_spawn, world)
+    for n in range(world.plan.producers):
+        spawn(partial(producer, world, f"p{n}"))
+    for group in world.plan.groups:
+        for n in range(group.pullers):
+            spawn(
+                partial(puller, world, Puller(group, f"pull{n}" if group.mode == "broadcast" or n else None))
+            )
+    if world.plan.deeds:
+        spawn(partial(operator, world))
+    if world.plan.crash_every_s:
+        spawn(partial(crashes, world))
+    world.schedule()
+
+
+def _spawn(world: World, actor: Callable[[], object]) -> None:
+    world.scheduler.spawn(actor, world, world.random.uniform(0, 3_000))
+
+
+def _with_retry(world: World, group: GroupPlan) -> dict[str, object]:
+    """The history checker wants to know the attempts of each group."""
+    return {"retry": world.plan.topic["retry"], **group.settings}
+
+
+def _names(group: GroupPlan) -> list[str]:
+    registered = range(group.pullers) if group.mode == "broadcast" else range(1, group.pullers)
+    return [*(f"pull{n}" for n in registered), *(f"call{n}" for n in range(group.called))]
+
+
+def crashes(world: World) -> None:
+    """Processes die at any moment."""
+    while True:
+        world.pause(world.random.expovariate(1 / world.plan.crash_every_s))
+        role = world.random.choice(list(world.processes))
+        world.some(role).die()
+
+
+def producer(world: World, name: str) -> None:
+    """Sends messages, some with a dedup id, which it repeats until it knows."""
+    rng = world.random
+    serial = 0
+    while serial < world.plan.messages // world.plan.producers:
+        world.pause(rng.expovariate(world.plan.producers * 2 * world.plan.messages / world.plan.seconds))
+        drafts = []
+        for _ in range(rng.choice((1, 1, 1, 3))):
+            serial += 1
+            drafts.append(_draft(world, f"{name}-{serial}"))
+        _send(world, drafts)
+
+
+def _draft(world: World, label: str) -> Draft:
+    rng = world.random
+    made = draft(label, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
+    if rng.random() < 0.4:
+        made = replace(made, dedup_id=f"id of {label}")
+    if rng.random() < 0.1:
+        made = replace(made, expires_ms=int(world.scheduler.now) + rng.randint(1, 60_000))
+    return made
+
+
+def _send(world: World, drafts: Sequence[Draft]) -> None:
+    """What has a dedup id is sent again until there is an answer, and sometimes even then."""
+    while drafts:
+        answers = world.ask(SimClient.produce, *drafts)
+        known = [d for d, a in zip(drafts, answers, strict=True) if isinstance(a, Placed)] if answers else []
+        again = world.random.random() < 0.1
+        drafts = [d for d in drafts if d.dedup_id and (again or d not in known)]
+        world.pause(world.random.uniform(0, 2))
+
+
+@dataclass
+class Puller:
+    """A consumer that pulls; without a name it is not registered."""
+
+    group: GroupPlan
+    name: str | None
+
+
+def puller(world: World, me: Puller) -> None:
+    """Receives and does with it what consumers do, the careless ones too."""
+    rng = world.random
+    while True:
+        lease = rng.choice((2, 5, 20))
+        got = world.ask(SimClient.receive, me.group.name, rng.choice((1, 3, 10)), me.name, lease)
+        if got:
+            rng.choice(_HABITS)(world, me, got, lease)
+        world.pause(rng.uniform(0.2, 4))
+
+
+def _ack(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    world.ask(SimClient.ack, me.group.name, got, me.name)
+
+
+def _ack_some(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    """One by one, in any order, and not all."""
+    for each in world.random.sample(list(got), max(1, len(got) - 1)):
+        world.pause(world.random.uniform(0, 1))
+        _ack(world, me, [each], lease)
+
+
+def _ack_twice(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    _ack(world, me, got, lease)
+    _ack(world, me, got, lease)
+
+
+def _ack_late(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    """A zombie: it thinks that the message is still its own."""
+    world.pause(lease + world.random.uniform(-1, 10))
+    _ack(world, me, got, lease)
+
+
+def _nack(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    delay_ms = world.random.choice((0, 0, 1_000, 7_000))
+    world.ask(SimClient.nack, me.group.name, got, Nack(delay_ms), me.name)
+
+
+def _bury(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    world.ask(SimClient.nack, me.group.name, got[:1], Nack(dead_letter=True), me.name)
+    _ack(world, me, got, lease)
+
+
+def _extend(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    for _ in range(world.random.choice((1, 2))):
+        world.pause(lease * world.random.uniform(0.3, 1.1))
+        world.ask(SimClient.extend, me.group.name, got, lease, me.name)
+    _ack(world, me, got, lease)
+
+
+def _die(world: World, me: Puller, got: Sequence[Delivery], lease: int) -> None:
+    """It forgets what it had; another comes in its place."""
+    world.pause(world.random.uniform(0, 30))
+
+
+_HABITS = (_ack, _ack, _ack, _ack_some, _ack_twice, _ack_late, _nack, _bury, _extend, _die)

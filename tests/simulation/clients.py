@@ -1,0 +1,122 @@
+"""Clients of the simulated world: they ask any of its processes, and live on when that dies."""
+
+from __future__ import annotations
+
+from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.message import Draft
+from chalicelib.ports import DeadLetter
+from chalicelib.services.claim import Delivery
+from chalicelib.services.produce import Placed
+from chalicelib.services.redrive import Wanted
+from chalicelib.services.setup import PULLS, Contact
+from tests.simulation.processes import Process
+from tests.support.events import Event, Op, Told
+from tests.support.flows import LEASE_SECONDS, Client, History, label_of
+
+TOPIC = "orders"
+
+
+class Notebook(History):
+    """The world's one history, with the clock of the process that was asked."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.clock, process.world.stamp)
+        self.events = process.world.events
+
+
+class SimClient(Client):
+    """What the HTTP handlers do, for one request."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.deps, Notebook(process), TOPIC)
+        self.world = process.world
+
+    def reader(self, group: str, consumer: str | None) -> str:
+        """Consumers have deliveries of their own in broadcasts only."""
+        return str(self.world.reader_of(group, consumer))
+
+    def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:
+        outcomes = super().produce(*drafts)
+        self.deps.waker.appended(
+            self.topic, {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
+        )
+        return outcomes
+
+    def receive(
+        self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
+    ) -> list[Delivery]:
+        if consumer is not None:
+            topic, found, who = self._find(group, consumer)
+            assert who
+            self.deps.admin.sign_of_life(topic, found, who)
+        return super().receive(group, most, consumer, lease_seconds)
+
+    def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
+        if self.world.groups[group].mode == "broadcast":
+            super().register(group, consumer, contact)
+        else:
+            self.deps.admin.register(self.topic, self.group(group), consumer, contact)
+        self.deps.waker.group(self.topic, self.group(group))
+
+    def unregister(self, group: str, consumer: str) -> None:
+        if self.world.groups[group].mode == "broadcast":
+            return super().unregister(group, consumer)
+        found = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
+        self.deps.admin.unregister(self.topic, self.group(group), found)
+
+    def seek(self, group: str, where: str) -> None:
+        super().seek(group, where)
+        self.deps.waker.group(self.topic, self.group(group))
+
+    def grow(self) -> None:
+        """One more shard."""
+        self.deps.admin.put_topic(TOPIC, {"shards": self.topic.shards + 1})
+
+    def pause(self, group: str, paused: bool) -> None:
+        found = self.deps.admin.pause(self.topic, group, paused)
+        self.deps.waker.group(self.topic, found)
+
+    def rotate(self, group: str, consumer: str) -> None:
+        found = self.group(group)
+        self.deps.admin.rotate_secret(
+            self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer)
+        )
+
+    def letters(self, group: str) -> list[DeadLetter]:
+        """Some dead letters of the group."""
+        return self.deps.redriver.page(self.topic, self.group(group), Wanted(), None, 10)[0]
+
+    def redrive(self, group: str) -> None:
+        """Send some dead letters again."""
+        letters = self.letters(group)
+        with self._asking(*(self._about_letter(Op.REDRIVE, x) for x in letters)) as asking:
+            went = self.deps.redriver.redrive(self.topic, self.group(group), letters)
+            asking.note_all(Told.OK if went == len(letters) else Told.UNKNOWN)
+
+    def try_now(self, group: str, message_id: str) -> None:
+        """Make the next attempt of a message now, be it dead or waiting."""
+        found = self.group(group)
+        letters = self.deps.redriver.letters(self.topic, found, message_id)
+        uids = self.deps.catalog.cursor_owners(self.topic, found)
+        readers = [self.world.reader_by(found.uid, uid) for uid in uids]
+        waiting = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
+        with self._asking(*waiting, *(self._about_letter(Op.REDRIVE, x) for x in letters)) as asking:
+            self.deps.redriver.try_now(self.topic, found, message_id)
+            asking.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
+
+    def _about_letter(self, op: Op, letter: DeadLetter) -> Event:
+        reader = self.world.reader_by(letter.key.group_uid, letter.key.consumer_uid)
+        return self._event(op, reader=reader, message_id=letter.message.id, attempt=letter.attempts)
+
+    def mend(self, group: str) -> None:
+        """Give a dead letter another body."""
+        for letter in self.letters(group)[:1]:
+            label = label_of(letter.message.draft.body)
+            self.deps.redriver.edit(self.topic, letter, f'"{label}|mended"'.encode())
+
+    def discard(self, group: str) -> None:
+        """Delete a dead letter."""
+        for letter in self.letters(group)[:1]:
+            with self._asking(self._about_letter(Op.DISCARD, letter)) as asking:
+                self.deps.redriver.discard(letter)
+                asking.note_all(Told.OK)

@@ -1,0 +1,52 @@
+"""What must hold of a cursor at every write, whoever writes it (I4, I5, I9, I15, I16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from chalicelib.domain.cursor import Change, Cursor, Span
+
+
+def broken(before: Cursor, after: Cursor, change: Change, now_ms: int) -> Iterator[str]:
+    """The laws that the step from `before` to `after` breaks; `now_ms` is by the clock of whoever wrote."""
+    places = [*_settled(after), *_offsets(_leased(after)), *_offsets(after.waiting)]
+    if sorted(places) != list(range(after.floor, after.next)):
+        yield f"every offset of {after.floor}-{after.next} has one place, and these have: {sorted(places)}"
+    if change.whole:
+        return
+    done = {*range(before.begin, before.floor), *_settled(before)}
+    if lost := done - {*range(before.begin, after.floor), *_settled(after)}:
+        yield f"settled offsets came back: {lost}"
+    if (after.floor, after.next) < (before.floor, before.next) or after.next < before.next:
+        yield f"a cursor went back from {before.next} to {after.next}"
+    claimed = after.epoch != before.epoch
+    if after.epoch - before.epoch not in (0, 1) or (set(after.leases) - set(before.leases) and not claimed):
+        yield f"leases {set(after.leases) - set(before.leases)} from epoch {before.epoch} to {after.epoch}"
+    if claimed:
+        yield from _taken(before, after, now_ms)
+
+
+def _taken(before: Cursor, after: Cursor, now_ms: int) -> Iterator[str]:
+    """A claim takes over what is overdue, and grants what is due."""
+    for token, lease in before.leases.items():
+        if after.leases.get(token) != lease and lease.deadline_ms > now_ms:
+            yield f"the lease {token} was taken {lease.deadline_ms - now_ms} ms before its end"
+    granted = {
+        o for token in set(after.leases) - set(before.leases) for o in _offsets(after.leases[token].spans)
+    }
+    for span in before.waiting:
+        if span.due_ms > now_ms and granted.intersection(range(span.start, span.end)):
+            yield f"offset {span.start} was granted {span.due_ms - now_ms} ms early"
+
+
+def _settled(cursor: Cursor) -> Iterator[int]:
+    for start, end in cursor.settled:
+        yield from range(max(start, cursor.floor), end)
+
+
+def _leased(cursor: Cursor) -> Iterator[Span]:
+    return (span for lease in cursor.leases.values() for span in lease.spans)
+
+
+def _offsets(spans: Iterable[Span]) -> Iterator[int]:
+    return (offset for span in spans for offset in range(span.start, span.end))

@@ -1,0 +1,223 @@
+"""The way out to subscribers, and the notes that are taken on it: what a delivery claimed, sent and settled goes into
+the history as if the subscriber had done it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chalicelib.domain.cursor import Fate
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.signing import Receipt
+from chalicelib.domain.topic import Consumer, Group, Topic
+from chalicelib.services.claim import Claimant, Claimer, Delivery
+from chalicelib.services.settle import Answer, Rule, Ruling, Settler
+from tests.simulation.processes import Process
+from tests.support.events import NEVER, Event, Op, Told
+from tests.support.flows import label_of, told
+
+_FATES = {Fate.SUCCESS: "SUCCESS", Fate.DEAD: "DEAD", Fate.RETRY: "RETRY", Fate.LATER: "RETRY"}
+
+
+class Notes:
+    """What one process's deliveries did. Grants whose attempt nobody saw begin are claims that nobody heard of."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._granted: dict[tuple[str, str, int], tuple[Event, int]] = {}  # with when its lease ends
+
+    def asked(self, **settings: Any) -> Event:
+        now_ms = self._process.clock.now_ms()
+        return Event(
+            told=Told.UNKNOWN,
+            began=self._world.stamp(),
+            ended=NEVER,
+            began_ms=now_ms,
+            ended_ms=now_ms,
+            **settings,
+        )
+
+    def answered(self, event: Event, answer: Told, **settings: Any) -> Event:
+        return replace(
+            event, told=answer, ended=self._world.stamp(), ended_ms=self._process.clock.now_ms(), **settings
+        )
+
+    def add(self, event: Event) -> None:
+        self._world.events.append(event)
+
+    def granted(self, asked: Event, got: Sequence[Delivery]) -> None:
+        for d in got:
+            event = self.answered(
+                asked,
+                Told.OK,
+                message_id=d.message.id,
+                token=d.receipt.token,
+                attempt=d.attempt,
+                lane=d.receipt.entry is not None,
+            )
+            until_ms = d.receipt.claimed_ms + asked.lease_ms
+            self._granted[asked.reader, d.message.id, d.attempt] = event, until_ms
+
+    def began(self, group: str, consumer: Consumer, parcel: Parcel, seconds: float) -> None:
+        """Attempts begin: by now they must be ours, and time must be left for them."""
+        reader = self._world.reader_of(group, consumer.name)
+        for attempt in parcel.attempts:
+            event, until_ms = self._granted.pop((reader, attempt.message.id, attempt.number), (None, 0))
+            if event is None:
+                self._world.accuse(f"attempt {attempt.number} of {attempt.message.id} was never granted")
+                continue
+            self.add(replace(event, label=label_of(attempt.message.draft.body)))
+            left_ms = until_ms - self._process.clock.now_ms()
+            if left_ms < seconds * 1000:
+                self._world.accuse(
+                    f"attempt {attempt.number} of {event.message_id} began with {left_ms} ms left of its lease"
+                )
+
+    def returned(self, token: str, message_id: str, *, counts: bool) -> None:
+        """A grant whose attempt never began: its number will be used again, unless it `counts`."""
+        for place, (event, _) in list(self._granted.items()):
+            if (event.token, event.message_id) == (token, message_id):
+                del self._granted[place]
+                if counts:
+                    self.add(replace(event, told=Told.UNKNOWN, message_id="", token="", attempt=0))
+
+    def ended(self) -> None:
+        """The process is no more."""
+        for event, _ in list(self._granted.values()):
+            self.returned(event.token, event.message_id, counts=True)
+
+
+class NotingClaimer:
+    """The claimer of deliveries."""
+
+    def __init__(self, claimer: Claimer, notes: Notes, world: Any) -> None:
+        self._claimer = claimer
+        self._notes = notes
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._claimer, name)
+
+    def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[Delivery] | None:
+        reader = self._world.reader_by(claimant.group.uid, claimant.consumer_uid)
+        asked = self._notes.asked(op=Op.CLAIM, reader=reader, lease_ms=claimant.lease_seconds * 1000)
+        try:
+            got = self._claimer.claim(claimant, shard, most)
+        except BaseException:
+            self._notes.add(self._notes.answered(asked, Told.UNKNOWN))
+            raise
+        self._notes.granted(asked, got or ())
+        return got
+
+
+class NotingSettler:
+    """The settler of deliveries."""
+
+    def __init__(self, settler: Settler, notes: Notes, world: Any) -> None:
+        self._settler = settler
+        self._notes = notes
+        self._world = world
+
+    def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule) -> list[Answer]:
+        notes = self._notes
+        ruled: dict[Receipt, tuple[Ruling, int]] = {}
+
+        def noting(receipt: Receipt, attempt: int) -> Ruling:
+            ruled[receipt] = rule(receipt, attempt), attempt
+            return ruled[receipt][0]
+
+        asked = notes.asked(op=Op.SETTLE)
+        answers: Sequence[Answer | None] | None = None
+        try:
+            answers = self._settler.settle(topic, group, receipts, noting)
+        finally:
+            for i, receipt in enumerate(receipts):
+                answer = Told.UNKNOWN if answers is None else told(answers[i])
+                ruling, attempt = ruled.get(receipt) or (rule(receipt, 0), receipt.before + 1)
+                self._note(asked, receipt, ruling, attempt, answer)
+        return list(answers)
+
+    def _note(self, asked: Event, receipt: Receipt, ruling: Ruling, attempt: int, answer: Told) -> None:
+        reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
+        if ruling.fate is Fate.BACK:
+            self._notes.returned(receipt.token, receipt.id, counts=answer is not Told.OK)
+            return
+        self._notes.add(
+            self._notes.answered(
+                asked,
+                answer,
+                reader=reader,
+                message_id=receipt.id,
+                token=receipt.token,
+                attempt=attempt,
+                fate=_FATES[ruling.fate],
+                delay_ms=max(0, ruling.due_ms - asked.began_ms),
+            )
+        )
+
+
+class Line:
+    """ports.Sender of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        world = self._process.world
+        mood = world.subscribers.mood_of(consumer)
+        if mood == "held":
+            return (Outcome(Verdict.HELD),) * len(parcel.attempts)
+        self._process.notes.began(parcel.group, consumer, parcel, seconds)
+        world.trace(
+            self._process, "send", (consumer.name, [(a.message.id, a.number) for a in parcel.attempts]), mood
+        )
+        world.scheduler.wait(seconds * 1000 if mood == "silent" else world.random.uniform(5, 500))
+        return tuple(world.subscribers.answer(mood) for _ in parcel.attempts)
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return None
+
+    def greet(self, url: str) -> Outcome:
+        return Outcome(Verdict.DONE)
+
+
+class Subscribers:
+    """How those who are called behave, message by message."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self.healed = False
+
+    def of(self, process: Process) -> Line:
+        return Line(process)
+
+    def mood_of(self, consumer: Consumer) -> str:
+        if self.healed:
+            return "good"
+        moods = self._world.plan.moods
+        return str(self._world.random.choices(list(moods), list(moods.values()))[0])
+
+    def answer(self, mood: str) -> Outcome:
+        return ANSWERS[mood](self._world.random.random())
+
+
+ANSWERS: dict[str, Callable[[float], Outcome]] = {
+    "good": lambda _: Outcome(Verdict.DONE, status=200),
+    "mixed": lambda draw: Outcome(Verdict.DONE if draw < 0.5 else Verdict.FAILED, "HTTP 500"),
+    "failing": lambda _: Outcome(Verdict.FAILED, "HTTP 500", 500),
+    "silent": lambda _: Outcome(Verdict.FAILED, "no answer in time"),
+    "busy": lambda draw: Outcome(Verdict.FAILED, "HTTP 429", 429, int(draw * 30_000)),
+    "gone": lambda _: Outcome(Verdict.GONE, "HTTP 410", 410),
+    "refusing": lambda _: Outcome(Verdict.REFUSED, "HTTP 489", 489),
+}
+
+
+def observed(process: Process) -> None:
+    """Take notes on a process's deliveries."""
+    deps, world = process.deps, process.world
+    process.notes = Notes(process)
+    claimer: Any = NotingClaimer(deps.claimer, process.notes, world)
+    settler: Any = NotingSettler(deps.settler, process.notes, world)
+    deps.__dict__["deliverer"] = replace(deps.deliverer, claimer=claimer, settler=settler)

@@ -1,0 +1,38 @@
+"""Simulation: everybody at once, in virtual time, under trouble drawn from a seed; then peace, and nothing is missing.
+
+I1, I2, I4 to I10 and I14 to I16 of the reliability page are judged by tests/support/history over what clients saw, and
+by tests/simulation/judge over what the store holds, at each write and at rest. To see a seed again:
+`HEADRACE_SEED=17 pytest tests/simulation`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.judge import play
+from tests.simulation.telling import story
+
+SOAK = bool(os.environ.get("HEADRACE_SOAK"))
+SEED = os.environ.get("HEADRACE_SEED")
+_BLOCK = 50
+BLOCKS = (
+    [range(int(SEED), int(SEED) + 1)]
+    if SEED
+    else [range(first, first + _BLOCK) for first in range(0, 100_000 if SOAK else 1_000, _BLOCK)]
+)
+
+
+@pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"from-{seeds.start}")
+def test_whatever_happens_every_message_has_its_end(seeds: range) -> None:
+    for seed in seeds:
+        world, complaints = play(seed)
+        assert not complaints, story(world, complaints)
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_the_same_seed_is_the_same_story(seed: int) -> None:
+    one, other = play(seed)[0], play(seed)[0]
+    assert one.path == other.path
+    assert one.events == other.events

@@ -1,0 +1,168 @@
+"""The account of a rate limit, and how processes share it: exact over ten seconds, at few writes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from chalicelib.domain import rate
+from chalicelib.services.rates import RateLimits
+from chalicelib.store.memory import MemoryRates
+from tests.support import factories as make
+from tests.support.clock import START_MS, ManualClock
+
+WINDOW_MS = 10_000
+
+asks = st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 400)), min_size=1, max_size=60)
+limits = st.sampled_from((1, 2, 3, 7, 10, 100, 999, 5_000, 10**6, 10**12))
+
+
+@given(limit=limits, asked=asks)
+def test_no_window_gets_more_than_its_share_and_a_burst(limit: int, asked: list[tuple[int, int]]) -> None:
+    state, now_ms = 0, START_MS
+    granted: list[tuple[int, int]] = []
+    for later_ms, count in asked:
+        now_ms += later_ms
+        grant, state = rate.take(state, limit, count, now_ms)
+        assert 0 <= grant.count <= count
+        granted.append((now_ms, grant.count))
+    for first, (start_ms, _) in enumerate(granted):
+        for last in range(first, len(granted)):
+            seconds = (granted[last][0] - start_ms) / 1000
+            taken = sum(count for _, count in granted[first : last + 1])
+            assert taken <= limit * (seconds + max(0.5, 1.9 / limit)) * (1 + 1e-5)
+
+
+@given(limit=limits.filter(lambda limit: limit <= 5_000), asked=asks)
+def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, asked: list[tuple[int, int]]) -> None:
+    state, now_ms = 0, START_MS
+    for later_ms, count in asked:
+        now_ms += later_ms
+        grant, state = rate.take(state, limit, count, now_ms)
+        if grant.count < count:
+            assert 0 < grant.wait_ms <= 1000
+            assert rate.take(state, limit, 1, now_ms + grant.wait_ms)[0].count == 1
+            assert rate.take(state, limit, 1, now_ms + grant.wait_ms - 1)[0].count == 0
+        else:
+            assert grant.wait_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "holds"), [(1, 1), (2, 1), (3, 1), (4, 2), (10, 5), (100, 50), (5_000, 2_500)]
+)
+def test_an_idle_account_holds_half_a_seconds_permits(limit: int, holds: int) -> None:
+    assert rate.take(0, limit, 10_000, START_MS)[0].count == holds
+
+
+class Fleet:
+    """Some processes that share one topic's account."""
+
+    def __init__(self, limit: int, processes: int, seed: int = 1) -> None:
+        self.clock = ManualClock()
+        self.rates = MemoryRates()
+        self.limit = limit
+        self.topic = make.topic(rate_limit=limit)
+        self.members = [RateLimits(self.rates, self.clock) for _ in range(processes)]
+        self.random = random.Random(seed)
+        self.accepted: list[int] = []  # by millisecond
+
+    def run(self, seconds: int, demand: Callable[[int], Iterator[tuple[int, int]]]) -> None:
+        """`demand(ms)` says who asks for how many in this millisecond."""
+        for ms in range(seconds * 1000):
+            self.accepted.append(sum(self.members[i].admit(self.topic, n) for i, n in demand(ms)))
+            self.clock.advance(1)
+
+    def shared(self, times: float, batch: int = 1) -> Callable[[int], Iterator[tuple[int, int]]]:
+        """Random demand of so many times the limit, spread over all."""
+        a_millisecond = self.limit * times / 1000 / batch
+
+        def demand(_: int) -> Iterator[tuple[int, int]]:
+            count = int(a_millisecond) + (self.random.random() < a_millisecond % 1)
+            return ((self.random.randrange(len(self.members)), batch) for _ in range(count))
+
+        return demand
+
+    def windows(self) -> list[int]:
+        """What was accepted in every ten seconds."""
+        sums = [0, *accumulate(self.accepted)]
+        return [sums[i] - sums[i - WINDOW_MS] for i in range(WINDOW_MS, len(sums), 10)]
+
+    def check(self, *, batch: int = 1) -> None:
+        """Within 5 % in every window; a message (or batch) may fall on either side of a window's edge."""
+        fair, edge = self.limit * 10, min(batch, self.limit)
+        assert min(self.windows()) >= fair * 0.95 - edge
+        assert max(self.windows()) <= fair * 1.05 + edge
+        assert max(self.windows()) <= fair + self.limit
+
+
+@pytest.mark.parametrize("processes", [1, 3, 8])
+@pytest.mark.parametrize(("limit", "times"), [(1, 20), (10, 10), (100, 3), (5_000, 1.5)])
+def test_ten_seconds_get_what_the_limit_says_to_five_percent(
+    limit: int, processes: int, times: float
+) -> None:
+    fleet = Fleet(limit, processes)
+    fleet.run(25, fleet.shared(times))
+    fleet.check()
+    if limit >= 100:
+        assert fleet.rates.writes < sum(fleet.accepted) * (0.25 if limit == 100 else 0.02)
+        assert fleet.rates.writes <= 25 * processes * 15, "a second"
+
+
+@pytest.mark.parametrize("processes", [1, 8])
+@pytest.mark.parametrize(("limit", "batch"), [(1, 5), (10, 3), (100, 20), (5_000, 1_000)])
+def test_batches_are_served_in_part_to_the_same_rate(limit: int, batch: int, processes: int) -> None:
+    fleet = Fleet(limit, processes)
+    fleet.run(25, fleet.shared(10, batch))
+    fleet.check(batch=batch)
+
+
+def test_demand_that_wanders_from_process_to_process_gets_the_whole_rate() -> None:
+    fleet = Fleet(100, 8)
+    fleet.run(25, lambda ms: iter([(ms // 1_500 % 8, 1)] * (ms % 3 == 0)))
+    fleet.check()
+
+
+def test_a_flood_after_a_quiet_hour_is_no_exception() -> None:
+    fleet = Fleet(100, 3)
+    for _ in range(3):
+        fleet.clock.advance(3_600_000)
+        fleet.run(1, fleet.shared(0.2))
+        fleet.accepted.clear()
+        fleet.run(10, fleet.shared(20))
+        assert 950 <= sum(fleet.accepted) <= 1_050 + 25, "what was in hand comes on top"
+
+
+def test_demand_below_the_limit_is_let_in_whole() -> None:
+    fleet = Fleet(100, 3)
+    fleet.run(20, lambda ms: iter([(ms // 13 % 3, 1)] * (ms % 13 == 0)))
+    assert sum(fleet.accepted) == -(-20_000 // 13)
+    assert fleet.rates.writes < sum(fleet.accepted) * 0.6
+
+
+def test_refusals_cost_no_writes_and_idleness_costs_nothing() -> None:
+    fleet = Fleet(1, 1)
+    fleet.run(10, lambda _: iter([(0, 100)]))
+    assert fleet.rates.writes == sum(fleet.accepted) <= 11
+    fleet.clock.advance(3_600_000)
+    assert fleet.rates.writes == sum(fleet.accepted)
+
+
+def test_a_topic_without_a_limit_never_asks() -> None:
+    fleet = Fleet(1, 1)
+    assert fleet.members[0].admit(make.topic(), 1_000_000) == 1_000_000
+    assert fleet.rates.writes == 0
+
+
+def test_a_limit_that_changes_holds_at_once() -> None:
+    fleet = Fleet(5_000, 2)
+    fleet.run(3, fleet.shared(2))
+    fleet.topic, fleet.limit = make.topic(uid=fleet.topic.uid, rate_limit=10), 10
+    fleet.accepted.clear()
+    fleet.run(20, fleet.shared(20))
+    assert max(fleet.windows()[100:]) <= 105
+    assert min(fleet.windows()[100:]) >= 95
