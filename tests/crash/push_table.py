@@ -257,7 +257,7 @@ PUSH_CALLS: Mapping[str, int] = {
     "move one": 10,
     "move many": 12,
     "move just before the time": 16,
-    "move in a race": Flow(_race_to_move, steps(failed("a"), _WAIT), group=PUSHED),
+    "move in a race": 11,
     "move of many fragments": 36,
     "wake": 24,
     "sweep behind other topics": 26,

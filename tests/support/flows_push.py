@@ -26,7 +26,7 @@ LADDER_SECONDS = 10
 PUSH_SECONDS = 60.0  # what a delivery has
 _HELD_MS = 1_000
 _SETTLING_MS = 5_000  # by which a lease outlives an attempt, at least
-_MOST_TICKS = 30
+_MOST_TICKS = 6
 _FATES = {Verdict.DONE: "SUCCESS", Verdict.REFUSED: "DEAD", Verdict.HELD: "BACK"}
 
 
