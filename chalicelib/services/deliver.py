@@ -143,7 +143,7 @@ class _Run:
         sources = _Sources(topic, group, self._job, self._of.owners(topic, group))
         waiting = (
             due_ms
-            for shard in sources.in_turn(self._looks)
+            for shard in sources.in_turn(self._looks, sources.budget)
             for due_ms in self._of.claimer.dues_ms(self._claimant(sources, shard), shard)
         )
         later = (due_ms for due_ms in (*self._circuits_ms, *waiting) if due_ms > self._looked_ms)
@@ -166,7 +166,7 @@ class _Run:
             sources = _Sources(*found, self._job, self._of.owners(*found))
             self._wait_for_circuits(*found)
             try:
-                for shard in sources.in_turn(self._looks):
+                for shard in sources.in_turn(self._looks, self._allowance(sources)):
                     self._launch_from(pool, sources, shard)
             except Unavailable as error:  # what is under way is settled first
                 self._fault = error
@@ -218,7 +218,11 @@ class _Run:
         healths = self._of.healths
         allowed = healths.allowance(consumer, sources.budget)
         room = min(sources.budget - self._flying.total(), allowed - self._flying[consumer.uid])
-        return room if shard is not None else min(room, sources.budget_of(None) - self._flying_from_lane)
+        return room if shard is not None else min(room, _lane_share(allowed) - self._flying_from_lane)
+
+    def _allowance(self, sources: _Sources) -> int:
+        consumer = sources.consumer_of(None)
+        return self._of.healths.allowance(consumer, sources.budget) if consumer else 0
 
     def _send_all(self, pool: Executor, sources: _Sources, granted: Sequence[Delivery]) -> None:
         by_consumer: dict[str, tuple[Consumer, list[Delivery]]] = {}
@@ -290,6 +294,11 @@ class _Run:
         self.report.stale += sum(answer is not None for answer in answers)
 
 
+def _lane_share(most: int) -> int:
+    """How many of so many messages under way may be the lane's."""
+    return max(1, most // LANE_SHARE)
+
+
 class _Sources:
     """The shards and the lane of one job: who has them, and how many messages may be under way."""
 
@@ -305,10 +314,10 @@ class _Sources:
             owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards
         self._owners = [c if c and c.is_called else None for c in owners]
 
-    def in_turn(self, look: int) -> Iterator[int | None]:
+    def in_turn(self, look: int, most: int) -> Iterator[int | None]:
         """The shards, another one first each time, after the lane; where hardly anything may be under way, the lane
-        mostly comes last."""
-        lane_first = self.budget >= LANE_SHARE or not look % LANE_SHARE
+        mostly comes last: what failed before is a bad probe of a subscriber that may be well again."""
+        lane_first = most >= LANE_SHARE or not look % LANE_SHARE
         start = look % len(self._shards) if self._shards else 0
         if self._has_lane and lane_first:
             yield None
@@ -317,7 +326,7 @@ class _Sources:
             yield None
 
     def budget_of(self, shard: int | None) -> int:
-        return self.budget if shard is not None else max(1, self.budget // LANE_SHARE)
+        return self.budget if shard is not None else _lane_share(self.budget)
 
     def consumer_of(self, shard: int | None) -> Consumer | None:
         """Whom a source's messages go to; the lane's go to whoever has the message's shard."""

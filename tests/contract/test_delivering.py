@@ -204,6 +204,24 @@ def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     assert desk.subscribers.numbers() == {placed.id: [1, 1, 1]}
 
 
+def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=1, retry=Retry(100, (1,), jitter=0.0))
+    bad = {p.id for p in desk.produce(*make.drafts(12))}
+    group = desk.group()
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id in bad else Verdict.DONE),
+    )
+    desk.push()
+    good = {p.id for p in desk.produce(*make.drafts(8))}
+    desk.pass_time(10)
+    assert good <= desk.subscribers.numbers().keys()
+    bad.clear()
+    desk.pass_time(60)
+    assert desk.deps.lookup.group_status(desk.topic, group).retrying == 0
+
+
 def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(stage: Stage) -> None:
     desk = PushDesk.at(stage, mode="serial", shards=1, retry=Retry(5, (1,), jitter=0.0))
     waits = {"soon": [5_000], "late": [10_000, 10_000]}
