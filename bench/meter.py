@@ -104,7 +104,15 @@ class Meter:
 def _transacted(action: dict[str, Any]) -> int:
     """What a transaction's action costs: twice the item's units. The local engine tells one item of each table only;
     what an update or a deletion finds there is taken to be small."""
-    return 2 * _units(action["Put"]["Item"] if "Put" in action else None)
+    item = action["Put"]["Item"] if "Put" in action else None
+    return 2 * (_units(item) + _indexed(item or {}))
+
+
+def _indexed(item: dict[str, Any]) -> int:
+    """The one index there is lists transactions by state: a put writes its row, a decision moves it."""
+    if "t" not in item or "g" not in item:
+        return 0
+    return 2 if "z" in item else 1
 
 
 def _units(item: dict[str, Any] | None) -> int:

@@ -103,6 +103,23 @@ def _producing(b: _Bench) -> Iterator[Figure]:
     costs = [b.produce("limited", b.text(500)) for _ in range(300)]
     extra = sum(c.writes for c in costs[100:]) / 200 - 1
     yield told("produce one by one under a rate limit of 5,000: extra", f"{extra:.2g} WU")
+    yield from _deciding(b)
+
+
+def _deciding(b: _Bench) -> Iterator[Figure]:
+    """A transaction's ways."""
+    b.topic("transactions", shards=1)
+    costs: dict[str, Cost] = {}
+    for how, fields in (("commit", {}), ("rollback", {}), ("commit for later", {"delay_seconds": 3600})):
+        for _ in range(3):  # the last is warm
+            message = {"message": {"body": b.text(300), **fields}, "check_after_seconds": 86_400}
+            with b.meter.during() as prepared:
+                path = f"{_TOPIC}/transactions"
+                id = b.api.call("POST", path, message, topic="transactions")["transaction_id"]
+            costs[how] = b.cost("POST", f"/v1/transactions/{{id}}/{how.split()[0]}", {}, id=id)
+    yield told("prepare", _shown(prepared))
+    for how, cost in costs.items():
+        yield told(f"prepare's {how}", _shown(cost))
 
 
 def _keyed(b: _Bench) -> Iterator[Figure]:

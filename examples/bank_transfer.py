@@ -91,7 +91,7 @@ class Bank:
     def sums(self) -> tuple[int, int, int]:
         """The balance, what was paid, what was received."""
         with self.transaction() as db:
-            return tuple(  # type: ignore[return-value]
+            return tuple(
                 db.execute(f"SELECT COALESCE(SUM({column}), 0) FROM {table}").fetchone()[0]
                 for table, column in (("account", "balance"), ("outcome", "amount"), ("received", "amount"))
             )

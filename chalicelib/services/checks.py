@@ -66,16 +66,17 @@ class Checker:
         try:
             topic = self.transactor.topic_of(held)
         except NotFound:
-            self.transactor.decide(held.id, State.ROLLED_BACK)
+            self.transactor.decide(held, State.ROLLED_BACK)
             return "topic gone"
         if held.check_url is None:
             return "UNDECIDED" if self._give_up(held, begun) else "repeated"
         if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
             return "postponed"
+        secret = self.transactor.secret(topic)
+        seconds = min(CHECK_TIMEOUT.total_seconds(), held.check_after_ms / 1000)
         if not self.transactions.change(held, begun):
             return "repeated"
-        seconds = min(CHECK_TIMEOUT.total_seconds(), held.check_after_ms / 1000)
-        return self._conclude(begun, self.sender.ask(begun, self.transactor.secret(topic), seconds))
+        return self._conclude(begun, self.sender.ask(begun, secret, seconds))
 
     def _end(self, check: Check) -> None:
         anywhere = ShardKey("", "", ANY)
@@ -84,10 +85,10 @@ class Checker:
     def _conclude(self, asked: Transaction, answer: Answer) -> str:
         """Do what the producer said; count the call."""
         try:
-            if answer.decision:
-                return self.transactor.decide(asked.id, answer.decision, answer).state
             while True:
                 held = self.transactor.find(asked.id)
+                if answer.decision:
+                    return self.transactor.decide(held, answer.decision, answer).state
                 if held.state is not State.PREPARED:
                     return "decided before"
                 new = replace(held, checks=held.checks + 1, last_answer=answer.detail)

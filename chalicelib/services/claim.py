@@ -96,6 +96,10 @@ class Claimer:
         self._clock = clock
         self._chance = chance
 
+    def dues_ms(self, claimant: Claimant, shard: int | None) -> list[int]:
+        """When what waits on one shard, or in the retry lane (None), is due, as last seen."""
+        return [span.due_ms for span in self._states.last(claimant.key(shard)).cursor.waiting]
+
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
     ) -> list[Delivery] | None:

@@ -53,6 +53,9 @@ class CursorStates:
 
         Raises Unavailable where an answer was lost and nobody can tell.
         """
+        # After a seek a message may stand in the lane twice: of what befell it in one write, the last counts.
+        records = list({(record.shard, record.offset): record for record in records}.values())
+        timers = list({(timer.due_ms, timer.id): timer for timer in timers}.values())
         result = self.cursors.write(key, change, records, timers, exists=state.exists)
         if isinstance(result, Refused):
             self._keep(key, result.current) if result.current else self._seen.drop(key)

@@ -10,7 +10,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ..domain.cursor import RETURNING
 from ..domain.errors import NotFound, Unavailable
 from ..domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ..domain.signing import Receipt
@@ -113,7 +112,8 @@ class _Run:
         self._seconds_given = seconds_left()
         self._flying: Counter[str] = Counter()  # deliveries under way, by consumer
         self._flying_from_lane = 0
-        self._due_ms: int | None = None  # when somebody must look again
+        self._circuits_ms: list[int] = []  # when consumers may be called again, as the last look found
+        self._looked_ms = 0
         self._looks = 0
         self._fault: Unavailable | None = None
         self.report = Report()
@@ -130,15 +130,24 @@ class _Run:
         """See to it that somebody comes back: at once if time ran out, else when something is due."""
         if not self.report.finished:
             self._of.waker.start(self._job)
-        elif self._due_ms is not None and (found := self._find()):
+        elif (found := self._find()) and (due_ms := self._next_due_ms(*found)) is not None:
             lane = lane_of(*found, self._job.consumer_uid)
             shard = replace(lane.shard_key(0), shard=self._job.worker)
-            wake = Timer(self._due_ms, f"wake.{shard}", TimerKind.WAKE, shard)
+            wake = Timer(due_ms, f"wake.{shard}", TimerKind.WAKE, shard)
             self._of.timers.file([wake])
             self._of.waker.filed([wake])
 
-    def _look_again(self, at_ms: int) -> None:
-        self._due_ms = min(at_ms, self._due_ms or at_ms)
+    def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
+        """When there will be something to do that there was not at the last look. What was due then waits for
+        nothing that time brings. The cursors say so, not what this run has settled: others settled before it."""
+        sources = _Sources(topic, group, self._job, self._of.owners(topic, group))
+        waiting = (
+            due_ms
+            for shard in sources.in_turn(self._looks)
+            for due_ms in self._of.claimer.dues_ms(self._claimant(sources, shard), shard)
+        )
+        later = (due_ms for due_ms in (*self._circuits_ms, *waiting) if due_ms > self._looked_ms)
+        return min(later, default=None)
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
         try:
@@ -152,6 +161,7 @@ class _Run:
         """Send what may be sent now; whether anything is under way."""
         found = self._find()
         self._looks += 1
+        self._looked_ms = self._of.clock.now_ms()
         if found and self._has_time(*found) and not self._fault:
             sources = _Sources(*found, self._job, self._of.owners(*found))
             self._wait_for_circuits(*found)
@@ -164,10 +174,8 @@ class _Run:
 
     def _wait_for_circuits(self, topic: Topic, group: Group) -> None:
         """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
-        now_ms = self._of.clock.now_ms()
-        for consumer in self._of.catalog.consumers(topic, group):
-            if consumer.is_called and (consumer.open_until_ms or 0) > now_ms:
-                self._look_again(consumer.open_until_ms or 0)
+        consumers = self._of.catalog.consumers(topic, group)
+        self._circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
     def _has_time(self, topic: Topic, group: Group) -> bool:
         self.report.finished = self._seconds_left() >= self._attempt_seconds(topic, group) + _MARGIN_SECONDS
@@ -280,9 +288,6 @@ class _Run:
             return
         answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])
         self.report.stale += sum(answer is not None for answer in answers)
-        for ruled in rulings.values():
-            if ruled.fate in RETURNING:
-                self._look_again(ruled.due_ms)
 
 
 class _Sources:

@@ -32,6 +32,14 @@ class Intake:
         stored = iter(self._producer.produce(topic, [d for i, d in enumerate(drafts) if i not in over]))
         return [_too_many(topic) if i in over else next(stored) for i in range(len(drafts))]
 
+    def admit(self, topic: Topic, draft: Draft) -> Draft:
+        """A message that is about to be prepared, which counts like one that is produced. Raises TooMany."""
+        if refusal(topic, draft) or self._limits.admit(topic, 1):
+            return draft
+        if topic.on_rate_limit == "dead_letter":
+            return replace(draft, dead=RATE_LIMITED)
+        raise _too_many(topic)
+
 
 def _too_many(topic: Topic) -> TooMany:
     return TooMany(

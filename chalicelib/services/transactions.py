@@ -126,13 +126,13 @@ class Transactor:
             raise NotFound("TOPIC_NOT_FOUND", f"The topic {topic.name!r} of this transaction was deleted.")
         return topic
 
-    def decide(self, transaction_id: str, wanted: State, answer: Answer | None = None) -> Transaction:
-        """Commit or roll back, once for all; repeating it is harmless. `answer`: it is a check's, which counts.
+    def decide(self, held: Transaction, wanted: State, answer: Answer | None = None) -> Transaction:
+        """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
+        a check's, which counts.
 
         Raises Conflict where the opposite was decided, and NotFound.
         """
         for _ in range(_TRIES):
-            held = self.find(transaction_id)
             if held.state in DECIDED:
                 return _agreed(held, wanted)
             if answer:
@@ -140,6 +140,7 @@ class Transactor:
             decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held)
             if decided:
                 return decided
+            held = self.find(held.id)
         raise unavailable("Others keep changing this transaction; try again.")
 
     def _roll_back(self, held: Transaction) -> Transaction | None:

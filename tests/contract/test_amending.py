@@ -256,7 +256,7 @@ def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> 
     other = having_read(desk, group)
     edit(desk, placed[1])
     got = desk.receive(group)
-    assert other.nack(group, got, Nack(delay_ms=5_000)) == [None]
+    assert desk.nack(group, got, Nack(delay_ms=5_000)) == [None]
     stage.clock.advance(6 * SECOND_MS)
     (again,) = other.receive(group)
     assert (again.attempt, again.message.draft.body, again.message.id) == (2, NEW, placed[1].id)

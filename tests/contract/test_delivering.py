@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk, fails
@@ -60,6 +61,25 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     assert record
     assert (record.status, record.attempts) == ("RETRYING", 1)
     assert record.next_ms == stage.clock.now_ms() + 10 * SECOND_MS
+
+
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage: Stage, times: int) -> None:
+    desk = PushDesk.at(stage, retry=Retry(3, (10,), jitter=0.0))
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(times))
+    placed = desk.produce(*make.drafts(2))
+    desk.push()
+    stage.clock.advance(1_000)
+    desk.seek(group, "earliest")
+    desk.push()
+    stage.clock.advance(10_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.push()
+    desk.pass_time(60)
+    status = desk.deps.lookup.group_status(desk.topic, group)
+    assert (status.backlog, status.in_flight, status.retrying) == (0, 0, 0)
+    assert status.dead == (len(placed) if times == 9 else 0)
 
 
 def test_a_late_success_is_one(stage: Stage) -> None:
@@ -182,6 +202,24 @@ def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     desk.push()
     desk.pass_time(3)
     assert desk.subscribers.numbers() == {placed.id: [1, 1, 1]}
+
+
+def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial", shards=1, retry=Retry(5, (1,), jitter=0.0))
+    waits = {"soon": [5_000], "late": [10_000, 10_000]}
+    message_of = {p.id: key for key in waits for p in desk.produce(make.draft(ordering_key=key))}
+
+    def ask_for_time(parcel: Parcel) -> Outcome:
+        left = waits[message_of[parcel.attempts[0].message.id]]
+        return Outcome(Verdict.FAILED, retry_after_ms=left.pop()) if left else Outcome(Verdict.DONE)
+
+    desk.subscriber(desk.group(), "one", does=ask_for_time)
+    desk.push()
+    desk.pass_time(22)
+    assert {message_of[i]: numbers for i, numbers in desk.subscribers.numbers().items()} == {
+        "soon": [1, 2],
+        "late": [1, 2, 3],
+    }
 
 
 def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(stage: Stage) -> None:

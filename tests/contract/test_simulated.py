@@ -26,8 +26,8 @@ class Busy(Inline):
         return super().submit(work, *args, **kwargs)
 
 
-def test_i10_the_sweeper_alone_finds_the_rest_of_a_batch_whose_deliverer_died(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
+def test_i10_the_sweeper_alone_finds_the_rest_of_a_batch_whose_deliverer_died(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(*make.drafts(3))

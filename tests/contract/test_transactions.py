@@ -35,7 +35,7 @@ def prepare(desk: Desk, draft: Draft | None = None, checks: Checks = ASKED, **ho
 def decide(deps: Deps, transaction: Transaction, wanted: State) -> Transaction | str:
     """The transaction afterwards, or the code of the refusal."""
     try:
-        return deps.transactor.decide(transaction.id, wanted)
+        return deps.transactor.decide(transaction, wanted)
     except HeadraceError as error:
         return error.code
 
@@ -151,9 +151,8 @@ def test_i12_of_racing_deciders_one_sort_wins(stage: Stage, delay: int) -> None:
 def test_an_unknown_id_is_refused_whatever_it_is(stage: Stage) -> None:
     desk = Desk.at(stage)
     for id in ("", "x", "0" * 24, "0" * 5_000, "é" * 24):
-        for call in (desk.deps.transactor.find, lambda id: desk.deps.transactor.decide(id, COMMIT)):
-            with pytest.raises(NotFound, match="TRANSACTION_NOT_FOUND"):
-                call(id)
+        with pytest.raises(NotFound, match="TRANSACTION_NOT_FOUND"):
+            desk.deps.transactor.find(id)
 
 
 def test_a_message_that_the_topic_does_not_take_is_refused_at_once(stage: Stage) -> None:

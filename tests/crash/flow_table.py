@@ -103,9 +103,9 @@ def _two_shards(scene: Scene, client: Runner) -> None:
 
 def _race_to_claim(scene: Scene, client: Runner) -> None:
     """The second claim is decided on a view that the rival has made old."""
-    client.receive(GROUP, 1)
-    scene.client().receive(GROUP, 1)
-    client.receive(GROUP, 1)
+    client.receive(GROUP, 4)
+    scene.client().receive(GROUP, 4)
+    client.receive(GROUP, 4)
 
 
 def _ack_too_late(scene: Scene, client: Runner) -> None:
@@ -157,7 +157,7 @@ FLOWS: Mapping[str, Flow] = {
     "claim just before the lease is over": Flow(
         claim(), arrange=steps(_three, claim(), passing(LEASE_SECONDS - 0.001))
     ),
-    "claim in a race": Flow(_race_to_claim, arrange=_three),
+    "claim in a race": Flow(_race_to_claim, arrange=produce(*"abcdefghijkl")),
     "claim after a nack": Flow(claim(), arrange=steps(_three, claim(), _nack()), after=ack_held()),
     "claim before a delay is over": Flow(claim(), arrange=steps(_three, claim(), _nack(delay_ms=60_000))),
     "claim what has no attempts left": Flow(
@@ -255,7 +255,7 @@ CALLS: Mapping[str, int] = {
     "claim a part of a batch": 7,
     "claim after the lease": 12,
     "claim just before the lease is over": 7,
-    "claim in a race": 10,
+    "claim in a race": 9,
     "claim after a nack": 11,
     "claim before a delay is over": 7,
     "claim what has no attempts left": 14,
@@ -276,7 +276,7 @@ CALLS: Mapping[str, int] = {
     "ack in order": 6,
     "nack": 6,
     "nack with a reason": 7,
-    "nack with a delay": 7,
+    "nack with a delay": 10,
     "nack in order with a delay": 6,
     "nack for the last time": 10,
     "nack as a dead letter": 10,

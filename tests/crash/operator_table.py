@@ -23,7 +23,7 @@ from tests.crash.scenes import (
 from tests.support.flows import draft
 from tests.support.flows_push import LADDER_SECONDS, Runner
 
-_MANY = 60  # dead letters: more than one transaction moves
+_MANY = 50  # dead letters: more than one transaction moves
 _WAIT = passing(LADDER_SECONDS)
 
 
@@ -312,5 +312,5 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "rotate a secret": 5,
     "unsubscribe": 11,
     "unsubscribe the last one": 11,
-    "open a circuit": 35,
+    "open a circuit": 27,
 }

@@ -4,12 +4,19 @@ from __future__ import annotations
 import __future__
 
 import inspect
+import itertools
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+from tests.crash.all_flows import FLOWS
+from tests.crash.scenes import play
+from tests.support.events import Kind
+from tests.support.faults import Fault
+from tests.support.flows import Stage
 
 
 @dataclass(frozen=True)
@@ -40,3 +47,14 @@ class Bug:
         names: dict[str, Any] = {}
         exec(code, self.original.__globals__, names)
         monkeypatch.setattr(self.home, self.function, names[self.function])
+
+
+def is_seen(stage: Stage, flow: str, fault: Fault | None, kind: Kind) -> bool:
+    """Does the judge accuse the flow of this, without a fault or with it at one of its calls?"""
+    for at in itertools.count(1):
+        result = play(stage, FLOWS[flow], fault, at)
+        if kind in {violation.kind for violation in result.violations}:
+            return True
+        if fault is None or len(result.plan.calls) < at:
+            return False
+    raise AssertionError("unreachable")

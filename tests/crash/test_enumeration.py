@@ -19,7 +19,7 @@ from tests.support.flows import Stage
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 FAULTS = tuple(fault for fault in Fault if SOAK or fault is not Fault.THROTTLED)  # FAIL_ONCE takes its road
 _REFUSED = {Fault.FAIL_ONCE, Fault.FAIL_ALWAYS, Fault.THROTTLED, Fault.CONFLICT, Fault.UNPROCESSED}
-_played: dict[object, tuple[str, int]] = {}
+_played: dict[object, tuple[str, Fault, int]] = {}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
@@ -43,29 +43,22 @@ def _points(name: str, fault: Fault, notes: list[Note]) -> list[int]:
     fitting = [at for at, note in enumerate(notes, 1) if fault in note.spoilt_by]
     if SOAK:
         return fitting
-    if fault is Fault.LOST_ANSWER:
-        fitting = [at for at in fitting if notes[at - 1].is_write]  # of a read: as if it had failed
+    points = [(at, _what(fault, notes, at)) for at in fitting]
+    return [at for at, what in points if _played.setdefault(what, (name, fault, at)) == (name, fault, at)]
+
+
+def _what(fault: Fault, notes: list[Note], at: int) -> tuple[object, ...]:
+    """What makes points equal. Deaths: what had been written, and whether anybody was called since. Where nothing is
+    lost, or the store stays away as after a death: the request. Else what comes before and after it as well."""
     if fault in DEADLY:
-        return [at for at in fitting if _ends_otherwise(fault, notes, at)]
-    return [
-        at
-        for at in fitting
-        if _played.setdefault((fault, *_what(fault, notes, at)), (name, at)) == (name, at)
-    ]
-
-
-def _ends_otherwise(fault: Fault, notes: list[Note], at: int) -> bool:
-    """Is what a death leaves here not left by another one? Between two writes it is always the same."""
-    if fault is Fault.DIE_BEFORE:
-        return notes[at - 1].behind
-    return at == len(notes) and notes[-1].is_write
-
-
-def _what(fault: Fault, notes: list[Note], at: int) -> list[str]:
-    """What makes two points equal: the request, and the ones before and after it. Where nothing is lost, or the store
-    stays away as after a death, it is the request alone."""
-    around = 0 if fault in _REFUSED else 1
-    return [note.shape for note in notes[max(0, at - 1 - around) : at + around]]
+        done = notes[: at if fault is Fault.DIE_AFTER else at - 1]
+        writes = [n for n, note in enumerate(done) if note.is_write]
+        called = 0 if fault is Fault.DIE_AFTER else notes[at - 1].outside
+        before = notes[writes[-1]].outside if writes else 0
+        return called > before, *(notes[n].shape for n in writes)
+    is_alone = fault in _REFUSED or (fault is Fault.LOST_ANSWER and not notes[at - 1].is_write)
+    around = 0 if is_alone else 1
+    return fault, *(note.shape for note in notes[max(0, at - 1 - around) : at + around])
 
 
 @pytest.mark.parametrize("name", FLOWS)

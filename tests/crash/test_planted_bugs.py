@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 import pytest
 
 from chalicelib.domain import cursor as algebra
@@ -15,7 +12,7 @@ from chalicelib.services.settle import Settler
 from chalicelib.services.setup import Setup
 from chalicelib.store import cursors, dynamo, log
 from tests.crash.all_flows import FLOWS
-from tests.crash.planting import Bug
+from tests.crash.planting import Bug, is_seen
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
 from tests.support.faults import Fault
@@ -173,18 +170,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
 def test_a_planted_bug_is_seen(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     bug, flow, fault, kind = BUGS[name]
     bug.plant(monkeypatch)
-    assert kind in set(_seen(stage, flow, fault))
-
-
-def _seen(stage: Stage, name: str, fault: Fault | None) -> Sequence[Kind]:
-    """What the judge finds in the flow, without a fault or with it at each call."""
-    found: list[Kind] = []
-    for at in itertools.count(1):
-        outcome = play(stage, FLOWS[name], fault, at)
-        found += [violation.kind for violation in outcome.violations]
-        if fault is None or len(outcome.plan.calls) < at:
-            return found
-    raise AssertionError("unreachable")
+    assert is_seen(stage, flow, fault, kind)
 
 
 @pytest.mark.parametrize("name", {flow for _, flow, *_ in BUGS.values()})

@@ -108,6 +108,9 @@ class NotingClaimer:
         self._notes = notes
         self._world = world
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._claimer, name)
+
     def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[Delivery] | None:
         reader = self._world.reader_by(claimant.group.uid, claimant.consumer_uid)
         asked = self._notes.asked(op=Op.CLAIM, reader=reader, lease_ms=claimant.lease_seconds * 1000)

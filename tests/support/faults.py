@@ -207,12 +207,11 @@ HARMLESS = {
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A call as it went out. `behind` says that something had happened since the call before: that one was a
-    write, or somebody outside was called."""
+    """A call as it went out. `outside` counts how often somebody outside had been called by then."""
 
     operation: str
     shape: str
-    behind: bool
+    outside: int
     spoilt_by: frozenset[Fault]
 
     @property
@@ -229,7 +228,7 @@ class FaultPlan:
     calls: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     fired: bool = False
-    _behind: bool = False
+    outside: int = 0
 
     def attach(self, client: Any) -> None:
         """Watch a client from now on (wiring's `on_client`)."""
@@ -242,16 +241,11 @@ class FaultPlan:
             f"before-send.{client.meta.service_model.service_name}", before_send
         )
 
-    def outside(self) -> None:
-        """Something else than a call had an effect."""
-        self._behind = True
-
     def meet(self, call: Call) -> AWSResponse | None:
         """Note the call; spoil it if it is its turn."""
         spoilt_by = frozenset(fault for fault in Fault if fault.fits(call))
         self.calls.append(call.operation)
-        self.notes.append(Note(call.operation, call.shape, self._behind, spoilt_by))
-        self._behind = _is_write(call)
+        self.notes.append(Note(call.operation, call.shape, self.outside, spoilt_by))
         after = len(self.calls) - self.at
         if self.fault is None or not 0 <= after < len(self.fault.steps):
             return None

@@ -26,7 +26,7 @@ LADDER_SECONDS = 10
 PUSH_SECONDS = 60.0  # what a delivery has
 _HELD_MS = 1_000
 _SETTLING_MS = 5_000  # by which a lease outlives an attempt, at least
-_MOST_TICKS = 200
+_MOST_TICKS = 6
 _FATES = {Verdict.DONE: "SUCCESS", Verdict.REFUSED: "DEAD", Verdict.HELD: "BACK"}
 
 
@@ -42,7 +42,7 @@ class Audience:
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         if self.plan:
-            self.plan.outside()
+            self.plan.outside += 1
         stamp, now_ms = self.history.stamp(), self.history.clock.now_ms()
         reader = reader_name(parcel.group, consumer.name if parcel.group in self.broadcasts else None)
         claims = [

@@ -34,7 +34,8 @@ def prepare(context: Context, topic: str) -> Answer:
         raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")
     checks = Checks(body.check_url, body.check_after_seconds)
     floats = bool(body.message.delay_seconds)
-    transaction, created = deps.transactor.prepare(found, draft, checks, floats=floats)
+    admitted = deps.intake.admit(found, draft)
+    transaction, created = deps.transactor.prepare(found, admitted, checks, floats=floats)
     secret = format_secret(deps.transactor.secret(found))
     shown = render.transaction(transaction) | {"check_secret": secret, "duplicate": not created}
     return Answer(shown, 201 if created else 200)
@@ -61,8 +62,7 @@ def roll_back(context: Context, id: str) -> Answer:
 
 
 def _decide(context: Context, id: str, wanted: State) -> Answer:
-    _find(context, id)
-    return Answer(render.transaction(context.deps.transactor.decide(id, wanted)))
+    return Answer(render.transaction(context.deps.transactor.decide(_find(context, id), wanted)))
 
 
 @call("GET", _TRANSACTION, scopes=_ROLES)

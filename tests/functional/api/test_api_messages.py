@@ -273,7 +273,6 @@ def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client)
 @pytest.mark.parametrize(
     "call",
     [
-        ("POST", "/transactions"),
         ("POST", "/replays"),
     ],
 )

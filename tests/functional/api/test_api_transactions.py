@@ -178,6 +178,20 @@ def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
     topic.api.post(f"{topic.path}/messages", message).refused(409, "DEDUP_MISMATCH")
 
 
+def test_under_a_rate_limit_preparing_counts_and_committing_does_not(topic: Topic) -> None:
+    topic.api.put(topic.path, {"rate_limit": 1}).expect(200)
+    asked = {"message": {"body": 1}}
+    replies = [topic.api.post(f"{topic.path}/transactions", asked) for _ in range(6)]
+    made = [reply.json for reply in replies if reply.status == 201]
+    assert made
+    assert len(made) < len(replies)
+    for reply in replies:
+        if reply.status != 201:
+            reply.refused(429, "RATE_LIMITED")
+    for transaction in made:
+        topic.api.post(path(transaction, "/commit")).expect(200)
+
+
 @pytest.mark.parametrize(
     ("body", "at"),
     [

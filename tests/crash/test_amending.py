@@ -1,0 +1,74 @@
+"""Editing and cancelling under every fault at every call (I1, I2, I20): all groups get the same, as was promised."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.topic import Topic
+from chalicelib.services.produce import Placed
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import ManualClock
+from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
+from tests.support.flows import Stage, chance
+
+OLD, NEW = b'"old"', b'"new"'
+_numbers = itertools.count()
+
+
+def process(stage: Stage, plan: FaultPlan | None = None) -> Deps:
+    return stage.deps(ManualClock(), chance("amending", next(_numbers)), plan)
+
+
+def received(deps: Deps, topic: Topic, group: str) -> list[bytes]:
+    found = deps.catalog.group(topic, group)
+    return [d.message.draft.body for d in deps.receiver.receive(topic, found, None, 10, 0, 30)]
+
+
+def tried(
+    stage: Stage, what: str, fault: Fault | None, at: int
+) -> tuple[FaultPlan, BaseException | None, list[list[bytes]]]:
+    """Change the second of three messages with a fault at one call; how it ended, and what two groups then get, one
+    in a process that had read all of them before, and one that had claimed nothing."""
+    healthy = process(stage)
+    topic, _ = healthy.admin.put_topic(make.uid("t"), {"shards": 1})
+    for name in ("begun", "fresh"):
+        healthy.admin.put_group(topic, name, {"begin": "earliest"})
+    drafts = [make.draft(name) for name in ("first", "old", "last")]
+    _, placed, _ = healthy.producer.produce(topic, drafts)
+    assert isinstance(placed, Placed)
+    reader = process(stage)
+    found = reader.catalog.group(topic, "begun")
+    assert len(reader.receiver.receive(topic, found, None, 1, 0, 30)) == 1
+    plan, error = FaultPlan(fault, at), None
+    deps = process(stage, plan)
+    try:
+        message = deps.lookup.message(deps.catalog.topic(topic.name), placed.id)
+        if what == "edit":
+            deps.amender.amend(topic, message, {"body": NEW})
+        else:
+            deps.amender.cancel(topic, message)
+    except (Death, Exception) as raised:  # noqa: BLE001 - what may be raised is judged below
+        error = raised
+    got = [received(reader, topic, "begun"), received(process(stage), topic, "fresh")[1:]]
+    return plan, error, got
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize("what", ["edit", "cancel"])
+def test_no_fault_at_any_call_of_a_change_breaks_a_promise(stage: Stage, what: str, fault: Fault) -> None:
+    changed = [NEW, b'"last"'] if what == "edit" else [b'"last"']
+    healthy, _, _ = tried(stage, what, None, 0)
+    for at in (at for at, note in enumerate(healthy.notes, 1) if fault in note.spoilt_by):
+        plan, error, got = tried(stage, what, fault, at)
+        assert plan.fired
+        assert got[0] == got[1], f"call {at}: the groups differ"
+        if error is None:
+            assert got[0] == changed, f"call {at}: answered OK"
+        else:
+            assert got[0] in (changed, [OLD, b'"last"'])
+            assert isinstance(error, Death if fault in DEADLY else Unavailable)
+            assert fault not in HARMLESS

@@ -1,0 +1,159 @@
+"""Bugs of deliveries, timers and dead letters, planted one at a time: the enumeration must see each."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.modes.serial import Serial
+from chalicelib.scheduler.sweeper import Sweeper
+from chalicelib.services import claim, deliver, parcels, redrive
+from chalicelib.store import log
+from chalicelib.store.cursors import DynamoCursors
+from chalicelib.store.timers import DynamoTimers
+from tests.crash.all_flows import FLOWS
+from tests.crash.planting import Bug, is_seen
+from tests.crash.scenes import complaints, play
+from tests.support.events import Kind
+from tests.support.faults import Fault
+from tests.support.flows import Stage
+
+_FILED = "*(timer_put(self._dynamo.tables.timers, timer) for timer in timers)"
+_FILE = "self._dynamo.call('put_item', **timer_put(self._dynamo.tables.timers, timer)['Put'])"
+_WRITTEN = """
+    ]
+    try:
+        if beside:
+            self._write_with(operation, request, beside)
+"""
+_REMOVAL = "[timer_delete(self._dynamo.tables.timers, moved)]"
+_UNCONDITIONALLY = (
+    f"[{{'Delete': {{k: v for k, v in {_REMOVAL}[0]['Delete'].items() if k in ('TableName', 'Key')}}}}]"
+)
+
+BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
+    "a move that leaves the timer where it was": (
+        Bug(log.DynamoLog, "_move", _REMOVAL, "[]"),
+        "move one",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a move without its condition on the timer": (
+        Bug(log.DynamoLog, "_move", _REMOVAL, _UNCONDITIONALLY),
+        "move in a race",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a timer filed before its settlement": (
+        Bug(DynamoCursors, "write", _FILED, f"*([] for timer in timers if {_FILE} is None)"),
+        "push in vain",
+        Fault.DIE_AFTER,
+        Kind.ATTEMPT,
+    ),
+    "a timer filed after its settlement": (
+        Bug(
+            DynamoCursors,
+            "write",
+            f"{_FILED},{_WRITTEN}",
+            f"{_WRITTEN}            for timer in timers: {_FILE}\n",
+        ),
+        "push in vain",
+        Fault.DIE_AFTER,
+        Kind.LOST,
+    ),
+    "a wait counted from when the message came": (
+        Bug(deliver, "ruling", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
+        "push from the lane in vain",
+        None,
+        Kind.EARLY,
+    ),
+    "a subscriber's wish for more time forgotten": (
+        Bug(deliver, "ruling", "outcome.retry_after_ms)", "None)"),
+        "push to one who asks for more time",
+        None,
+        Kind.EARLY,
+    ),
+    "attempts counted anew in the lane": (
+        Bug(claim, "_before", "draft.origin.attempts if draft.origin else 0", "0"),
+        "push from the lane in vain",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a redrive that leaves the dead letter where it was": (
+        Bug(
+            log.DynamoLog,
+            "_move",
+            "letter_move(self._dynamo.tables.records, moved, at_ms)",
+            "letter_move(self._dynamo.tables.records, moved, at_ms)[1:]",
+        ),
+        "redrive twice",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a redriven message without attempts": (
+        Bug(redrive, "_entry_of", "letter.attempts, letter.attempts,", "letter.attempts, 0,"),
+        "redrive and fail for the last time",
+        None,
+        Kind.LOST,
+    ),
+    "a unit that waits for ever when no attempt is left": (
+        Bug(parcels, "again", 'Ruling(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED"', "Ruling(Fate.RETRY, 1 << 52"),
+        "push in order for the last time",
+        None,
+        Kind.LOST,
+    ),
+    "a unit that does not wait for its failed message": (
+        Bug(Serial, "select", "busy.add(span.unit)\n", "pass\n"),
+        "push in order in vain",
+        None,
+        Kind.OUT_OF_ORDER,
+    ),
+    "a failed message of a serial group that loses its place": (
+        Bug(parcels, "again", "keeps_its_place or not due_ms", "not due_ms"),
+        "push in order in vain",
+        None,
+        Kind.OUT_OF_ORDER,
+    ),
+    "a timer that is due a little too early": (
+        Bug(DynamoTimers, "due", "until_ms + 1", "until_ms + 2"),
+        "move just before the time",
+        None,
+        Kind.EARLY,
+    ),
+    "a held message that counts as attempted": (
+        Bug(algebra, "settle", "(r.fate is Fate.RETRY)", "(r.fate in RETURNING)"),
+        "push what is held",
+        None,
+        Kind.ATTEMPT,
+    ),
+    "a sweep of the first page alone": (
+        Bug(Sweeper, "run_once", "self._round(self._after)", "self._control.topics(None, _PAGE)"),
+        "sweep behind other topics",
+        None,
+        Kind.LOST,
+    ),
+    "a mover's lease that outlives it for ever": (
+        Bug(DynamoTimers, "hold", "OR u <= :now", "OR (u <= :now AND u > :now)"),
+        "move of many fragments",
+        Fault.DIE_AFTER,
+        Kind.LOST,
+    ),
+    "a message buried with its consumer": (
+        Bug(deliver, "ruling", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
+        "push to one who is gone",
+        None,
+        Kind.LOST,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, flow, fault, kind = BUGS[name]
+    bug.plant(monkeypatch)
+    assert is_seen(stage, flow, fault, kind)
+
+
+@pytest.mark.parametrize("name", {flow for _, flow, *_ in BUGS.values()})
+def test_the_same_flow_is_clean_without_the_bug(stage: Stage, name: str) -> None:
+    assert complaints(play(stage, FLOWS[name]), None) == []

@@ -1,0 +1,138 @@
+"""The judge of histories of delivery: compares what subscribers saw with what the API says at rest.
+
+Nothing of ours was killed, and all clocks are one, so little is to be explained away: a subscriber's answer that went
+out whole was accepted, each other attempt has failed. Only a request on a kept connection that ended without a byte of
+an answer may come once more: it looks as if the connection had been closed while it waited.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from .events import Kind, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A group or, in a broadcast, one of its consumers; `ladder` is in seconds."""
+
+    topic: str
+    name: str
+    ladder: tuple[int, ...]
+    max_attempts: int
+    serial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An accepted message."""
+
+    id: str
+    topic: str
+    shard: int
+    offset: int
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An attempt as a subscriber saw it: times in seconds since 1970. `fate` is SUCCESS, RETRY or DEAD, as the answer
+    asked for; `wait` is the wait in seconds it asked for."""
+
+    reader: str
+    message_id: str
+    attempt: int
+    began: float
+    ended: float
+    fate: str
+    wait: float = 0
+    silent: bool = False  # the connection ended without a byte of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What the API says at rest. `dead` are the dead letters by reader; `statuses` may be of a part of the messages:
+    (reader, message id) → status."""
+
+    dead: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    statuses: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+def check_push(
+    readers: Collection[Reader], sent: Collection[Sent], tried: Iterable[Tried], rest: Rest
+) -> list[Violation]:
+    """Everything in this history that Headrace promises not to do."""
+    by_delivery: defaultdict[tuple[str, str], list[Tried]] = defaultdict(list)
+    for one in sorted(tried, key=lambda t: t.began):
+        attempts = by_delivery[one.reader, one.message_id]
+        if attempts and attempts[-1].silent and attempts[-1].attempt == one.attempt:
+            one = replace(one, began=attempts.pop().began, silent=False)
+        attempts.append(one)
+    owed = [(reader, message) for reader in readers for message in sent if message.topic == reader.topic]
+    found = [_unexpected(by_delivery, owed)]
+    for reader, message in owed:
+        attempts = by_delivery.get((reader.name, message.id), [])
+        found += [_ended(reader, message, attempts, rest), _attempts(reader, message, attempts)]
+    found += [_in_order(reader, sent, by_delivery) for reader in readers if reader.serial]
+    return [violation for some in found for violation in some]
+
+
+def _unexpected(
+    by_delivery: Collection[tuple[str, str]], owed: Iterable[tuple[Reader, Sent]]
+) -> Iterator[Violation]:
+    """I2: nothing is delivered that was not produced, and to nobody who is not owed it."""
+    for reader, message_id in set(by_delivery) - {(reader.name, message.id) for reader, message in owed}:
+        yield Violation(Kind.UNEXPECTED, f"{message_id} for {reader}")
+
+
+def _ended(reader: Reader, message: Sent, attempts: Sequence[Tried], rest: Rest) -> Iterator[Violation]:
+    """I1, I5, I15: each delivery has ended once, as the subscriber's last answer says."""
+    about = f"{message.id} for {reader.name}"
+    letters = rest.dead.get(reader.name, []).count(message.id)
+    fates = [one.fate for one in attempts]
+    died = "DEAD" in fates or (len(attempts) == reader.max_attempts and "SUCCESS" not in fates)
+    if "SUCCESS" not in fates and not died:
+        yield Violation(Kind.LOST, f"{about}: attempts {fates}")
+    if fates.count("SUCCESS") > 1 or letters > 1:
+        yield Violation(Kind.SETTLED_TWICE, f"{about}: attempts {fates}, {letters} dead letters")
+    if letters != died:
+        yield Violation(Kind.DISHONEST, f"{about}: attempts {fates}, {letters} dead letters")
+    status = rest.statuses.get((reader.name, message.id), "DEAD" if died else "SUCCESS")
+    if status != ("DEAD" if died else "SUCCESS"):
+        yield Violation(Kind.DISHONEST, f"{about}: attempts {fates}, and it is {status}")
+
+
+def _attempts(reader: Reader, message: Sent, attempts: Sequence[Tried]) -> Iterator[Violation]:
+    """I4, I6, I9, I14: attempts 1 to n, one after the other, none early, none after the end."""
+    about = f"{message.id} for {reader.name}"
+    numbers = [one.attempt for one in attempts]
+    if numbers != list(range(1, len(numbers) + 1)) or len(numbers) > reader.max_attempts:
+        yield Violation(Kind.ATTEMPT, f"{about}: attempts {numbers}")
+    for one, following in pairwise(attempts):
+        wait = max(reader.ladder[min(one.attempt, len(reader.ladder)) - 1], one.wait)
+        if one.fate != "RETRY":
+            yield Violation(Kind.AFTER_ACK, f"{about}: attempt {following.attempt}")
+        elif following.began < one.ended:
+            yield Violation(Kind.OVERLAPPING, f"{about}: attempts {one.attempt} and {following.attempt}")
+        elif following.began < one.ended + wait:
+            early = f"{following.began - one.ended:.3f} s after the one before, not {wait}"
+            yield Violation(Kind.EARLY, f"{about}: attempt {following.attempt} {early}")
+
+
+def _in_order(
+    reader: Reader, sent: Iterable[Sent], by_delivery: Mapping[tuple[str, str], Sequence[Tried]]
+) -> Iterator[Violation]:
+    """I7: in each unit of order, a message's first attempt begins when the last one of that before it has ended."""
+    units: defaultdict[tuple[int, str], list[Sent]] = defaultdict(list)
+    for message in sorted(sent, key=lambda m: m.offset):
+        if message.topic == reader.topic:
+            units[message.shard, message.unit].append(message)
+    for unit in units.values():
+        for one, following in pairwise(unit):
+            before = by_delivery.get((reader.name, one.id), ())
+            after = by_delivery.get((reader.name, following.id), ())
+            if before and after and after[0].began < before[-1].ended:
+                yield Violation(Kind.OUT_OF_ORDER, f"{following.id} before {one.id} for {reader.name}")
