@@ -41,8 +41,8 @@ class Home:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def topics(self, after: str | None, limit: int) -> list[Topic]:
-        found = self._control.topics(after or self._prefix, limit)
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        found = self._control.topics(after or self._prefix, limit, consistent=consistent)
         return [topic for topic in found if topic.name.startswith(self._prefix)]
 
 

@@ -111,7 +111,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a stale read believed": (
-        Bug(Reader, "fetch", "or self._holding(shard, offset, consistent=True)", "or None"),
+        Bug(Reader, "fetch", "or self._holding(shard, offset, sure=True)", "or None"),
         "claim after a nack",
         Fault.STALE_READ,
         Kind.LOST,

@@ -1,5 +1,10 @@
 """Plays a seed and judges it: by what clients saw and what the store holds at rest (tests/support/history), by the laws
-that every write kept, and by what only this world can know."""
+that every write kept, and by what only this world can know.
+
+Clocks differ by up to a minute. Leases, delays and holes are times in the store that each process compares with its own
+clock: nobody may be early by that (the laws), and by true time as early as the clocks lie apart (the history). Nothing
+else may depend on clocks: who settles, who is refused and what is stored are judged alike under any skew.
+"""
 
 from __future__ import annotations
 

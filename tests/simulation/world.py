@@ -51,9 +51,7 @@ class World:
         self.calm = Faults()
         self.over = False
         self.streams = True
-        self.readers: dict[
-            tuple[str, str], str
-        ] = {}  # by uids of the group and, in a broadcast, the consumer
+        self.readers: dict[tuple[str, str], str] = {}  # by uids of the group and of a broadcast's consumer
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
         self.alive = True  # what clients live with
         self._stamps = itertools.count()

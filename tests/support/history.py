@@ -214,8 +214,8 @@ def _in_order(case: Case) -> Iterator[Violation]:
     """I7: in a serial group a message starts when those before it in its unit have ended."""
     units = _units(case)
     for claim in case.of(Op.CLAIM):
-        if not claim.message_id or not case.join(claim.reader).serial:
-            continue
+        if not claim.message_id or claim.lane or not case.join(claim.reader).serial:
+            continue  # what is in the lane has lost its place
         shard, offset = place_of(claim.message_id)
         for produced in case.produced[claim.label][:1]:
             for earlier, event in units.get((shard, produced.unit), {}).items():
