@@ -6,6 +6,7 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
+from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services import claim, deliver, parcels, redrive
 from chalicelib.store import log
@@ -26,10 +27,14 @@ _WRITTEN = """
         if beside:
             self._write_with(operation, request, beside)
 """
-_REMOVAL = "[timer_delete(self._dynamo.tables.timers, moved)]"
+_REMOVAL = "[timer_delete(tables.timers, moved)]"
 _UNCONDITIONALLY = (
     f"[{{'Delete': {{k: v for k, v in {_REMOVAL}[0]['Delete'].items() if k in ('TableName', 'Key')}}}}]"
 )
+_AHEAD = """page = _PAGE
+    real = self._real = getattr(self, "_real", self._clock)
+    self._clock = type("Ahead", (), {"now_ms": lambda _: real.now_ms() + 2})()
+"""
 
 BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     "a move that leaves the timer where it was": (
@@ -83,8 +88,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             log.DynamoLog,
             "_move",
-            "letter_move(self._dynamo.tables.records, moved, at_ms)",
-            "letter_move(self._dynamo.tables.records, moved, at_ms)[1:]",
+            "letter_move(tables.records, moved, segment.accepted_ms)",
+            "letter_move(tables.records, moved, segment.accepted_ms)[1:]",
         ),
         "redrive twice",
         None,
@@ -115,7 +120,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a timer that is due a little too early": (
-        Bug(DynamoTimers, "due", "until_ms + 1", "until_ms + 2"),
+        Bug(Mover, "_drain", "page = _PAGE\n", _AHEAD),
         "move just before the time",
         None,
         Kind.EARLY,
