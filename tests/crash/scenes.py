@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -59,13 +60,14 @@ class Scene:
     letters: list[DeadLetter] = field(default_factory=list)
     broadcasts: frozenset[str] = frozenset()
     has_called: bool = False  # is anybody called here?
+    processes: Iterator[int] = field(default_factory=itertools.count)
 
     def client(self, plan: FaultPlan | None = None) -> Runner:
         """A process that has just started."""
         audience, inbox = Audience(self.subscribers, self.history, self.broadcasts, plan), Inbox()
         deps = self.stage.deps(
             self.clock,
-            chance(self.topic, next(_numbers)),
+            chance(self.topic, next(self.processes)),
             plan,
             sender=lambda: audience,
             invoker=inbox,
@@ -126,10 +128,11 @@ class Result:
         return self.error is not None or any(e.told is not Told.OK for e in self.answers)
 
 
-def begin(stage: Stage, flow: Flow) -> tuple[Scene, Runner]:
-    """A scene with its topic and group, and the healthy process that arranged it."""
+def begin(stage: Stage, flow: Flow, name: str = "") -> tuple[Scene, Runner]:
+    """A scene with its topic and group, and the healthy process that arranged it. Its ids come from its name."""
     clock = ManualClock()
-    scene = Scene(stage, f"t{next(_numbers)}.z", clock, History(clock), Subscribers(clock))
+    topic = re.sub(r"\W", "-", name or f"t{next(_numbers)}") + ".z"
+    scene = Scene(stage, topic, clock, History(clock), Subscribers(clock))
     client = scene.client()
     client.deps.admin.put_topic(scene.topic, dict(flow.topic))
     if flow.group is not None:
@@ -138,9 +141,10 @@ def begin(stage: Stage, flow: Flow) -> tuple[Scene, Runner]:
     return scene, client
 
 
-def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0) -> Result:
-    """Run a flow with a fault at its `at`-th call, start afresh, let an hour pass, judge."""
-    scene, _ = begin(stage, flow)
+def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0, name: str = "") -> Result:
+    """Run a flow with a fault at its `at`-th call, start afresh, let an hour pass, judge. With a name, which serves
+    once, all ids are the same in every run."""
+    scene, _ = begin(stage, flow, name)
     plan = FaultPlan(fault, at)
     before = len(scene.history.events)
     error: BaseException | None = None

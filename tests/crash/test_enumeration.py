@@ -35,7 +35,7 @@ def test_no_fault_at_any_call_breaks_a_promise(stage: Stage, name: str, fault: F
 
 @cache
 def _healthy(stage: Stage, name: str) -> Result:
-    return play(stage, FLOWS[name])
+    return play(stage, FLOWS[name], name=name)
 
 
 def _points(name: str, fault: Fault, notes: list[Note]) -> list[int]:
