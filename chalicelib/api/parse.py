@@ -70,9 +70,13 @@ def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
     """
     if (given.body is UNSET) == (given.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")
-    if given.delay_seconds and given.deliver_at:
+    if given.delay_seconds is not None and given.deliver_at is not None:
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
-    due_ms = due(given.deliver_at, now_ms) if given.deliver_at else now_ms + (given.delay_seconds or 0) * 1000
+    due_ms = (
+        due(given.deliver_at, now_ms)
+        if given.deliver_at is not None
+        else now_ms + (given.delay_seconds or 0) * 1000
+    )
     _check_headers(given.headers)
     body, is_json, content_type = _body(given, raw)
     return Draft(

@@ -178,8 +178,8 @@ class DeadFilter(Struct, forbid_unknown_fields=True):
 class RedriveBody(Struct, forbid_unknown_fields=True):
     """Dead letters to send again: by message ids, by a filter, or all; at most `limit` of them."""
 
-    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | None = None
-    filter: DeadFilter | None = None
+    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
+    filter: DeadFilter | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
 
 

@@ -35,7 +35,7 @@ def read(answer: Reply | Unreached) -> Answer:
     """Whatever is no decision, well put, is unknown."""
     if isinstance(answer, Unreached):
         return Answer(None, answer.detail)
-    if not 200 <= answer.status < 300:
+    if answer.status != 200:
         return Answer(None, f"HTTP {answer.status}")
     try:
         told = msgspec.json.decode(answer.body, type=_Told).state

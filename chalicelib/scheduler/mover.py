@@ -23,6 +23,7 @@ _TICK_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.05  # what is due within it goes together
 _PAGE = 500
 _LARGEST_PAGE = 8_000
+_MOST_PAGES = 32  # of a fragment in one tick
 
 Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 """Put the drafts of timers into a shard, to be kept for so many days, taking the timers away; how many went."""
@@ -105,8 +106,9 @@ class Mover:
         """Move what is due now; when the fragment's next timer is due. What cannot be moved now hides nobody: behind
         it, more is looked at."""
         page = _PAGE
-        while (next_ms := self._next_ms(fragment, consistent=True)) is not None:
-            if next_ms > self._clock.now_ms():
+        for _ in range(_MOST_PAGES):
+            next_ms = self._next_ms(fragment, consistent=True)
+            if next_ms is None or next_ms > self._clock.now_ms():
                 break
             due = self._timers.due(fragment, self._clock.now_ms(), page)
             if self._move(due, report) < len(due):

@@ -12,6 +12,7 @@ from ..modes import POLICIES
 from ..ports import Clock, Control, Cursors, Log, Staffed
 
 _PAGE = 8
+_FIRST_ROUNDS = 2  # of a new process: who ran before may have died, its leases still open at the first
 _LOOKS = 6  # at about half a read unit each: what a run that finds nothing may cost
 
 Wake = Callable[[str], object]
@@ -25,6 +26,7 @@ class Report:
     topics: int = 0
     looks: int = 0
     woken: int = 0
+    under_way: int = 0
     finished: bool = True
 
     def as_dict(self) -> dict[str, int | bool]:
@@ -43,12 +45,14 @@ class Sweeper:
         self._wake = wake
         self._clock = clock
         self._after: str | None = None
+        self._thorough = _FIRST_ROUNDS
 
     def run_once(self, has_time: Callable[[], bool] = lambda: True) -> Report:
         """One run; `has_time` is asked before each topic."""
         report = Report()
         for topic in self._round(self._after):
-            if not has_time() or (report.looks >= _LOOKS and not report.woken):
+            at_rest = not (report.woken or report.under_way or self._thorough)
+            if not has_time() or (report.looks >= _LOOKS and at_rest):
                 report.finished = False
                 break
             report.topics += 1
@@ -56,6 +60,8 @@ class Sweeper:
                 if not staffed.group.paused:
                     self._group(topic, staffed, report)
             self._after = topic.name
+        else:
+            self._thorough = max(0, self._thorough - 1)
         return report
 
     def _round(self, start: str | None) -> Iterator[Topic]:
@@ -83,15 +89,16 @@ class Sweeper:
             for shard in (None, *range(topic.shards)):
                 key = cursor_key(topic, group, shard, uid)
                 report.looks += 1
-                if self._is_forgotten(cursors.get(str(key.shard), Cursor()), key.shard):
+                if self._is_forgotten(cursors.get(str(key.shard), Cursor()), key.shard, report):
                     self._wake(str(key.shard))
                     report.woken += 1
 
-    def _is_forgotten(self, cursor: Cursor, shard: ShardKey) -> bool:
+    def _is_forgotten(self, cursor: Cursor, shard: ShardKey, report: Report) -> bool:
         """Is there something to claim, and no lease that says that somebody is at work?"""
         now_ms = self._clock.now_ms()
         current = expire(cursor, now_ms)
         if current.leases:
+            report.under_way += 1
             return False
         return bool(returned(current, now_ms)) or self._has_more(current, shard)
 

@@ -113,6 +113,8 @@ class Delayed:
     def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any]) -> Waiting:
         """Change fields of the draft; `due_ms` hurries or postpones it. Raises Conflict where it is too late, and
         TooLarge."""
+        if waiting.cancelled:
+            raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
         old = waiting.timer
         assert old.draft is not None
         draft = replace(old.draft, **changes)
@@ -120,7 +122,7 @@ class Delayed:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         new = replace(old, draft=draft, due_ms=draft.due_ms or old.due_ms)
-        if waiting.cancelled or not self._timers.amend(old, new, self._keep_s(topic, new)):
+        if not self._timers.amend(old, new, self._keep_s(topic, new)):
             raise _too_late()
         self._waker.filed([new])
         return Waiting(replace(new, edits=old.edits + 1))

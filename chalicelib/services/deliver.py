@@ -31,6 +31,7 @@ _MARGIN_SECONDS = (
 )
 _GATHER_SECONDS = 0.02  # outcomes this close to one another are settled together
 _LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
+_LOOK_MS = 1_000
 _LOST_RACES = 10
 
 Owners = Callable[[Topic, Group], Sequence[Consumer | None]]
@@ -217,6 +218,9 @@ class _Run:
             return 0
         healths = self._of.healths
         allowed = healths.allowance(consumer, sources.budget)
+        now_ms = self._of.clock.now_ms()
+        if not allowed and not any(at_ms > now_ms for at_ms in self._circuits_ms):
+            self._circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
         room = min(sources.budget - self._flying.total(), allowed - self._flying[consumer.uid])
         return room if shard is not None else min(room, _lane_share(allowed) - self._flying_from_lane)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from msgspec import UNSET
+
 from ...domain.errors import Refused
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.topic import Group, Topic
@@ -66,10 +68,10 @@ def redrive(context: Context, topic: str, group: str) -> Answer:
     """Send dead letters again: those with the ids, those that match the filter, or all."""
     found, wanted = _find(context, topic, group)
     body, redriver = context.body, context.deps.redriver
-    if body.ids is not None and body.filter is not None:
+    if body.ids is not UNSET and body.filter is not UNSET:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
-    if body.ids is None:
-        told = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter else {}
+    if body.ids is UNSET:
+        told = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
         which = _wanted(told, "filter.")
         return Answer({"redriven": redriver.redrive_some(found, wanted, which, body.limit)})
     letters = [x for id in dict.fromkeys(body.ids) for x in redriver.letters(found, wanted, id)]
