@@ -23,7 +23,6 @@ _TICK_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.05  # what is due within it goes together
 _PAGE = 500
 _LARGEST_PAGE = 8_000
-_MOST_PAGES = 32  # of a fragment in one tick
 
 Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 """Put the drafts of timers into a shard, to be kept for so many days, taking the timers away; how many went."""
@@ -106,15 +105,14 @@ class Mover:
         """Move what is due now; when the fragment's next timer is due. What cannot be moved now hides nobody: behind
         it, more is looked at."""
         page = _PAGE
-        for _ in range(_MOST_PAGES):
-            next_ms = self._next_ms(fragment, consistent=True)
-            if next_ms is None or next_ms > self._clock.now_ms():
-                break
+        next_ms = self._next_ms(fragment, consistent=True)
+        while next_ms is not None and next_ms <= self._clock.now_ms():
             due = self._timers.due(fragment, self._clock.now_ms(), page)
-            if self._move(due, report) < len(due):
-                if len(due) < page or page >= _LARGEST_PAGE:
-                    break
-                page *= 2
+            done = self._move(due, report)
+            next_ms = self._next_ms(fragment, consistent=True)
+            if len(due) < page or page > _LARGEST_PAGE:
+                break
+            page = page if done == len(due) else 2 * page
         return next_ms
 
     def _leave(self, fragment: int, owner: str) -> bool:
