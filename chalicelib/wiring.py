@@ -314,7 +314,7 @@ class Deps:
 
         a, waker = self.adapters, self.waker
         new_owner = partial(a.chance.id, _OWNER_CHARS)
-        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
+        return Mover(a.timers, self.due.append, waker.due, waker.check, waker.mover, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:

@@ -133,7 +133,11 @@ class Waker:
                     timer.due_ms, self._awake_until.get(timer.fragment, 0)
                 )
         if asleep:
-            self._start("mover", as_if_scheduled({"fragments": sorted(asleep)}))
+            self.mover(sorted(asleep))
+
+    def mover(self, fragments: Sequence[int]) -> None:
+        """Start a mover for these fragments."""
+        self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
 
     def _start(self, function: str, event: Mapping[str, Any]) -> None:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""

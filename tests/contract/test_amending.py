@@ -457,7 +457,7 @@ class Race:
 
     def claims(self, deps: Deps) -> None:
         claimer = Desk(self.desk.stage, deps, self.desk.topic)
-        while (cursor := self.desk.cursor(self.group)).next < len(self.placed) or cursor.leases:
+        while (c := self.desk.cursor(self.group)).next < len(self.placed) or c.leases or c.waiting:
             if not self.over.is_set():
                 self.turns.acquire(timeout=1)
             got = deps.receiver.receive(self.desk.topic, self.group, None, 2, 0, 3_600)
