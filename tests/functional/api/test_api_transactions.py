@@ -308,6 +308,8 @@ def test_a_producer_that_is_asked_decides(
         (200, b'{"state": ["commit"]}'),
         (200, b'["commit"]'),
         (200, b"commit"),
+        (200, b'{"state": "rollback", "state": "commit"}'),
+        (200, b'{"state": "commit", "why": {"a": 1, "a": 2}}'),
         (200, b""),
         (200, b"\xff\xfe"),
         (200, b"[" * 50_000),
