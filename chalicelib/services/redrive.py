@@ -145,10 +145,10 @@ class Redriver:
         for letter in letters:
             by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
+            now_ms = self._clock.now_ms()  # before anybody can take them up
             moves = [(x, _entry_of(x)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             gone = [x for x, place in zip(members, placed, strict=True) if place]
-            now_ms = self._clock.now_ms()
             tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, "REDRIVEN")) for x in gone]
             self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
