@@ -98,17 +98,31 @@ class Lookup:
 
     def message(self, topic: Topic, message_id: str) -> Message:
         """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
-        place = ids.parse_message_id(message_id)
-        if place and place[1] < topic.shards:
-            trust = self._reader.recent()
-            slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], trust)[place[2]]
-            if slot.message and slot.message.id == message_id:
-                return slot.message
-        elif isinstance(found := self._delayed.find(topic, message_id), Message):
-            return found
+        message = self._in_its_place(topic, message_id)
+        if message is None and ids.parse_message_id(message_id) is None:
+            found = self._delayed.find(topic, message_id)
+            message = found if isinstance(found, Message) else None
+        if message:
+            return message
         raise NotFound(
             "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )
+
+    def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
+        """The message whose id tells its shard and offset."""
+        place = ids.parse_message_id(message_id)
+        if place is None or place[1] >= topic.shards:
+            return None
+        slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], self._reader.recent())[place[2]]
+        return slot.message if slot.message and slot.message.id == message_id else None
+
+    def standing(self, topic: Topic, message_id: str) -> str:
+        """NEW, or what keeps a message from everybody: DELAYED, CANCELLED. Three reads at most: a message that was
+        delayed is NEW once it is due, whatever became of it then."""
+        if waiting := self._delayed.waiting(message_id):
+            return "CANCELLED" if waiting.cancelled else "DELAYED"
+        message = self._in_its_place(topic, message_id)
+        return "CANCELLED" if message and message.draft.cancelled else "NEW"
 
     def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
