@@ -205,7 +205,7 @@ def test_one_bad_address_blocks_the_host_in_the_words_for_a_name_without_any(fou
     dialled = Dialled()
     with outward(lambda host: found, dialled) as egress:
         assert detail(egress, HOOKS) == UNUSABLE
-        assert egress.refusal(HOOKS) == UNUSABLE
+        assert egress.refusal(HOOKS) == "has no address that may be called"
     assert dialled.asked == []
 
 
