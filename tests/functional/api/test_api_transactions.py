@@ -195,7 +195,7 @@ def test_under_a_rate_limit_preparing_counts_and_committing_does_not(topic: Topi
 @pytest.mark.parametrize(
     ("body", "at"),
     [
-        ({}, ""),
+        ({}, "message"),
         ({"message": {}}, "message.body"),
         ({"message": {"body": 1, "delay_secnds": 3}}, "message.delay_secnds"),
         ({"message": {"body": 1, "deliver_at": "soon"}}, "message.deliver_at"),
