@@ -131,9 +131,8 @@ class Lookup:
 
     def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
         """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
-        statuses = [
-            self._status(key, message.offset) for key in self._cursor_keys(topic, group, message.shard)
-        ]
+        keys = self._cursor_keys(topic, group, message.shard)
+        statuses = [self._status(topic, group, key, message.offset) for key in keys]
         if message.draft.cancelled:
             return DeliveryStatus("CANCELLED", 0) if any(statuses) else None
         return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
@@ -141,7 +140,7 @@ class Lookup:
     def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
         return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
 
-    def _status(self, key: CursorKey, offset: int) -> DeliveryStatus | None:
+    def _status(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> DeliveryStatus | None:
         cursor = self._cursors.get(key, consistent=True) or Cursor()
         place, span = algebra.position(cursor, offset)
         if place is Position.NOT_OWED:
@@ -149,7 +148,24 @@ class Lookup:
         if place is Position.NEW:
             return DeliveryStatus("NEW", 0)
         record = self._records.get(key, offset)
-        return _told(place, span, record)
+        told = _told(place, span, record)
+        if place is Position.SETTLED and told.status == "RETRYING":
+            lane = cursor_key(topic, group, None, key.consumer_uid)
+            if (told.next_attempt_ms or 0) <= self._clock.now_ms() and (
+                n := self._attempt_in(lane, key, offset)
+            ):
+                return DeliveryStatus("RUNNING", n, None, told.last_error)
+        return told
+
+    def _attempt_in(self, lane: CursorKey, key: CursorKey, offset: int) -> int | None:
+        """The number of the attempt that is under way in a retry lane for the message of this place."""
+        cursor = self._cursors.get(lane, consistent=True) or Cursor()
+        leased = {o: n for lease in cursor.leases.values() for o, n in lease.attempts().items()}
+        for slot in self._reader.fetch(lane.shard, leased).values():
+            origin = slot.message.draft.origin if slot.message else None
+            if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
+                return origin.attempts + leased[slot.offset]
+        return None
 
     def newest_first(
         self, topic: Topic, filters: Filters, limit: int, starts: dict[int, int] | None

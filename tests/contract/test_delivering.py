@@ -7,6 +7,7 @@ import pytest
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.services.produce import Placed
 from chalicelib.services.wake import Job
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
@@ -95,6 +96,43 @@ def test_a_late_success_is_one(stage: Stage) -> None:
     assert status
     assert (status.status, status.attempts) == ("SUCCESS", 3)
     assert desk.subscribers.numbers()[placed.id] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later_one(
+    stage: Stage, mode: str
+) -> None:
+    desk = PushDesk.at(stage, retry=EXACT, mode=mode)
+    group = desk.group()
+    placed: list[Placed] = []
+    seen: list[object] = []
+
+    def status(index: int) -> object:
+        message = desk.deps.lookup.message(desk.topic, placed[index].id)
+        told = desk.deps.lookup.delivery(desk.topic, group, message)
+        return told and (told.status, told.attempts)
+
+    def looks(parcel: Parcel) -> Outcome:
+        number = parcel.attempts[0].number
+        if parcel.attempts[0].message.id != placed[0].id:
+            return Outcome(Verdict.FAILED)
+        seen.append((status(0), status(1) if number > 1 else None))
+        return Outcome(Verdict.FAILED if number < 3 else Verdict.DONE)
+
+    desk.subscriber(group, "one", does=looks)
+    placed += desk.produce(make.draft(1))
+    desk.push()
+    assert status(0) == ("RETRYING", 1)
+    stage.clock.advance(1_000)
+    placed += desk.produce(make.draft(2))
+    desk.push()
+    desk.pass_time(39)
+    assert seen == [
+        (("RUNNING", 1), None),
+        (("RUNNING", 2), ("RETRYING", 1)),
+        (("RUNNING", 3), ("RETRYING", 2)),
+    ]
+    assert (status(0), status(1)) == (("SUCCESS", 3), ("RETRYING", 2))
 
 
 def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: Stage) -> None:
