@@ -467,7 +467,8 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
     from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
     from .delivery.sender import Sender as Out
 
-    rules = Rules(frozenset(settings.ports), frozenset({settings.origin}), settings.allow_loopback)
+    own_hosts = frozenset({settings.origin})
+    rules = Rules(frozenset(settings.ports), own_hosts, settings.allow_loopback, settings.port)
     functions: Functions = LocalFunctions(settings.functions)
     if settings.account:
         functions = LambdaFunctions(
