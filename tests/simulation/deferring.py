@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.transaction import DECIDED, State, Transaction
@@ -58,41 +60,43 @@ def _send(world: World, given: Draft, delay: Delay) -> None:
 def _edit(world: World, delay: Delay) -> None:
     _think(world, delay)
     body = next(iter(delay.forms))[1].split(b"|")[0].rstrip(b'"') + b'|%d"' % world.stamp()
-    answer = world.ask(SimClient.amend, delay.message_id, body=body) or Told.UNKNOWN
-    delay.changed(answer, body=body)
-    world.promises.answered(delay, answer)
+    _change(world, delay, body=body)
 
 
 def _hurry(world: World, delay: Delay) -> None:
     _think(world, delay)
-    _move_to(world, delay, int(world.scheduler.now))
+    _change(world, delay, due_ms=int(world.scheduler.now))
 
 
 def _postpone(world: World, delay: Delay) -> None:
     _think(world, delay)
-    _move_to(world, delay, int(world.scheduler.now) + world.random.choice(_DELAYS_MS))
+    _change(world, delay, due_ms=int(world.scheduler.now) + world.random.choice(_DELAYS_MS))
 
 
-def _move_to(world: World, delay: Delay, due_ms: int) -> None:
-    answer = world.ask(SimClient.amend, delay.message_id, due_ms=due_ms) or Told.UNKNOWN
-    delay.changed(answer, due_ms=due_ms)
+def _change(world: World, delay: Delay, **changes: Any) -> None:
+    ask = partial(world.ask, SimClient.amend, delay.message_id, **changes)
+    answer = delay.change(ask, changes.get("due_ms"), changes.get("body"))
     world.promises.answered(delay, answer)
 
 
 def _cancel(world: World, delay: Delay) -> None:
     _think(world, delay)
     for _ in range(world.random.choice((1, 2))):
-        answer = world.ask(SimClient.cancel, delay.message_id) or Told.UNKNOWN
-        world.promises.answered(delay, answer, cancels=True)
+        answer = delay.cancel(partial(world.ask, SimClient.cancel, delay.message_id))
+        world.promises.answered(delay, answer)
 
 
 def _think(world: World, delay: Delay) -> None:
     """For a while; or until just when the message is due, to race it."""
-    left_s = (min(delay.forms)[0] - world.scheduler.now) / 1000
-    if world.random.random() < 0.5 and left_s < world.plan.seconds:
-        world.pause(max(0, left_s + world.random.uniform(-0.1, 0.3)))
-    else:
-        world.pause(world.random.uniform(0, 3))
+    left_s = _until_moved(world, min(delay.forms)[0])
+    racing = world.random.random() < 0.7 and left_s < world.plan.seconds
+    world.pause(max(0, left_s) if racing else world.random.uniform(0, 3))
+
+
+def _until_moved(world: World, due_ms: int) -> float:
+    """Seconds until some mover, by its clock, is at work on what is due then."""
+    skew_ms = world.some("mover").clock.skew_ms
+    return (due_ms - skew_ms - world.scheduler.now) / 1000 + world.random.uniform(-0.03, 0.1)
 
 
 _MINDS: tuple[Callable[[World, Delay], None], ...] = (_edit, _hurry, _postpone, _cancel, _cancel)
@@ -109,12 +113,12 @@ def trader(world: World, name: str) -> None:
         held = _prepare(world, f"{name}-{n}")
         if held is None or rng.random() < 0.3:
             continue
-        world.pause(rng.choice((0.0, 1.0, rng.uniform(0, 15), _to_its_check(world, held))))
+        checked_s = max(0, _until_moved(world, held.check_ms) + rng.uniform(0, 2))
+        world.pause(rng.choice((0.0, rng.uniform(0, 15), min(checked_s, world.plan.seconds))))
+        if rng.random() < 0.3:  # somebody else thinks otherwise
+            rival = partial(_decide, world, f"{name}-{n}", held.id, rng.choice(DECIDED))
+            world.scheduler.spawn(rival, world, rng.uniform(0, 30))
         _decide(world, f"{name}-{n}", held.id, truth)
-
-
-def _to_its_check(world: World, held: Transaction) -> float:
-    return max(0, (held.check_ms - world.scheduler.now) / 1000 + world.random.uniform(-0.2, 0.5))
 
 
 def _prepare(world: World, label: str) -> Transaction | None:

@@ -34,11 +34,19 @@ class Delay:
     message_id: str = ""
     cancels: list[Told] = field(default_factory=list)
 
-    def changed(self, answer: Told, due_ms: int | None = None, body: bytes | None = None) -> None:
-        """It was asked to have another time or body."""
-        new = {(due_ms or due, body or old) for due, old in self.forms}
-        if answer is not Told.REFUSED:
-            self.forms = new if answer is Told.OK else self.forms | new
+    def change(self, ask: Callable[[], Told | None], due_ms: int | None, body: bytes | None) -> Told:
+        """It is asked to have another time or body, and may have it before there is an answer."""
+        old, new = self.forms, {(due_ms or due, body or was) for due, was in self.forms}
+        self.forms = old | new
+        answer = ask() or Told.UNKNOWN
+        self.forms = {Told.OK: new, Told.REFUSED: old}.get(answer, self.forms)
+        return answer
+
+    def cancel(self, ask: Callable[[], Told | None]) -> Told:
+        """It is asked to be gone."""
+        self.cancels.append(Told.UNKNOWN)
+        self.cancels[-1] = ask() or Told.UNKNOWN
+        return self.cancels[-1]
 
 
 @dataclass
@@ -78,15 +86,13 @@ class Promises:
         assert transaction.draft
         self._prepared[transaction.id] = label_of(transaction.draft.body)
 
-    def answered(self, delay: Delay, answer: Told, *, cancels: bool = False) -> None:
+    def answered(self, delay: Delay, answer: Told) -> None:
         """An answer about a delayed message says who won: its time, or whoever changed it."""
         came = delay.message_id in self.entered
         if answer is Told.REFUSED and not came and set(delay.cancels) <= {Told.REFUSED}:
             self._accuse(f"it is not too late for {delay.message_id}")
-        if cancels:
-            delay.cancels.append(answer)
-            if answer is Told.OK and came:
-                self._accuse(f"{delay.message_id} was cancelled after it had come")
+        if Told.OK in delay.cancels and came:
+            self._accuse(f"{delay.message_id} was cancelled, and has come")
 
     def decided(self, label: str, transaction_id: str, wanted: State, answer: Told) -> None:
         """The first decision is final, and whoever is late is told so."""

@@ -21,7 +21,7 @@ from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.crash.planting import Bug
 from tests.simulation.judge import play
 
-SEEDS = 200
+SEEDS = 400
 
 BUGS: dict[str, Bug] = {
     "a settlement without its fence": Bug(
@@ -129,4 +129,4 @@ BUGS: dict[str, Bug] = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     BUGS[name].plant(monkeypatch)
-    assert any((play(seed)[1]) and not print("SEED",seed) for seed in range(SEEDS))
+    assert any((play(seed)[1]) and not print("SEED", seed) for seed in range(SEEDS))
