@@ -96,7 +96,7 @@ def _think(world: World, delay: Delay) -> None:
 def _until_moved(world: World, due_ms: int) -> float:
     """Seconds until some mover, by its clock, is at work on what is due then."""
     skew_ms = world.some("mover").clock.skew_ms
-    return (due_ms - skew_ms - world.scheduler.now) / 1000 + world.random.uniform(-0.03, 0.1)
+    return (due_ms - skew_ms - world.scheduler.now) / 1000 + world.random.uniform(-0.02, 0.05)
 
 
 _MINDS: tuple[Callable[[World, Delay], None], ...] = (_edit, _hurry, _postpone, _cancel, _cancel)
@@ -113,8 +113,9 @@ def trader(world: World, name: str) -> None:
         held = _prepare(world, f"{name}-{n}")
         if held is None or rng.random() < 0.3:
             continue
-        checked_s = max(0, _until_moved(world, held.check_ms) + rng.uniform(0, 2))
-        world.pause(rng.choice((0.0, rng.uniform(0, 15), min(checked_s, world.plan.seconds))))
+        checked_s = max(0, _until_moved(world, held.check_ms) + rng.uniform(0, 3))
+        waits_s = (0.0, rng.uniform(0, 15)) if deal.mood != "fickle" else (checked_s,)
+        world.pause(min(rng.choice((*waits_s, checked_s)), world.plan.seconds))
         if rng.random() < 0.3:  # somebody else thinks otherwise
             rival = partial(_decide, world, f"{name}-{n}", held.id, rng.choice(DECIDED))
             world.scheduler.spawn(rival, world, rng.uniform(0, 30))

@@ -194,7 +194,7 @@ class Line:
         world = self._process.world
         deal = world.promises.asks(transaction)
         world.trace(self._process, "ask", (transaction.id,), deal.mood)
-        world.scheduler.wait(seconds * 1000 * (deal.mood == "hanging" or world.random.random() / 2))
+        world.scheduler.wait(seconds * 1000 * (deal.mood == "hanging" or world.random.random()))
         if deal.mood in ("unknown", "hanging"):
             return Reply(None, deal.mood)
         says = deal.truth if deal.mood == "honest" else world.random.choice((*DECIDED, None))

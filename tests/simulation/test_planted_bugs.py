@@ -70,7 +70,9 @@ BUGS: dict[str, Bug] = {
         "append",
         "placed = [place for place in self._producer.move(home, members) if place]",
         "drafts = [replace(draft, due_ms=None, dedup_id=None) for _, draft in members]\n"
-        "    placed = [p for p in self._producer.produce(home, drafts) if not isinstance(p, NotFound)]\n"
+        "    placed = self._producer.produce(home, drafts)\n"
+        "    if any(not hasattr(place, 'shard') for place in placed):\n"
+        "        return 0\n"
         "    self._timers.drop(timers)",
     ),
     "a mover that does not look at the time": Bug(
@@ -129,4 +131,4 @@ BUGS: dict[str, Bug] = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     BUGS[name].plant(monkeypatch)
-    assert any((play(seed)[1]) and not print("SEED", seed) for seed in range(SEEDS))
+    assert any(play(seed)[1] for seed in range(SEEDS))
