@@ -97,8 +97,9 @@ def get_trace(context: Context, topic: str, id: str) -> Answer:
 
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
 def list_messages(context: Context, topic: str) -> Answer:
-    """Messages, newest first; those with status DELAYED soonest first. A page may be short or empty while
-    `next_page_token` says there is more."""
+    """Messages, newest first; those with status DELAYED soonest first.
+
+    A page may be short or empty while `next_page_token` says there is more."""
     found = context.deps.catalog.topic(topic)
     query = context.query
     filters = _filters(context, topic)
