@@ -139,12 +139,12 @@ def test_of_four_expirers_a_day_three_may_be_missing(empty_stage: Stage) -> None
 
 
 def quiet(stage: Stage) -> tuple[Desk, Group]:
-    """A topic of two days to which nothing has come for one and a half: its checkpoint's time."""
+    """A topic of two days (and one of grace) to which nothing has come for nearly two: its checkpoint's time."""
     desk = Desk.at(stage, retention_days=2)
     group = desk.group()
     desk.produce(*make.drafts(3))
     assert desk.drain(group) == [0, 1, 2]
-    stage.clock.advance(DAY_MS + 2 * SLOT_MS)
+    stage.clock.advance(DAY_MS + 3 * SLOT_MS)
     return desk, group
 
 
