@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import HeadraceError, Unavailable
+from chalicelib.domain.errors import Conflict, HeadraceError, Unavailable
 from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.timer import fragment_of
@@ -40,6 +41,7 @@ class World:
     asked: list[str] = field(default_factory=list)
     answered: list[Transaction] = field(default_factory=list)
     inbox: Inbox = field(default_factory=Inbox)
+    meanwhile: Callable[[], object] = lambda: None  # what happens while the producer is asked
 
     def process(self, plan: FaultPlan | None = None) -> Deps:
         """A process that has just started."""
@@ -53,6 +55,7 @@ class World:
     def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
         assert transaction.id not in [t.id for t in self.answered if t.decided_ms], "asked after the decision"
         self.asked.append(transaction.id)
+        self.meanwhile()
         return SAYS[self.says]
 
     def all(self, deps: Deps) -> list[Transaction]:
@@ -73,6 +76,31 @@ def decide(wanted: State) -> Step:
     def act(world: World, deps: Deps) -> None:
         (held,) = world.all(world.process())
         world.answered.append(deps.transactor.decide(deps.transactor.find(held.id), wanted))
+
+    return act
+
+
+def decide_late(wanted: State, other: State) -> Step:
+    """Decide upon what was read before somebody else decided otherwise."""
+
+    def act(world: World, deps: Deps) -> None:
+        (held,) = world.all(world.process())
+        decide(other)(world, world.process())
+        with suppress(Conflict):
+            world.answered.append(deps.transactor.decide(held, wanted))
+
+    return act
+
+
+def check_late(other: State) -> Step:
+    """A check whose answer comes after the decision."""
+
+    def act(world: World, deps: Deps) -> None:
+        world.meanwhile = lambda: decide(other)(world, world.process())
+        try:
+            check(world, deps)
+        finally:
+            world.meanwhile = lambda: None
 
     return act
 
@@ -137,8 +165,13 @@ FLOWS: Mapping[str, Flow] = {
     "commit by key": Flow(decide(COMMIT), (COMMIT,), preparing(**_KEYED), decide(COMMIT)),
     "commit for later": Flow(decide(COMMIT), (COMMIT,), delayed, decide(COMMIT)),
     "commit, and nobody repeats it": Flow(decide(COMMIT), (COMMIT, ROLLBACK), preparing()),
+    "commit what was rolled back": Flow(decide_late(COMMIT, ROLLBACK), (ROLLBACK,), preparing()),
+    "commit for later what was rolled back": Flow(decide_late(COMMIT, ROLLBACK), (ROLLBACK,), delayed),
     "roll back": Flow(decide(ROLLBACK), (ROLLBACK,), preparing(), decide(ROLLBACK)),
+    "roll back what was committed": Flow(decide_late(ROLLBACK, COMMIT), (COMMIT,), preparing()),
     "check: commit": Flow(check, (COMMIT, ROLLBACK), preparing(), says=COMMIT),
+    "check: commit, too late": Flow(check_late(ROLLBACK), (ROLLBACK,), preparing(), says=COMMIT),
+    "check: rollback, too late": Flow(check_late(COMMIT), (COMMIT, ROLLBACK), preparing(), says=ROLLBACK),
     "check: rollback": Flow(check, (ROLLBACK,), preparing(), says=ROLLBACK),
     "check: unknown": Flow(check, (ROLLBACK,), preparing()),
     "the last check": Flow(check, (State.UNDECIDED, ROLLBACK), nearly_undecided),
@@ -229,6 +262,11 @@ CALLS = {
     "commit by key": 5,
     "commit for later": 3,
     "commit, and nobody repeats it": 4,
+    "commit what was rolled back": 4,
+    "commit for later what was rolled back": 3,
+    "roll back what was committed": 2,
+    "check: commit, too late": 5,
+    "check: rollback, too late": 5,
     "roll back": 2,
     "check: commit": 7,
     "check: rollback": 6,
