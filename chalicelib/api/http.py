@@ -24,7 +24,7 @@ from ..domain.errors import (
 )
 from ..domain.topic import Caller
 from ..wiring import Deps
-from . import problems, strict
+from . import problems, strict, tracing
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
@@ -118,14 +118,28 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
     try:
         context = _context(entry, request, params, request_id)
         answer = entry.handler(context, **params)
+        tell(context.deps)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
-            observe.unavailable(error, request_id, entry.handler.__name__)
+            _unavailable(error, request, request_id, entry)
         return refusal(error, request_id)
     except Exception as error:
-        observe.unexpected(error, request_id, entry.handler.__name__)
+        trace = tracing.of_request(request.headers)
+        observe.unexpected(error, request_id, entry.handler.__name__, trace)
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
+
+
+def tell(deps: Deps) -> None:
+    """What happened to messages, as metrics."""
+    if counts := deps.tally.take():
+        observe.metrics(deps.adapters.stage, counts)
+
+
+def _unavailable(error: Unavailable, request: Request, request_id: str, entry: Call) -> None:
+    trace = tracing.of_request(request.headers)
+    observe.unavailable(error, request_id, entry.handler.__name__, trace)
+    observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
 
 
 def _request_id(request: Request) -> str:
