@@ -122,11 +122,14 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
-            _unavailable(error, request, request_id, entry)
+            trace = tracing.of_request(request.headers)
+            observe.unavailable(error, request_id, entry.handler.__name__, trace)
+            observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(error, request_id)
     except Exception as error:
         trace = tracing.of_request(request.headers)
         observe.unexpected(error, request_id, entry.handler.__name__, trace)
+        observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
 
 
@@ -134,12 +137,6 @@ def tell(deps: Deps) -> None:
     """What happened to messages, as metrics."""
     if counts := deps.tally.take():
         observe.metrics(deps.adapters.stage, counts)
-
-
-def _unavailable(error: Unavailable, request: Request, request_id: str, entry: Call) -> None:
-    trace = tracing.of_request(request.headers)
-    observe.unavailable(error, request_id, entry.handler.__name__, trace)
-    observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
 
 
 def _request_id(request: Request) -> str:
