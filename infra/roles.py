@@ -83,7 +83,7 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     "journal": {"journal": ("s3:PutObject",)},
 }
 
-STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "records", "traces")}
+STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}
 """The tables whose streams wake a function."""
 
 _STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")

@@ -11,7 +11,7 @@ import pytest
 from infra import names
 from infra.roles import STREAMS, role_id, roles
 
-STREAM_ARNS = {noun: {"Fn::GetAtt": [f"{noun}Table", "StreamArn"]} for noun in ("log", "records", "traces")}
+STREAM_ARNS = {noun: {"Fn::GetAtt": [f"{noun}Table", "StreamArn"]} for noun in ("log", "traces")}
 KNOW_NO_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 MADE_BY_AWS = re.compile(r":log-group:/aws/lambda/[^*]+:log-stream:\*")
 MADE_BY_US = re.compile(r":s3:::[^*/]+/[a-z]+/\*")
