@@ -85,7 +85,7 @@ def _probe(made: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
     meter = Meter()
     mover = made.deps(meter).mover
     with meter.during() as cost:
-        mover.run_once(lambda: int(time.time() * 1000) < due[-1] + 1_000)
+        mover.run_once(lambda: int(time.time() * 1000) < due[-1] + 30_000)
     late = []
     for place, due_ms in zip(places, due, strict=True):
         message = deps.lookup.message(topic, place.id)  # type: ignore[union-attr]

@@ -321,7 +321,7 @@ class Deps:
 
         a, waker = self.adapters, self.waker
         new_owner = partial(a.chance.id, _OWNER_CHARS)
-        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
+        return Mover(a.timers, self.due.append, waker.due, waker.check, waker.mover, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -484,7 +484,8 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
     from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
     from .delivery.sender import Sender as Out
 
-    rules = Rules(frozenset(settings.ports), frozenset({settings.origin}), settings.allow_loopback)
+    own_hosts = frozenset({settings.origin})
+    rules = Rules(frozenset(settings.ports), own_hosts, settings.allow_loopback, settings.port)
     functions: Functions = LocalFunctions(settings.functions)
     if settings.account:
         functions = LambdaFunctions(

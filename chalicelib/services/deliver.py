@@ -24,7 +24,7 @@ from .consume import LANE_SHARE
 from .health import Healths
 from .parcels import parcels, ruling
 from .settle import Ruling, Settler
-from .wake import Job, Waker, workers_of
+from .wake import Job, Waker, share_of, workers_of
 
 MAX_ATTEMPT_SECONDS = 60
 _MARGIN_SECONDS = (
@@ -339,9 +339,9 @@ class _Sources:
         self.topic = topic
         self.group = group
         workers = workers_of(topic, group)
-        share = group.max_in_flight // workers + (job.worker < group.max_in_flight % workers)
-        self.budget = max(share, group.batch_size)
-        self._shards = range(job.worker, topic.shards, workers)
+        self.budget = share_of(topic, group, job.worker)
+        # There were more workers before the group's settings changed: another one has this one's shards now.
+        self._shards = range(job.worker, topic.shards if job.worker < workers else 0, workers)
         self._has_lane = job.worker == 0
         if job.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards

@@ -38,7 +38,13 @@ def one(context: Context, topic: Topic, draft: Draft) -> Answer:
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Answer(render.placed(topic.name, outcome), 200 if outcome.duplicate else 201)
+    return Answer(_shown(context, topic, outcome), 200 if outcome.duplicate else 201)
+
+
+def _shown(context: Context, topic: Topic, placed: Placed) -> dict[str, Any]:
+    """The answer for one message; of a duplicate, with what has become of the first."""
+    standing = context.deps.lookup.standing(topic, placed.id) if placed.duplicate else None
+    return render.placed(topic.name, placed, standing)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
@@ -62,7 +68,7 @@ def produce_batch(context: Context, topic: str) -> Answer:
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(_store(context, found, drafts))
     results = [
-        _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c)
+        _result(context, found, i, next(outcomes) if isinstance(c, Draft) else c)
         for i, c in enumerate(checked)
     ]
     return Answer({"results": results})
@@ -75,7 +81,7 @@ def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | Headrace
         return parse.item_error(error, f"messages[{index}]")
 
 
-def _result(context: Context, topic: str, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
+def _result(context: Context, topic: Topic, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
     if isinstance(outcome, HeadraceError):
         return {"index": index, "error": problems.problem(outcome, context.request_id)}
-    return {"index": index, **render.placed(topic, outcome)}
+    return {"index": index, **_shown(context, topic, outcome)}
