@@ -51,6 +51,9 @@ class Settings:
     check: str | None = None
     """HEADRACE_CHECK: the deployed name of the function `check`."""
 
+    deployed: bool = False
+    """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -78,4 +81,5 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         deliver=get("HEADRACE_DELIVER") or None,
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
+        deployed=deployed,
     )

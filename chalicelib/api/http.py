@@ -23,7 +23,7 @@ from ..domain.errors import (
 )
 from ..domain.topic import Caller
 from ..wiring import Deps
-from . import problems, strict
+from . import problems, strict, tracing
 from .issues import issue_of
 
 T = TypeVar("T")
@@ -115,14 +115,25 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
     try:
         context = _context(entry, request, params, request_id)
         answer = entry.handler(context, **params)
+        tell(context.deps)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
-            observe.unavailable(error, request_id, entry.handler.__name__)
+            trace = tracing.of_request(request.headers)
+            observe.unavailable(error, request_id, entry.handler.__name__, trace)
+            observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(error, request_id)
     except Exception as error:
-        observe.unexpected(error, request_id, entry.handler.__name__)
+        trace = tracing.of_request(request.headers)
+        observe.unexpected(error, request_id, entry.handler.__name__, trace)
+        observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
+
+
+def tell(deps: Deps) -> None:
+    """What happened to messages, as metrics."""
+    if counts := deps.tally.take():
+        observe.metrics(deps.adapters.stage, counts)
 
 
 def _request_id(request: Request) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..domain.message import JSON, Draft
+from ..domain.message import JSON, TRACEPARENT, Draft, traceparent
 from ..domain.outcome import Attempt, Parcel
 
 _TYPE = "headrace.message"
@@ -67,7 +67,9 @@ def _batch(parcel: Parcel) -> Post:
     """A batch bears what differs by message as extensions; headers of its messages are not forwarded."""
     ids = "\n".join(attempt.message.id for attempt in parcel.attempts)
     events = [
-        {"headrace" + name: value for name, value in _place(attempt).items()} | _event(parcel, attempt)
+        {"headrace" + name: value for name, value in _place(attempt).items()}
+        | _trace(attempt)
+        | _event(parcel, attempt)
         for attempt in parcel.attempts
     ]
     headers = {"Headrace-Topic": parcel.topic, "Headrace-Group": parcel.group}
@@ -76,6 +78,12 @@ def _batch(parcel: Parcel) -> Post:
         headers | {"Content-Type": "application/cloudevents-batch+json"},
         msgspec.json.encode(events),
     )
+
+
+def _trace(attempt: Attempt) -> dict[str, str]:
+    """CloudEvents' extension for distributed tracing."""
+    told = traceparent(attempt.message.draft)
+    return {TRACEPARENT: told} if told else {}
 
 
 def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ..domain.errors import Conflict
-from ..domain.message import Draft
+from ..domain.message import TRACEPARENT, Draft
 from ..domain.topic import Topic
 from ..ports import DedupEntry
 
@@ -19,7 +19,9 @@ def content_hash(draft: Draft) -> str:
         draft.tag,
         draft.ordering_key,
         draft.shard,
-        sorted(draft.headers.items()),
+        sorted(
+            item for item in draft.headers.items() if item[0].lower() != TRACEPARENT
+        ),  # each try has its own
     )
     return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 

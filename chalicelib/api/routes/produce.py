@@ -11,7 +11,7 @@ from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Topic
-from .. import parse, problems, render
+from .. import parse, problems, render, tracing
 from ..http import Answer, Context, call, convert
 from ..requests import BatchBody, MessageBody
 
@@ -48,7 +48,8 @@ def _shown(context: Context, topic: Topic, placed: Placed) -> dict[str, Any]:
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
-    outcomes = context.deps.intake.produce(topic, drafts)
+    traced = [tracing.joined(draft, context.headers) for draft in drafts]
+    outcomes = context.deps.intake.produce(topic, traced)
     placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
     context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
     return outcomes
