@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 from msgspec import json as msgjson
@@ -21,13 +21,15 @@ from ..domain.signing import seal_receipt
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..domain.transaction import State, Transaction
-from ..ports import DeadLetter
-from ..services.claim import Delivery
-from ..services.delayed import Waiting
-from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
-from ..services.produce import Placed
-from ..services.setup import Membership
-from ..services.trace import Event
+
+if TYPE_CHECKING:
+    from ..ports import DeadLetter
+    from ..services.append import Placed
+    from ..services.claim import Delivery
+    from ..services.delayed import Waiting
+    from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
+    from ..services.setup import Membership
+    from ..services.trace import Event
 
 
 @lru_cache(maxsize=1024)
@@ -216,11 +218,12 @@ def _at(ms: int | None) -> str | None:
     return at(ms) if ms is not None else None
 
 
-def placed(topic_name: str, p: Placed) -> dict[str, Any]:
+def placed(topic_name: str, p: Placed, standing: str | None = None) -> dict[str, Any]:
+    """Where a message was stored; `standing` is what has become of one that was stored before."""
     return {
         "id": p.id,
         "topic": topic_name,
-        "status": "NEW" if p.due_ms is None else "DELAYED",
+        "status": standing or ("NEW" if p.due_ms is None else "DELAYED"),
         "shard": p.shard,
         "offset": p.offset,
         "accepted_at": at(p.accepted_ms),

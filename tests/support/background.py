@@ -11,6 +11,7 @@ from chalicelib.wiring import Deps
 
 from .http import ShiftingClock, Topic
 from .push import Inbox
+from .roles import at_work
 
 
 @dataclass
@@ -23,7 +24,8 @@ class Background:
 
     def move(self) -> None:
         """The mover's schedule."""
-        self.deps.mover.tick(range(FRAGMENTS))
+        with at_work("mover"):
+            self.deps.mover.tick(range(FRAGMENTS))
 
     def run(self) -> dict[str, Any]:
         """What was woken, and what that wakes, until there is nothing; how many attempts came to what."""
@@ -33,7 +35,8 @@ class Background:
             if function == "mover":
                 self.move()
                 continue
-            report = self.deps.deliverer.deliver(job_of(event), lambda: 60.0).as_dict()
+            with at_work("deliver"):
+                report = self.deps.deliverer.deliver(job_of(event), lambda: 60.0).as_dict()
             for name in report.keys() - {"finished"}:
                 told[name] = told.get(name, 0) + report[name]
         return {name: count for name, count in told.items() if count}
@@ -42,7 +45,8 @@ class Background:
         """The stream wakes a topic's deliveries; they run."""
         found = self.deps.catalog.topic(topic.name)
         for group in self.deps.catalog.groups(found):
-            self.deps.waker.group(found, group)
+            with at_work("route"):
+                self.deps.waker.group(found, group)
         return self.run()
 
     def later(self, topic: Topic, seconds: float) -> dict[str, Any]:

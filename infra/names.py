@@ -1,0 +1,46 @@
+"""Names are made of the stage's prefix alone, so that resources may name one another without circles."""
+
+from __future__ import annotations
+
+API = "api"
+AUTHORIZE = "authorize"
+TIMED = ("mover", "sweep", "assign", "checkpoint", "expire")
+FUNCTIONS = (API, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal")
+"""The functions of app.py; API is the handler of all HTTP routes."""
+
+TABLES = (
+    "log",
+    "cursors",
+    "records",
+    "timers",
+    "transactions",
+    "traces",
+    "dedup",
+    "keys",
+    "rates",
+    "control",
+)
+
+
+def function(prefix: str, name: str) -> str:
+    """The deployed name of a function of app.py."""
+    return f"{prefix}-{name}"
+
+
+def table(prefix: str, noun: str) -> str:
+    return f"{prefix}-{noun}"
+
+
+def failures(prefix: str) -> str:
+    """The queue of invocations that were given up."""
+    return f"{prefix}-failures"
+
+
+def logical(name: str) -> str:
+    """A logical id out of a name: letters and digits."""
+    return "".join(part.capitalize() for part in name.replace("_", "-").split("-"))
+
+
+def arn(service: str, resource: str) -> str:
+    """An ARN of the stage's account and region, as text for Fn::Sub."""
+    return f"arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{resource}"

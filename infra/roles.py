@@ -1,0 +1,160 @@
+"""One role per function, with the actions and the resources that it uses and no other.
+
+A consumer's Lambda function is not named here: whoever owns it lets Headrace call it, by a permission on the function
+for the role of `deliver` (in one account either side's consent is enough).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import names
+
+Statement = dict[str, Any]
+
+_READ = "GetItem Query"
+_APPEND = "GetItem Query PutItem UpdateItem"  # put segments, count reserved offsets, close holes
+_CLAIM = "GetItem PutItem UpdateItem"
+_NOTE = "PutItem BatchWriteItem"
+
+# Transactions need the actions of their parts. What a table's index needs stands under `table/index/…`.
+_TABLES: dict[str, dict[str, str]] = {
+    names.API: {
+        "log": _APPEND,
+        "cursors": f"{_CLAIM} DeleteItem",
+        "records": "GetItem Query PutItem UpdateItem DeleteItem",
+        "timers": "GetItem PutItem DeleteItem BatchWriteItem",
+        "transactions": "GetItem PutItem",
+        "transactions/index/by-state": "Query",
+        "traces": f"Query {_NOTE}",
+        "dedup": "PutItem",
+        "keys": f"Query {_NOTE}",
+        "rates": "GetItem PutItem",
+        "control": "GetItem Query PutItem DeleteItem",
+    },
+    names.AUTHORIZE: {"control": "GetItem"},
+    "route": {"control": _READ},
+    "deliver": {
+        "log": "Query PutItem",
+        "cursors": _CLAIM,
+        "records": "PutItem",
+        "timers": "PutItem",
+        "traces": _NOTE,
+        "control": f"{_READ} PutItem",
+    },
+    "check": {
+        "log": _APPEND,
+        "timers": "PutItem DeleteItem",
+        "transactions": "GetItem PutItem",
+        "keys": _NOTE,
+        "control": f"{_READ} PutItem",
+    },
+    "mover": {
+        "log": _APPEND,
+        "timers": "Query PutItem UpdateItem DeleteItem BatchWriteItem",
+        "control": _READ,
+    },
+    "sweep": {"log": "Query", "cursors": "Query", "control": _READ},
+    "assign": {"control": f"{_READ} PutItem"},
+    "checkpoint": {"log": "GetItem Query UpdateItem", "control": "Query"},
+    "expire": {
+        "log": "Query PutItem",
+        "cursors": _CLAIM,
+        "records": "PutItem",
+        "control": "Query",
+    },
+    "journal": {},
+}
+
+_STARTS: dict[str, tuple[str, ...]] = {
+    names.API: ("deliver", "mover"),
+    "route": ("deliver",),
+    "deliver": ("deliver", "mover"),
+    "check": ("deliver", "mover"),
+    "mover": ("deliver", "check"),
+    "sweep": ("deliver",),
+    "assign": ("deliver",),
+}
+
+_OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
+    names.API: {"bodies": ("s3:GetObject", "s3:PutObject")},
+    "deliver": {"bodies": ("s3:GetObject",)},
+    "journal": {"journal": ("s3:PutObject",)},
+}
+
+STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}
+"""The tables whose streams wake a function."""
+
+_STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
+
+
+def policies(prefix: str, bucket: str) -> dict[str, list[Statement]]:
+    """What each function may do, but for the reading of streams; resources are texts for Fn::Sub.
+
+    `bucket` is the bucket's name, or such a text that makes it.
+    """
+    return {name: _policy(name, prefix, bucket) for name in names.FUNCTIONS}
+
+
+def roles(prefix: str, bucket: str, streams: Mapping[str, Any]) -> dict[str, Any]:
+    """The roles as CloudFormation resources `<Function>Role`. `streams`: the ARN of each table's stream, by noun;
+    one that a function reads and that is not there is left out."""
+    found = policies(prefix, bucket)
+    for name, nouns in STREAMS.items():
+        arns = [streams[noun] for noun in nouns if noun in streams]
+        if arns:
+            actions = [f"dynamodb:{action}" for action in _STREAM_ACTIONS]
+            found[name].append({"Effect": "Allow", "Action": actions, "Resource": arns})
+    return {role_id(name): _role(statements) for name, statements in found.items()}
+
+
+def role_id(name: str) -> str:
+    """The logical id of a function's role."""
+    return f"{names.logical(name)}Role"
+
+
+def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
+    log_group = f"log-group:/aws/lambda/{names.function(prefix, name)}:log-stream:*"
+    statements = [
+        _allow(("logs:CreateLogStream", "logs:PutLogEvents"), names.arn("logs", log_group)),
+        # These two know no resource.
+        {"Effect": "Allow", "Action": ["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "Resource": "*"},
+    ]
+    for place, actions in _TABLES[name].items():
+        noun, _, index = place.partition("/")
+        resource = f"table/{names.table(prefix, noun)}" + (f"/{index}" if index else "")
+        told = tuple(f"dynamodb:{action}" for action in actions.split())
+        statements.append(_allow(told, names.arn("dynamodb", resource)))
+    started = [names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())]
+    if started:
+        statements.append(_allow(("lambda:InvokeFunction",), *started))
+    objects = _OBJECTS.get(name, {})
+    for folder, allowed in objects.items():
+        statements.append(_allow(allowed, f"arn:${{AWS::Partition}}:s3:::{bucket}/{folder}/*"))
+    if any("s3:GetObject" in allowed for allowed in objects.values()):
+        # Without it S3 answers "denied", not "no such key", for a body that is gone.
+        statements.append(_allow(("s3:ListBucket",), f"arn:${{AWS::Partition}}:s3:::{bucket}"))
+    if name not in (names.API, names.AUTHORIZE):  # what was invoked asynchronously and is given up
+        statements.append(_allow(("sqs:SendMessage",), names.arn("sqs", names.failures(prefix))))
+    return statements
+
+
+def _allow(actions: tuple[str, ...], *resources: str) -> Statement:
+    return {
+        "Effect": "Allow",
+        "Action": list(actions),
+        "Resource": [{"Fn::Sub": resource} for resource in resources],
+    }
+
+
+def _role(statements: list[Statement]) -> dict[str, Any]:
+    trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    policy = {"Version": "2012-10-17", "Statement": statements}
+    return {
+        "Type": "AWS::IAM::Role",
+        "Properties": {
+            "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]},
+            "Policies": [{"PolicyName": "own", "PolicyDocument": policy}],
+        },
+    }

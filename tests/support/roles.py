@@ -1,0 +1,191 @@
+"""The roles of infra/roles.py, enforced on this machine: what a function's role does not allow is denied.
+
+Which function is at work is a context variable; what tests do themselves, outside of any function, is allowed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from chalicelib import functions
+from chalicelib.api import access
+from chalicelib.api.gateway import Front
+from chalicelib.store import clients
+from chalicelib.store.layout import Tables
+from infra import names
+from infra.roles import policies
+from local.functions import Invocations
+
+from .push import Inbox
+
+_BUCKET = "some-bucket"
+_AWS = {"${AWS::Partition}": "aws", "${AWS::Region}": "us-east-1", "${AWS::AccountId}": "000000000000"}
+_TRANSACTED = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
+_PREFIX = "p"
+_NOUNS = {noun: getattr(Tables(_PREFIX), noun) for noun in names.TABLES}
+
+Asked = tuple[str, str]
+"""An action and the resource it is for, both as IAM names them."""
+
+_at_work: ContextVar[str | None] = ContextVar("function at work", default=None)
+
+
+@contextmanager
+def at_work(function: str) -> Iterator[None]:
+    """What this block asks of AWS is asked by this function."""
+    token = _at_work.set(function)
+    try:
+        yield
+    finally:
+        _at_work.reset(token)
+
+
+def working_as(function: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with at_work(function):
+            return call(*args, **kwargs)
+
+    return wrapped
+
+
+class Guard:
+    """Allows what roles allow; keeps what was allowed and what was denied, by function."""
+
+    def __init__(self) -> None:
+        self.used: set[tuple[str, Asked]] = set()
+        self.denied: list[tuple[str, Asked]] = []
+        self._statements = policies(_PREFIX, _BUCKET)
+        self.allowed = cache(self._allowed)
+
+    def without(self, function: str, action: str) -> Guard:
+        """A guard under which a function's role lacks an action."""
+        other = Guard()
+        other._statements[function] = [
+            {**statement, "Action": [a for a in statement["Action"] if a != action]}
+            for statement in self._statements[function]
+        ]
+        return other
+
+    def grants(self) -> Iterator[tuple[str, str, str]]:
+        """Everything the roles allow: function, action, resource."""
+        for function, statements in self._statements.items():
+            for statement in statements:
+                if statement["Resource"] != "*":
+                    for action, resource in product(statement["Action"], statement["Resource"]):
+                        yield function, action, _filled(resource["Fn::Sub"])
+
+    def check(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
+        """Botocore's `provide-client-params`: deny as AWS would."""
+        function = _at_work.get()
+        if function is None:
+            return
+        for asked in _asked(model.service_model.service_name, model.name, params):
+            self._judge(function, asked, model.name)
+
+    def start(self, started: str) -> None:
+        """As `check`, for a function of ours that is started without AWS."""
+        function = _at_work.get()
+        if function is not None:
+            name = names.function(_PREFIX, started)
+            self._judge(function, ("lambda:InvokeFunction", _arn("lambda", f"function:{name}")), "Invoke")
+
+    def _judge(self, function: str, asked: Asked, operation: str) -> None:
+        if self.allowed(function, *asked):
+            self.used.add((function, asked))
+            return
+        self.denied.append((function, asked))
+        message = f"{function} is not authorized to perform: {asked[0]} on resource: {asked[1]}"
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": message}}, operation)
+
+    def _allowed(self, function: str, action: str, resource: str) -> bool:
+        return any(
+            (function, action) == grant[:2] and fnmatch.fnmatchcase(resource, grant[2])
+            for grant in self.grants()
+        )
+
+
+def _arn(service: str, resource: str) -> str:
+    return _filled(names.arn(service, resource))
+
+
+def _filled(text: str) -> str:
+    for name, value in _AWS.items():
+        text = text.replace(name, value)
+    return text
+
+
+def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
+    if service == "dynamodb":
+        return _asked_of_tables(operation, params)
+    if service == "s3":
+        action = {"GetObject": "s3:GetObject", "PutObject": "s3:PutObject"}.get(operation, f"s3:{operation}")
+        return [(action, f"arn:aws:s3:::{params['Bucket']}/{params.get('Key', '')}")]
+    return [(f"{service}:{operation}", "?")]
+
+
+def _asked_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
+    if operation == "TransactWriteItems":
+        parts = [next(iter(item.items())) for item in params["TransactItems"]]
+        return [(f"dynamodb:{_TRANSACTED[kind]}", _table_arn(of["TableName"])) for kind, of in parts]
+    if operation in ("BatchWriteItem", "BatchGetItem"):
+        return [(f"dynamodb:{operation}", _table_arn(table)) for table in params["RequestItems"]]
+    return [(f"dynamodb:{operation}", _table_arn(params["TableName"], params.get("IndexName")))]
+
+
+def _table_arn(table: str, index: str | None = None) -> str:
+    """Tests have prefixes of their own; roles are for `_PREFIX`."""
+    noun = table.rpartition("-")[2]
+    resource = f"table/{_NOUNS.get(noun, table)}" + (f"/index/{index}" if index else "")
+    return _arn("dynamodb", resource)
+
+
+_EVENT = "provide-client-params"
+_FUNCTIONS = [name for name in names.FUNCTIONS if hasattr(functions, name)]
+
+
+@contextmanager
+def guarded(guard: Guard) -> Iterator[Guard]:
+    """Every client that is made from now on is watched; app.py's functions say that they are at work, as do the
+    threads that they start."""
+    events = clients._session().events
+    events.register(_EVENT, guard.check)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _FUNCTIONS:
+            patch.setattr(functions, name, working_as(name, getattr(functions, name)))
+        patch.setattr(access, "authorize", working_as(names.AUTHORIZE, access.authorize))
+        patch.setattr(Front, "__call__", working_as(names.API, Front.__call__))
+        for invoker in (Inbox, Invocations):
+            patch.setattr(invoker, "invoke", _asking(guard, invoker.invoke))
+        patch.setattr(ThreadPoolExecutor, "submit", _with_context(ThreadPoolExecutor.submit))
+        yield guard
+    events.unregister(_EVENT, guard.check)
+
+
+def _asking(guard: Guard, invoke: Callable[..., None]) -> Callable[..., None]:
+    def asking(self: Any, function: str, event: Mapping[str, Any]) -> None:
+        guard.start(function)
+        invoke(self, function, event)
+
+    return asking
+
+
+def _with_context(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_in_context(self: Any, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return submit(self, copy_context().run, work, *args, **kwargs)
+
+    return submit_in_context
