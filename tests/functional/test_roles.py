@@ -37,9 +37,9 @@ def receiver() -> Iterator[Receiver]:
 
 
 def told(function: str, action: str, resource: str) -> tuple[str, str, str]:
-    """A table by its noun."""
+    """A table or a function by its own name."""
     place = resource.rpartition(":")[2]
-    return function, action, place.replace("table/p-", "").replace("function:p-", "")
+    return function, action, place.removeprefix("table/").removeprefix("p-")
 
 
 def test_roles_allow_what_the_work_needs_and_nothing_else(
