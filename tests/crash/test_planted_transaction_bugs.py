@@ -9,7 +9,7 @@ from chalicelib.services.transactions import Transactor
 from chalicelib.store import transactions
 from chalicelib.store.transactions import DynamoTransactions
 from tests.crash.planting import Bug
-from tests.crash.test_transactions import FLOWS, play
+from tests.crash.transaction_flows import FLOWS, play
 from tests.support.faults import Fault
 from tests.support.flows import Stage
 
