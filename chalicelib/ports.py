@@ -13,6 +13,7 @@ from .domain.cursor import Change, Cursor
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
 from .domain.rate import Grant
+from .domain.replay import Replay
 from .domain.segment import Segment, ShardKey, Tail
 from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
@@ -460,6 +461,14 @@ class Invoker(Protocol):
         ...
 
 
+class Jobs(Protocol):
+    """Starts the archive's jobs."""
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        """Start a job, by its file's name in `glue_jobs`. False: there is nobody here to run it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Staffed:
     """A group that has consumers, with these and its stored assignment."""
@@ -515,6 +524,12 @@ class Control(Protocol):
     def put_token(self, token: Token) -> None: ...
 
     def delete_token(self, token_id: str) -> bool: ...
+
+    def replay(self, replay_id: str) -> Replay | None: ...
+
+    def put_replay(self, replay: Replay, old: Replay | None) -> bool:
+        """Store if the replay still is `old` (None: absent). False: it is not."""
+        ...
 
     def signing_key(self, proposal: bytes) -> bytes:
         """The stage's signing key; the first caller's proposal becomes it."""

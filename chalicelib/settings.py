@@ -48,6 +48,9 @@ class Settings:
     check: str | None = None
     """HEADRACE_CHECK: the deployed name of the function `check`."""
 
+    jobs: bool = False
+    """HEADRACE_JOBS (0): 1 where the archive's jobs are deployed to Glue, named `<prefix>-<job>`."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -74,4 +77,5 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         deliver=get("HEADRACE_DELIVER") or None,
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
+        jobs=get("HEADRACE_JOBS", "0") == "1",
     )

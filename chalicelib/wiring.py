@@ -20,6 +20,7 @@ from .ports import (
     Control,
     Cursors,
     Invoker,
+    Jobs,
     Keys,
     Log,
     Rates,
@@ -54,6 +55,7 @@ from .services.produce import Producer
 from .services.rates import RateLimits
 from .services.reader import Reader
 from .services.redrive import Redriver
+from .services.replays import Replays
 from .services.settle import Settler
 from .services.setup import Setup
 from .services.tokens import Tokens
@@ -100,11 +102,21 @@ class Nobody:
         return
 
 
+class NoJobs:
+    """ports.Jobs where nobody runs them."""
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        return False
+
+
 local_invoker: Invoker = Nobody()
 """Set, before `deps` is first called, by a process that runs our functions itself."""
 
 local_clock: Clock | None = None
 """Set likewise, where time is in somebody's hand."""
+
+local_jobs: Jobs = NoJobs()
+"""Set likewise, by a process that runs the archive's jobs itself."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,7 @@ class Adapters:
     create_tables: Callable[[], None]
     sender: Callable[[], Sender]
     invoker: Invoker
+    jobs: Jobs
     threads: Callable[[], Executor]
 
 
@@ -237,6 +250,11 @@ class Deps:
         return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
 
     @cached_property
+    def replays(self) -> Replays:
+        a = self.adapters
+        return Replays(a.control, self.catalog, self.producer, self.waker, a.jobs, a.clock, a.chance)
+
+    @cached_property
     def due(self) -> Due:
         return Due(self.catalog, self.producer, self.adapters.timers, self.waker)
 
@@ -326,7 +344,7 @@ class Deps:
 def deps() -> Deps:
     """The process's services, from its environment."""
     settings = environment.read()
-    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings)))
+    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings), jobs=_jobs(settings)))
 
 
 def _invoker(settings: Settings) -> Invoker:
@@ -339,12 +357,22 @@ def _invoker(settings: Settings) -> Invoker:
     return LambdaInvoker(lambda: clients.get("lambda"), names)
 
 
+def _jobs(settings: Settings) -> Jobs:
+    if not settings.jobs:
+        return local_jobs
+    from .delivery.jobs import GlueJobs
+
+    clients = Clients(settings.region)
+    return GlueJobs(lambda: clients.get("glue"), settings.prefix)
+
+
 def dynamo_adapters(
     settings: Settings,
     clock: Clock | None = None,
     chance: Chance | None = None,
     on_client: OnClient | None = None,
     invoker: Invoker | None = None,
+    jobs: Jobs | None = None,
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
     from .store.blobs import FolderBlobs, S3Blobs
@@ -389,6 +417,7 @@ def dynamo_adapters(
         create_tables=lambda: create_missing(client, tables),
         sender=lambda: _sender(settings, clients, clock),
         invoker=invoker or Nobody(),
+        jobs=jobs or NoJobs(),
         threads=_threads,
     )
 
@@ -418,6 +447,7 @@ def memory_adapters(
     sender: Callable[[], Sender] | None = None,
     invoker: Invoker | None = None,
     threads: Callable[[], Executor] = _threads,
+    jobs: Jobs | None = None,
 ) -> Adapters:
     """The ports in memory, for tests and simulations."""
     from .store import memory
@@ -439,5 +469,6 @@ def memory_adapters(
         create_tables=lambda: None,
         sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
         invoker=invoker or Nobody(),
+        jobs=jobs or NoJobs(),
         threads=threads,
     )

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from ..domain import ladder
+from ..domain import ladder, predicate
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ..domain.ladder import Retry
 from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
 from ..domain.message import JSON, Draft
 from ..domain.signing import open_sealed, seal
 from ..domain.topic import DEFAULT_RETRY
+from ..services.replays import Archived
 from . import requests, strict
 from .http import Context, invalid
 
@@ -114,6 +115,33 @@ def changes(given: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, Any
     return told
 
 
+def where(text: str | None) -> str | None:
+    """The text of a predicate; Malformed for what is none."""
+    try:
+        if text is not None:
+            predicate.parse(text)
+    except predicate.NotAPredicate as error:
+        raise invalid("where", str(error)) from None
+    return text
+
+
+def archived(given: requests.ArchivedBody, raw: bytes) -> Archived:
+    """An archived message; `raw` is the JSON text it was parsed from."""
+    if (given.body is UNSET) == (given.body_base64 is UNSET):
+        raise invalid("body", "give either body or body_base64")
+    body, is_json, content_type = _body(given, raw)
+    draft = Draft(
+        body,
+        is_json,
+        content_type,
+        tuple(given.keys),
+        given.tag,
+        given.ordering_key,
+        headers=given.headers,
+    )
+    return Archived(given.id, given.shard, draft)
+
+
 def _check_headers(headers: Mapping[str, str]) -> None:
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
         raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
@@ -148,7 +176,7 @@ def json_body(raw: bytes, body: Any) -> bytes:
     return strict.compact(text, body)
 
 
-def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
+def _body(given: requests.MessageBody | requests.ArchivedBody, raw: bytes) -> tuple[bytes, bool, str]:
     if given.body is not UNSET:
         if given.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")

@@ -92,8 +92,8 @@ Attribute names are short because a row is billed by its size, names included.
     t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
     x  N   expires at, s: a time long past is as good as no row
 
-**control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
-    pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
+**control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
+    pk S   `topics`, `tokens`, `replays`, `stage`, or `topic#<topic uid>`
     sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
     doc S  the settings as JSON;    version N  optimistic lock (an assignment's is its epoch)
 """
