@@ -125,21 +125,26 @@ def where(text: str | None) -> str | None:
     return text
 
 
-def archived(given: requests.ArchivedBody, raw: bytes) -> Archived:
-    """An archived message; `raw` is the JSON text it was parsed from."""
-    if (given.body is UNSET) == (given.body_base64 is UNSET):
-        raise invalid("body", "give either body or body_base64")
-    body, is_json, content_type = _body(given, raw)
+def archived(given: requests.ArchivedBody) -> Archived:
+    """An archived message. Its body is a JSON value again where it is the compact text of one, else bytes."""
+    body = _base64(given.body_base64)
     draft = Draft(
         body,
-        is_json,
-        content_type,
+        given.content_type == JSON and _is_compact_json(body),
+        given.content_type,
         tuple(given.keys),
         given.tag,
         given.ordering_key,
         headers=given.headers,
     )
     return Archived(given.id, given.shard, draft)
+
+
+def _is_compact_json(raw: bytes) -> bool:
+    try:
+        return strict.compact(raw, strict.parse(raw)) == raw
+    except Malformed:
+        return False
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
@@ -176,16 +181,19 @@ def json_body(raw: bytes, body: Any) -> bytes:
     return strict.compact(text, body)
 
 
-def _body(given: requests.MessageBody | requests.ArchivedBody, raw: bytes) -> tuple[bytes, bool, str]:
+def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
     if given.body is not UNSET:
         if given.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
         return json_body(raw, given.body), True, JSON
+    return _base64(str(given.body_base64)), False, given.content_type or "application/octet-stream"
+
+
+def _base64(text: str) -> bytes:
     try:
-        raw = base64.b64decode(str(given.body_base64), validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise invalid("body_base64", "must be base64") from None
-    return raw, False, given.content_type or "application/octet-stream"
 
 
 def limit(query: Mapping[str, str]) -> int:

@@ -208,13 +208,12 @@ class ProgressBody(Struct, forbid_unknown_fields=True):
 
 
 class ArchivedBody(Struct, forbid_unknown_fields=True):
-    """A message as the archive has it: `body` (any JSON) or `body_base64` with `content_type`."""
+    """A message as the archive has it."""
 
     id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
     shard: Annotated[int, Meta(ge=0, lt=lim.MAX_SHARDS)]
-    body: Any | UnsetType = UNSET
-    body_base64: str | UnsetType = UNSET
-    content_type: MediaType | None = None
+    body_base64: str
+    content_type: MediaType
     keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
     tag: Tag | None = None
     ordering_key: Key | None = None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
 from ...services.produce import Placed
@@ -16,12 +14,6 @@ from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
 
 _REPLAY = "/v1/replays/{id}"
 _ROLES = ("admin",)
-
-
-class _JsonTexts(msgspec.Struct):
-    """The messages of a batch as JSON texts."""
-
-    messages: list[msgspec.Raw]
 
 
 @call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody)
@@ -78,9 +70,7 @@ def tell_progress(context: Context, id: str) -> Answer:
 def send_archived(context: Context, id: str) -> Answer:
     """Send up to 1,000 archived messages under a replay, each once however often it is asked: for its job."""
     replay = _find(context, id)
-    texts = msgspec.json.decode(context.raw, type=_JsonTexts).messages
-    items = zip(context.body.messages, texts, strict=True)
-    checked = [_checked(item, i, bytes(text)) for i, (item, text) in enumerate(items)]
+    checked = [_checked(item, i) for i, item in enumerate(context.body.messages)]
     good = [each for each in checked if isinstance(each, Archived)]
     outcomes = iter(context.deps.replays.send(replay, good))
     results = [
@@ -90,9 +80,9 @@ def send_archived(context: Context, id: str) -> Answer:
     return Answer({"results": results})
 
 
-def _checked(item: Any, index: int, raw: bytes) -> Archived | HeadraceError:
+def _checked(item: Any, index: int) -> Archived | HeadraceError:
     try:
-        return parse.archived(convert(item, ArchivedBody), raw)
+        return parse.archived(convert(item, ArchivedBody))
     except Malformed as error:
         return parse.item_error(error, f"messages[{index}]")
 
