@@ -421,6 +421,14 @@ class Transactions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row of the log as a write left it."""
+
+    shard: ShardKey
+    segment: Segment
+
+
 class Traces(Protocol):
     """What was tried."""
 

@@ -48,6 +48,7 @@ from .services.deliver import Deliverer
 from .services.due import Due
 from .services.health import Healths
 from .services.intake import Intake
+from .services.journal import Journal
 from .services.key_lookup import KeyLookup
 from .services.lookup import Lookup
 from .services.positions import Positions
@@ -324,6 +325,12 @@ class Deps:
     @cached_property
     def checkpointer(self) -> Checkpointer:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+
+    @cached_property
+    def journal(self) -> Journal:
+        from .store.changes import batch_name, written
+
+        return Journal(written, batch_name, self.adapters.blobs)
 
     @cached_property
     def expirer(self) -> Expirer:

@@ -18,7 +18,7 @@ class Entry:
 
 
 class Bucket:
-    """Names are without `s3://<bucket>/`. What changes something is one call each, so that a test can stop before any."""
+    """Names are without `s3://<bucket>/`. Each change is one call, so that a test can stop before any."""
 
     def __init__(self, spark: SparkSession, bucket: str) -> None:
         self._java: Any = spark._jvm

@@ -1,7 +1,7 @@
 """What is in the archive: one manifest a day, written last. Files that no manifest names are not there.
 
-`archive/manifests/<day>.json`. A reader takes the files of the manifests and never sees half a partition, nor rows twice
-while a job is at work beside it: what a new manifest names no more stays for a while (`retired`).
+`archive/manifests/<day>.json`. A reader takes the files of the manifests and never sees half a partition, nor rows
+twice, while a job is at work beside it: what a new manifest names no more stays for a while (`retired`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from .bucket import Bucket, Entry
+from .ranges import Range
 from .schemas import partitioned
 
 VERSION = 1
 FOLDER = "archive/manifests"
 _FILES_AT_ONCE = 5000  # Spark is told the files of one read by name
-
-Range = tuple[int, int]
-"""First and last offset."""
 
 
 class TooNew(Exception):

@@ -163,7 +163,10 @@ def _triggers(stream: bool) -> Any:
     wiring: Any = importlib.import_module("chalicelib.wiring")
     wiring.local_invoker, wiring.local_clock = invocations, HandClock()
     Hand(wiring.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
-    return Triggers(front.app, invocations, Tables(read().prefix).log, client if stream else None)
+    tables = Tables(read().prefix)
+    return Triggers(
+        front.app, invocations, tables.log, client if stream else None, (tables.log, tables.traces)
+    )
 
 
 def _server(port: int) -> Any:
