@@ -8,7 +8,7 @@ ARGS   ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format types check bench soak clean
+.PHONY: help setup run test lint format types check bench soak replay report clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,19 @@ bench: setup ## Measure speed (ARGS for its options)
 
 soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract $(ARGS)
+
+replay: $(VENV)/.spark ## Send archived messages again (ARGS="--help" tells how)
+
+report: $(VENV)/.spark ## Show what went through: tables, and a page with charts (ARGS="--help")
+
+replay report:
+	@HEADRACE_DATA="$${HEADRACE_DATA:-.data}" $(BIN)/python -m glue_jobs.$@ $(ARGS)
+
+$(VENV)/.spark: requirements-spark.txt | setup
+	@command -v java >/dev/null || { echo "The archive's jobs need Java 17 (Debian: default-jre-headless)." >&2; exit 1; }
+	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r $<; \
+	  else $(BIN)/pip install --quiet --disable-pip-version-check -r $<; fi
+	@touch $@
 
 clean: ## Remove what was built, not .data
 	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -84,6 +84,7 @@ def run(chosen: Options) -> None:
         chosen.data.mkdir(parents=True, exist_ok=True)
         endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
         _set_environment(chosen, endpoint)
+        stack.callback(_jobs(chosen).stop)
         triggers = _triggers(chosen.stream)
         token = _start_app(chosen)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
@@ -149,6 +150,14 @@ def _keep(file: Path, token: str) -> None:
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
         out.write(token + "\n")
     draft.replace(file)
+
+
+def _jobs(chosen: Options) -> Any:
+    from local.jobs import LocalJobs
+
+    wiring: Any = importlib.import_module("chalicelib.wiring")
+    wiring.local_jobs = LocalJobs(chosen.data / "jobs", f"http://{_HOST}:{chosen.port}")
+    return wiring.local_jobs
 
 
 def _triggers(stream: bool) -> Any:
