@@ -219,8 +219,13 @@ class _Work:
         )
 
     def _lines(self, table: str, hours: Sequence[str]) -> DataFrame | None:
-        folders = [f"journal/{table}/{hour}" for hour in hours]
-        there = [self._bucket.uri(folder) for folder in folders if self._bucket.exists(folder)]
+        home = f"journal/{table}"
+        known = {
+            f"{day}/{hour}"
+            for day in {hour.partition("/")[0] for hour in hours}
+            for hour in self._bucket.folders(f"{home}/{day}")
+        }
+        there = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in known]
         if not there:
             return None
         options = {"pathGlobFilter": "*.gz", "recursiveFileLookup": "true"}

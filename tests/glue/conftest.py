@@ -28,7 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    started = session.start("tests", tmp_path_factory.mktemp("none"), "none", spark_sql_shuffle_partitions="2")
+    started = session.start(
+        "tests", tmp_path_factory.mktemp("none"), "none", spark_sql_shuffle_partitions="2"
+    )
     yield started
     started.stop()
 

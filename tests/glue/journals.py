@@ -55,7 +55,9 @@ class Place:
         at_ms = lines[0].get("accepted_ms", lines[0].get("started_ms"))
         table = "messages" if "accepted_ms" in lines[0] else "deliveries"
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
-        path = self.folder / f"journal/{table}/day={day or at.date()}/hour={hour or f'{at:%H}'}/{name}.jsonl.gz"
+        path = (
+            self.folder / f"journal/{table}/day={day or at.date()}/hour={hour or f'{at:%H}'}/{name}.jsonl.gz"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
         return path
@@ -78,12 +80,16 @@ class Place:
 
     def files(self, table: str = "messages") -> list[str]:
         """What lies there, whether or not a manifest names it."""
-        return sorted(str(p.relative_to(self.folder)) for p in self.folder.glob(f"archive/{table}/**/*.parquet"))
+        return sorted(
+            str(p.relative_to(self.folder)) for p in self.folder.glob(f"archive/{table}/**/*.parquet")
+        )
 
     def query(self, what: str, table: str = "messages") -> list[tuple[Any, ...]]:
         """Ask DuckDB about a table: an independent reader of all that lies there."""
         files = [str(self.folder / name) for name in self.files(table)]
-        rows = f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
+        rows = (
+            f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
+        )
         return duckdb.sql(f"select {what.replace('%', rows)}").fetchall()
 
     def places(self) -> list[tuple[Any, ...]]:
