@@ -48,6 +48,9 @@ class Settings:
     check: str | None = None
     """HEADRACE_CHECK: the deployed name of the function `check`."""
 
+    archive: bool = False
+    """HEADRACE_ARCHIVE (0): 1 keeps messages in the log until the archive has proved that it has them."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -74,4 +77,5 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         deliver=get("HEADRACE_DELIVER") or None,
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
+        archive=get("HEADRACE_ARCHIVE", "0") == "1",
     )

@@ -25,12 +25,13 @@ class Proved:
     ranges: Mapping[str, Ranges]
     lost: Mapping[str, Ranges]
 
-    def with_day(self, manifest: Manifest) -> Proved:
-        """The same after a day."""
+    def with_day(self, manifest: Manifest, asked: bool) -> Proved:
+        """The same after a day. What is missing is lost only where DynamoDB was asked for it."""
         ranges, lost = dict(self.ranges), dict(self.lost)
         for shard in manifest.shards:
             ranges[shard.key] = merged((*ranges.get(shard.key, ()), *shard.ranges))
-            lost[shard.key] = without((*lost.get(shard.key, ()), *shard.missing), ranges[shard.key])
+            missing = shard.missing if asked else ()
+            lost[shard.key] = without((*lost.get(shard.key, ()), *missing), ranges[shard.key])
         return Proved(ranges, lost)
 
 

@@ -157,7 +157,7 @@ class _Work:
     def _switch(self, new: Manifest, fetched: int, without_id: int, days: set[str]) -> Result:
         now_ms = self._settings.now_ms
         new = publish.switch(self._bucket, self._old, new, now_ms)
-        proof.save(self._bucket, self._proved.with_day(new))
+        proof.save(self._bucket, self._proved.with_day(new, bool(self._settings.log_table)))
         publish.sweep(self._bucket, new, self._settings.grace_ms, now_ms)
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
         return Result(new, files, fetched, without_id, tuple(sorted(days - {self._window.name})))

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 from glue_jobs import session  # noqa: E402
 from glue_jobs.bucket import Bucket  # noqa: E402
-
 from tests.glue.journals import Place  # noqa: E402
 
 
