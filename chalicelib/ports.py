@@ -208,6 +208,10 @@ class Log(Protocol):
         """
         ...
 
+    def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
+        """Let the row that begins at `first` live until then at least. False: it is gone, or lives longer anyway."""
+        ...
+
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         """Remember the tail where no expiry reaches it."""
         ...

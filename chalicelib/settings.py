@@ -51,6 +51,9 @@ class Settings:
     jobs: bool = False
     """HEADRACE_JOBS (0): 1 where the archive's jobs are deployed to Glue, named `<prefix>-<job>`."""
 
+    archive: bool = False
+    """HEADRACE_ARCHIVE (0): 1 keeps messages in the log until the archive has proved that it has them."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -78,4 +81,5 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
         jobs=get("HEADRACE_JOBS", "0") == "1",
+        archive=get("HEADRACE_ARCHIVE", "0") == "1",
     )

@@ -33,6 +33,7 @@ from .ports import (
 from .scheduler.assigner import Assigner
 from .scheduler.checkpoint import Checkpointer
 from .scheduler.expirer import Expirer
+from .scheduler.keeper import Keeper
 from .scheduler.mover import Mover
 from .scheduler.sweeper import Sweeper
 from .services.amend import Amender
@@ -141,6 +142,7 @@ class Adapters:
     invoker: Invoker
     jobs: Jobs
     threads: Callable[[], Executor]
+    archive: bool = False
 
 
 class Deps:
@@ -334,7 +336,9 @@ class Deps:
 
     @cached_property
     def expirer(self) -> Expirer:
-        return Expirer(self.adapters.control, self._bury, self.adapters.clock)
+        a = self.adapters
+        keeper = Keeper(a.log, a.blobs, a.clock) if a.archive else None
+        return Expirer(a.control, self._bury, a.clock, keeper)
 
     def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
         return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms)
@@ -426,6 +430,7 @@ def dynamo_adapters(
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
+        archive=settings.archive,
     )
 
 

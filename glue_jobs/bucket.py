@@ -44,6 +44,13 @@ class Bucket:
                 raise
         return sorted(found, key=lambda entry: entry.name)
 
+    def folders(self, folder: str) -> list[str]:
+        """The names, within it, of the folders in a folder."""
+        if not self.exists(folder):
+            return []
+        found = [each for each in self._files.listStatus(self._path(folder)) if each.isDirectory()]
+        return sorted(str(each.getPath().getName()) for each in found)
+
     def exists(self, name: str) -> bool:
         return bool(self._files.exists(self._path(name)))
 

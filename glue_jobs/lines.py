@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .schemas import DELIVERIES, MESSAGES, TABLES
+from .schemas import TABLES
 
 SHARD = ("topic", "topic_uid", "shard")
 _WORD = 64  # offsets are gathered as bits of a long
@@ -143,9 +142,3 @@ def checksums(rows: DataFrame, table: str) -> DataFrame:
     return rows.groupBy("topic").agg(
         F.count("*").alias("rows"), F.hex(F.bit_xor(F.xxhash64(*hashed))).alias("checksum")
     )
-
-
-def day_of(table: str, day: date) -> Column:
-    """Does a line belong to this day?"""
-    at = {MESSAGES: "accepted_ms", DELIVERIES: "started_ms"}[table]
-    return F.to_date(F.timestamp_millis(at)) == F.lit(day)

@@ -44,18 +44,20 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Which offsets of a shard were found in this day's journal. `voids` of them have no row: they were cancelled, or
-    close a hole. `missing` were found nowhere."""
+    close a hole. From `begin` on none should be lacking; `missing` were found nowhere."""
 
     topic: str
     topic_uid: str
     shard: int
+    begin: int
     ranges: tuple[Range, ...]
     voids: int = 0
     missing: tuple[Range, ...] = ()
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.topic_uid, self.shard
+    def key(self) -> str:
+        """The partition key of the shard in the log."""
+        return f"{self.topic}:{self.topic_uid}/{self.shard}"
 
 
 @dataclass(frozen=True, slots=True)

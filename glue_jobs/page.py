@@ -15,6 +15,7 @@ Row = Mapping[str, Any]
 Pair = tuple[str, str]
 MOST_PAIRS = 40
 _MOST_REASONS = 8
+_RANKS = (("p50", "c1"), ("p90", "c2"), ("p99", "c3"))
 _MOST_POINTS = 168  # hours of a week; beyond, the last hour of each day
 
 
@@ -101,7 +102,7 @@ def _tiles(told: Told, groups: Sequence[_Group]) -> str:
     tiles = [
         ("accepted", number(sum(row["accepted"] for row in told.volumes)), ""),
         ("delivered", number(delivered), ""),
-        ("attempts per success", f"{attempts / delivered:.2f}" if delivered else "–", ""),
+        ("attempts per success", f"{attempts / delivered:.2f}" if delivered else "-", ""),
         ("dead letters", number(dead), "bad" if dead else ""),
         ("waiting at the end", number(sum(g.waiting for g in groups)), ""),
         ("slowest group's p99", duration(worst), ""),
@@ -139,7 +140,7 @@ def _overview(told: Told, groups: Sequence[_Group]) -> str:
         for g in groups[:MOST_PAIRS]
     ]
     alone = sorted(accepted.keys() - {g.topic for g in groups})
-    rows += [(escape(topic), "no group", number(accepted[topic]), *["–"] * 6) for topic in alone[:MOST_PAIRS]]
+    rows += [(escape(topic), "no group", number(accepted[topic]), *["-"] * 6) for topic in alone[:MOST_PAIRS]]
     return _table(heads, rows, texts=2)
 
 
@@ -161,10 +162,7 @@ def _section(told: Told, group: _Group) -> str:
     def by_day(name: str) -> list[float | None]:
         return [group.daily[day][name] if day in group.daily else None for day in told.days]
 
-    ranks = [
-        Series(p, colour, by_day(f"latency_{p}_ms"))
-        for p, colour in (("p50", "c1"), ("p90", "c2"), ("p99", "c3"))
-    ]
+    ranks = [Series(p, colour, by_day(f"latency_{p}_ms")) for p, colour in _RANKS]
     charts = [
         bars(labels, Series("delivered", "c1", by_day("delivered")), "Delivered messages a day"),
         lines(labels, ranks, "Latency, accepted to delivered", times=True),
@@ -201,7 +199,8 @@ def _reasons(group: _Group) -> str:
     shown = most[:_MOST_REASONS] + ([("other reasons", rest)] if rest else [])
     highest = max(count for _, count in shown)
     items = "".join(
-        f'<li><span>{escape(reason)}</span><i style="width:{100 * count / highest:.1f}%"></i><b>{number(count)}</b></li>'
+        f"<li><span>{escape(reason)}</span>"
+        f'<i style="width:{100 * count / highest:.1f}%"></i><b>{number(count)}</b></li>'
         for reason, count in shown
     )
     return (
@@ -220,9 +219,10 @@ _META = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 )
 _NOTES = (
-    "<footer>Times are UTC. A message counts on the day it was accepted, an attempt on the day it began. Latency runs from "
-    "acceptance to the end of the attempt that succeeded, waiting and retries included. Backlog: messages that a group has "
-    "tried and not finished, or has not reached yet, at the end of each hour (of each day, over more than a week).</footer>"
+    "<footer>Times are UTC. A message counts on the day it was accepted, an attempt on the day it began. Latency runs "
+    "from acceptance to the end of the attempt that succeeded, waiting and retries included. Backlog: messages that a "
+    "group has tried and not finished, or has not reached yet, at the end of each hour (of each day, over more than "
+    "a week).</footer>"
 )
 _STYLE = """
 :root{color-scheme:light dark;--page:#f9f9f7;--card:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--line:#e1e0d9;
@@ -235,7 +235,8 @@ h1{font-size:22px;margin:0 0 16px}h2{font-size:17px;margin:0 0 8px}h1 span,h2 sp
 .gap{border-left:4px solid var(--bad);padding:6px 12px;background:var(--card)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-bottom:16px}
 .tile,section,.wide{background:var(--card);border:1px solid var(--line);border-radius:8px}
-.tile{padding:12px 14px;color:var(--soft)}.tile b{display:block;font-size:24px;color:var(--ink)}.tile.bad b{color:var(--bad)}
+.tile{padding:12px 14px;color:var(--soft)}.tile b{display:block;font-size:24px;color:var(--ink)}
+.tile.bad b{color:var(--bad)}
 .wide{overflow-x:auto;margin-bottom:16px}table{border-collapse:collapse;width:100%}
 th,td{text-align:left;padding:7px 12px;border-bottom:1px solid var(--line);white-space:nowrap}
 tbody tr:last-child td{border-bottom:0}th{color:var(--soft);font-weight:500}
@@ -245,7 +246,8 @@ section{padding:16px;margin-bottom:16px}
 figure{margin:0}figcaption{color:var(--soft);margin-bottom:2px}svg{width:100%;height:auto;display:block}
 .grid{stroke:var(--line)}.tick,.name{font-size:11px;fill:var(--soft)}.name{fill:var(--ink)}
 rect.c1{fill:var(--c1)}rect.bad{fill:var(--bad)}
-.line{fill:none;stroke-width:2;stroke-linejoin:round}.line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2)}.line.c3{stroke:var(--c3)}
+.line{fill:none;stroke-width:2;stroke-linejoin:round}
+.line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2)}.line.c3{stroke:var(--c3)}
 .dot.c1{fill:var(--c1)}.dot.c2{fill:var(--c2)}.dot.c3{fill:var(--c3)}.area{fill-opacity:.15}.area.c1{fill:var(--c1)}
 .reasons{list-style:none;margin:6px 0 0;padding:0}
 .reasons li{display:grid;grid-template-columns:minmax(0,2fr) 3fr auto;gap:10px;align-items:center;padding:3px 0}

@@ -1,7 +1,8 @@
 """Show what went through: by topic, group and day volumes, latencies, attempts, failures, dead letters and backlog.
 
-Writes, under reports/<first day>_<last day>/ of the bucket, each table as Parquet (a folder) and as CSV, and report.html:
-one page with charts that needs nothing else. Reads the archive only; running it again replaces its own files.
+Writes, under reports/<first day>_<last day>/ of the bucket, each table as Parquet (a folder) and as CSV, and
+report.html: one page with charts that needs nothing else. Reads the archive only; running it again replaces its own
+files.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ def span_of(given: argparse.Namespace, archived: Sequence[str]) -> Span | None:
     """The days to tell of: those that were asked for, else the last seven of the archive; None where it is empty."""
     if not archived:
         return None
-    last = given.last or date.fromisoformat(max(archived))
-    return Span(given.first or last - timedelta(days=_DAYS - 1), last)
+    oldest, newest = (date.fromisoformat(day) for day in (min(archived), max(archived)))
+    last = given.last or newest
+    first = given.first or min(last, max(last - timedelta(days=_DAYS - 1), oldest))
+    return Span(first, last)
 
 
 def tables(messages: DataFrame, deliveries: DataFrame, span: Span) -> dict[str, DataFrame]:
@@ -73,20 +76,22 @@ def tables(messages: DataFrame, deliveries: DataFrame, span: Span) -> dict[str, 
 
 def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
     """What the archive lacks of the days, in sentences."""
-    held = {manifest.day: manifest for manifest in manifests}
+    complete = {manifest.day: manifest.complete for manifest in manifests}
     told = []
     for n in range((span.last - span.first).days + 1):
         day = (span.first + timedelta(days=n)).isoformat()
-        found = held.get(day)
-        if found is None:
+        if day not in complete:
             told.append(f"{day} is not archived.")
-        elif not found.complete:
+        elif not complete[day]:
             told.append(f"The archive of {day} is not complete: see its manifest.")
-        elif found.until_hour < 24:
-            told.append(f"{day} is archived until {found.until_hour}:00.")
     if len(told) > _MOST_GAPS:
         told[_MOST_GAPS:] = [f"And {len(told) - _MOST_GAPS} more days are not or not wholly archived."]
     return told
+
+
+def notes(manifests: Sequence[Manifest]) -> list[str]:
+    """Days that are not over in the archive, in sentences."""
+    return [f"{m.day} is archived until {m.until_hour}:00." for m in manifests if m.until_hour < 24]
 
 
 def as_csv(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
@@ -125,7 +130,7 @@ class Job:
             rows[name] = self._write(name, found)
             progress(f"report: {name}, {len(rows[name])} rows")
         lacking = gaps(manifests, self._span)
-        told = Told(self._span.first, self._span.last, **rows, gaps=lacking)
+        told = Told(self._span.first, self._span.last, **rows, gaps=[*lacking, *notes(manifests)])
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
 
@@ -163,22 +168,9 @@ def read(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return given
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; the exit code."""
-    given = read(argv)
+def run(spark: SparkSession, bucket: Bucket, given: argparse.Namespace) -> int:
+    """Make the report; the exit code."""
     began = time.monotonic()
-    spark = session.start("report", given.folder, given.bucket)
-    try:
-        return _run(spark, given, began)
-    except (TooNew, PySparkException, Py4JError, OSError) as error:
-        print(f"The report failed: {error}", file=sys.stderr)
-        return FAILED
-    finally:
-        spark.stop()
-
-
-def _run(spark: SparkSession, given: argparse.Namespace, began: float) -> int:
-    bucket = Bucket(spark, given.bucket)
     span = span_of(given, [manifest.day for manifest in load_all(bucket)])
     if span is None:
         print("There is nothing in the archive yet: run make archive.", file=sys.stderr)
@@ -188,9 +180,21 @@ def _run(spark: SparkSession, given: argparse.Namespace, began: float) -> int:
     where = bucket.uri(f"{job.folder}/report.html")
     if given.folder:
         progress(f"report: open {given.folder / job.folder / 'report.html'}")
-    seconds = round(time.monotonic() - began, 1)
-    summary("report", page=where, rows=rows, lacking=lacking, seconds=seconds)
+    summary("report", page=where, rows=rows, lacking=lacking, seconds=round(time.monotonic() - began, 1))
     return INCOMPLETE if lacking else DONE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; the exit code."""
+    given = read(argv)
+    spark = session.start("report", given.folder, given.bucket)
+    try:
+        return run(spark, Bucket(spark, given.bucket), given)
+    except (TooNew, PySparkException, Py4JError, OSError) as error:
+        print(f"The report failed: {error}", file=sys.stderr)
+        return FAILED
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs import session
-from glue_jobs.bucket import Bucket
 from glue_jobs.manifest import Manifest, Part, save
 from glue_jobs.schemas import DELIVERIES, MESSAGES, partitioned, stored
 
+from .journals import Place
+
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
-_numbers = itertools.count(1)
 
 
 def message(number: int, topic: str = "orders", minutes: float = 0, **fields: Any) -> dict[str, Any]:
@@ -62,36 +58,17 @@ def frame(spark: SparkSession, table: str, rows: Iterable[dict[str, Any]]) -> Da
     return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in made], schema)
 
 
-@dataclass(frozen=True)
-class Archive:
-    """A bucket of its own."""
-
-    spark: SparkSession
-    name: str
-    folder: Path
-
-    @property
-    def bucket(self) -> Bucket:
-        return Bucket(self.spark, self.name)
-
-    def fill(self, **tables: Iterable[dict[str, Any]]) -> None:
-        """Write rows of the tables, and the manifests of their days."""
-        parts: defaultdict[str, dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
-        for table, rows in tables.items():
-            held = frame(self.spark, table, rows)
-            for day, topic in sorted(tuple(row) for row in held.select("day", "topic").distinct().collect()):
-                mine = held.where((held["day"] == day) & (held["topic"] == topic))
-                folder = f"archive/{table}/day={day}/topic={topic}"
-                mine.select(*stored(table).names).coalesce(1).write.parquet(self.bucket.uri(folder))
-                files = tuple(e for e in self.bucket.list(folder) if e.name.endswith(".parquet"))
-                parts[str(day)][table].append(Part(topic, mine.count(), "0", files))
-        for day, found in parts.items():
-            manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in found.items()}, ())
-            save(self.bucket, manifest)
-
-
-def archive(spark: SparkSession, folder: Path) -> Archive:
-    """An empty one."""
-    name = f"archive-{next(_numbers)}"
-    session.map_bucket(spark, name, folder)
-    return Archive(spark, name, folder)
+def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:
+    """Write rows of the tables into a bucket, and the manifests of their days."""
+    parts: defaultdict[str, dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
+    for table, rows in tables.items():
+        held = frame(place.spark, table, rows)
+        for day, topic in sorted(tuple(row) for row in held.select("day", "topic").distinct().collect()):
+            mine = held.where((held["day"] == day) & (held["topic"] == topic))
+            folder = f"archive/{table}/day={day}/topic={topic}"
+            mine.select(*stored(table).names).coalesce(1).write.parquet(place.bucket.uri(folder))
+            files = tuple(e for e in place.bucket.list(folder) if e.name.endswith(".parquet"))
+            parts[str(day)][table].append(Part(topic, mine.count(), "0", files))
+    for day, found in parts.items():
+        manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in found.items()}, ())
+        save(place.bucket, manifest)

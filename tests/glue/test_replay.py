@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,8 @@ from local.gateway import Gateway
 from local.server import serve
 from tests.support.http import Client, Topic
 
-from .archives import BEGIN, Archive, archive, frame, message
+from .archives import BEGIN, fill, frame, message
+from .journals import Place
 
 DAY = timedelta(days=1)
 TIMES = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-03T00:00:00.000Z"}
@@ -84,11 +84,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
 
 
 @pytest.fixture
-def filled(spark: SparkSession, tmp_path: Path) -> Archive:
+def filled(place: Place) -> Place:
     """100 messages on two days."""
-    made = archive(spark, tmp_path)
-    made.fill(messages=[message(n, minutes=24 * n, tag=f"t{n % 2}", keys=[f"k{n}"]) for n in range(100)])
-    return made
+    fill(place, messages=[message(n, minutes=24 * n, tag=f"t{n % 2}", keys=[f"k{n}"]) for n in range(100)])
+    return place
 
 
 def make(topic: Topic, **fields: Any) -> str:
@@ -96,7 +95,7 @@ def make(topic: Topic, **fields: Any) -> str:
     return str(topic.api.post("/v1/topics/orders/replays", asked).expect(202)["replay_id"])
 
 
-def job(filled: Archive, service: Service, replay_id: str) -> Job:
+def job(filled: Place, service: Service, replay_id: str) -> Job:
     told = asked_of(service.ask("GET", f"/v1/replays/{replay_id}"))
     return Job(filled.spark, filled.bucket, service, told)
 
@@ -107,7 +106,7 @@ def received(topic: Topic) -> list[int]:
 
 
 def test_what_is_chosen_is_sent_and_the_service_is_told(
-    filled: Archive, served: tuple[Client, Service]
+    filled: Place, served: tuple[Client, Service]
 ) -> None:
     api, service = served
     topic = api.topic(shards=2)
@@ -118,7 +117,7 @@ def test_what_is_chosen_is_sent_and_the_service_is_told(
     assert received(topic) == list(range(1, 50, 2))
 
 
-def test_messages_of_a_shard_are_sent_in_their_order(filled: Archive, served: tuple[Client, Service]) -> None:
+def test_messages_of_a_shard_are_sent_in_their_order(filled: Place, served: tuple[Client, Service]) -> None:
     api, service = served
     topic = api.topic(shards=4)
     job(filled, service, make(topic)).run()
@@ -128,7 +127,7 @@ def test_messages_of_a_shard_are_sent_in_their_order(filled: Archive, served: tu
         assert numbers == list(range(shard, 100, 4))
 
 
-def test_a_dry_run_only_counts(filled: Archive, served: tuple[Client, Service]) -> None:
+def test_a_dry_run_only_counts(filled: Place, served: tuple[Client, Service]) -> None:
     api, service = served
     topic = api.topic()
     made = make(topic, dry_run=True, key="k7")
@@ -155,7 +154,7 @@ def dying(replay_id: str, at: int, answered: bool) -> Callable[..., Any]:
 @pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_a_job_that_dies_at_a_request_is_run_again_and_every_message_comes_once(
-    filled: Archive, served: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
+    filled: Place, served: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
 ) -> None:
     api, service = served
     topic = api.topic()
@@ -173,7 +172,7 @@ def test_a_job_that_dies_at_a_request_is_run_again_and_every_message_comes_once(
 
 
 def test_refused_messages_leave_a_replay_that_can_be_run_again(
-    filled: Archive, served: tuple[Client, Service]
+    filled: Place, served: tuple[Client, Service]
 ) -> None:
     api, service = served
     topic = api.topic(max_body_bytes=7)
@@ -189,7 +188,7 @@ def test_refused_messages_leave_a_replay_that_can_be_run_again(
 
 
 def test_the_command_line_makes_a_replay_and_prints_a_summary(
-    filled: Archive,
+    filled: Place,
     served: tuple[Client, Service],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
