@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from html import escape
 from typing import Any
 
-from .charts import Series, bars, duration, lines, number
+from .charts import Series, bars, counted, duration, lines, number, timed
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str]
@@ -165,7 +165,12 @@ def _section(told: Told, group: _Group) -> str:
     ranks = [Series(p, colour, by_day(f"latency_{p}_ms")) for p, colour in _RANKS]
     charts = [
         bars(labels, Series("delivered", "c1", by_day("delivered")), "Delivered messages a day"),
-        lines(labels, ranks, "Latency, accepted to delivered", times=True),
+        lines(
+            labels,
+            ranks,
+            timed(value for series in ranks for value in series.values),
+            "Latency, accepted to delivered",
+        ),
         _waiting(group),
         bars(labels, Series("dead letters", "bad", by_day("dead_letters")), "Dead letters a day")
         if group.sum("dead_letters")
@@ -177,15 +182,20 @@ def _section(told: Told, group: _Group) -> str:
 
 
 def _waiting(group: _Group) -> str:
-    rows = group.backlog if len(group.backlog) <= _MOST_POINTS else group.backlog[23::24]
+    rows, hourly = group.backlog, len(group.backlog) <= _MOST_POINTS
     if not rows:
         return ""
-    labels = [_hour(row["hour"]) for row in rows]
-    return lines(labels, [Series("waiting", "c1", [row["waiting"] for row in rows])], "Backlog", area=True)
+    if not hourly:
+        rows = rows[23::24]
+    values = [row["waiting"] for row in rows]
+    labels = [_moment(row["hour"], hourly) for row in rows]
+    every = 24 if hourly and len(rows) > 24 else 0
+    return lines(labels, [Series("waiting", "c1", values)], counted(values), "Backlog", every)
 
 
-def _hour(moment: datetime) -> str:
-    return f"{moment:%b} {moment.day} {moment:%H}h"
+def _moment(hour: datetime, hourly: bool) -> str:
+    day = f"{hour:%b} {hour.day}"
+    return f"{day} {hour:%H}h" if hourly and hour.hour else day
 
 
 def _reasons(group: _Group) -> str:
@@ -250,8 +260,9 @@ rect.c1{fill:var(--c1)}rect.bad{fill:var(--bad)}
 .line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2)}.line.c3{stroke:var(--c3)}
 .dot.c1{fill:var(--c1)}.dot.c2{fill:var(--c2)}.dot.c3{fill:var(--c3)}.area{fill-opacity:.15}.area.c1{fill:var(--c1)}
 .reasons{list-style:none;margin:6px 0 0;padding:0}
-.reasons li{display:grid;grid-template-columns:minmax(0,2fr) 3fr auto;gap:10px;align-items:center;padding:3px 0}
+.reasons li{display:grid;grid-template-columns:minmax(0,3fr) 2fr 4em;gap:10px;align-items:center;padding:3px 0}
 .reasons span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.reasons b{text-align:right}
 .reasons i{display:block;height:12px;border-radius:2px;background:var(--bad)}
 footer{color:var(--soft);font-size:12px;margin-top:8px}
 """

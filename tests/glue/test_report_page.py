@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
-from glue_jobs.charts import Series, bars, duration, lines, number
+from glue_jobs.charts import Series, bars, counted, duration, lines, number, timed
 from glue_jobs.page import MOST_PAIRS, Told, page
 from glue_jobs.report import as_csv
 
@@ -109,6 +109,7 @@ def test_a_page_of_nothing_is_a_page() -> None:
         (10_000, "10K"),
         (336_776, "336.8K"),
         (12_345_678, "12.3M"),
+        (2_000_000, "2M"),
     ],
 )
 def test_numbers_are_for_people(value: float | None, text: str) -> None:
@@ -136,7 +137,8 @@ def test_a_chart_of_any_values_stays_in_its_frame(values: list[float | None]) ->
     labels = [f"d{n}" for n in range(len(values))]
     for drawn in (
         bars(labels, Series("x", "c1", values), "t"),
-        lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], "t", times=True, area=True),
+        lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], timed(values), "t"),
+        lines(labels, [Series("x", "c1", values)], counted(values), "t", every=24),
     ):
         assert "nan" not in drawn
         for y in re.findall(r' (?:cy|y|y1)="([-\d.]+)"', drawn):
