@@ -24,7 +24,7 @@ from .manifest import Manifest, TooNew
 from .publish import Mismatch
 from .ranges import size
 from .telling import progress, summary
-from .window import Result, Settings, Shrunk, Window, archive, inputs
+from .window import Result, Settings, Shrunk, Window, archive, inputs, tidy
 
 JOB = "archive"
 
@@ -126,7 +126,8 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
     totals, problems = Totals(), []
     again: set[str] = set()
     for each in windows(bucket, chosen):
-        if not chosen.window and unchanged(bucket, each):
+        if not chosen.window and (same := unchanged(bucket, each)):
+            tidy(bucket, same, settings)
             totals.unchanged += 1
             continue
         progress(f"{each.name} up to {each.until_hour}:00 …")
@@ -163,12 +164,12 @@ def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
             yield Window(day, min(24, chosen.now.hour + 1 if day == chosen.now.date() else 24))
 
 
-def unchanged(bucket: Bucket, each: Window) -> bool:
-    """Was just this journal archived before?"""
+def unchanged(bucket: Bucket, each: Window) -> Manifest | None:
+    """The window's manifest, if just this journal was archived before."""
     old = manifest.load(bucket, each.name)
-    return bool(
-        old and old.complete and old.until_hour >= each.until_hour and old.input == inputs(bucket, each)[1]
-    )
+    if old and old.complete and old.until_hour >= each.until_hour and old.input == inputs(bucket, each)[1]:
+        return old
+    return None
 
 
 def told(day: Manifest) -> list[dict[str, Any]]:

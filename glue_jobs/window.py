@@ -111,6 +111,14 @@ def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:
     return found, f"{len(found)} {hashlib.sha256(told.encode()).hexdigest()}"
 
 
+def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
+    """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
+    proved = proof.load(bucket)
+    if (new := proved.with_day(day, bool(settings.log_table))) != proved:
+        proof.save(bucket, new)
+    publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
+
+
 def archive(spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> Result:
     """Bring a window into the archive. Raises TooNew, Shrunk or Mismatch: then nothing was published."""
     work = _Work(spark, bucket, window, settings)
@@ -157,8 +165,7 @@ class _Work:
     def _switch(self, new: Manifest, fetched: int, without_id: int, days: set[str]) -> Result:
         now_ms = self._settings.now_ms
         new = publish.switch(self._bucket, self._old, new, now_ms)
-        proof.save(self._bucket, self._proved.with_day(new, bool(self._settings.log_table)))
-        publish.sweep(self._bucket, new, self._settings.grace_ms, now_ms)
+        tidy(self._bucket, new, self._settings)
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
         return Result(new, files, fetched, without_id, tuple(sorted(days - {self._window.name})))
 
@@ -240,6 +247,7 @@ class _Work:
                 raise
         self._damaged |= self._broken(entries)
         progress(f"{self._window.name}: {len(self._damaged)} journal objects are damaged")
+        self._spark.catalog.clearCache()  # what was kept would be read as before
         self._spark.conf.set(_IGNORE, "true")
         return read()
 

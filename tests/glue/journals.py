@@ -26,7 +26,7 @@ def message(offset: int, topic: str = "orders", shard: int = 0, **other: Any) ->
     line = {
         "v": 1, "topic": topic, "topic_uid": "u1", "shard": shard, "offset": offset, "edition": 0,
         "accepted_ms": NOON_MS + offset, "id": f"m-{shard}-{offset}", "keys": ["k"], "headers": {"h": "ö"},
-        "content_type": "application/json", "body": '{"n":%d}' % offset,
+        "content_type": "application/json", "body": json.dumps({"n": offset}, separators=(",", ":")),
     }  # fmt: skip
     return {**line, **other}
 

