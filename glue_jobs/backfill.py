@@ -6,7 +6,8 @@ hour, which may belong to another day: that one has late data then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,17 +24,25 @@ ENDLESS = -1
 
 def fetched(spark: SparkSession, table: str, region: str, gaps: Iterable[Gap]) -> DataFrame:
     """What DynamoDB has of these offsets: day, hour, line."""
-    gaps = list(gaps)
+    gaps, place = list(gaps), {"region_name": region, **_local_engine()}
     found = spark.sparkContext.parallelize(gaps, max(1, min(len(gaps), 64))).mapPartitions(
-        lambda some: _fetch(table, region, some)
+        lambda some: _fetch(table, place, some)
     )
     return spark.createDataFrame(found, "day string, hour string, line string")
 
 
-def _fetch(table: str, region: str, gaps: Iterable[Gap]) -> Iterator[tuple[str, str, str]]:
+def _local_engine() -> dict[str, str]:
+    """Where DynamoDB is, if this machine has its own: executors do not see the environment of this process."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")
+    if not endpoint:
+        return {}
+    return {"endpoint_url": endpoint, "aws_access_key_id": "local", "aws_secret_access_key": "local"}
+
+
+def _fetch(table: str, place: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[tuple[str, str, str]]:
     import boto3  # here: executors make their own client
 
-    client = boto3.client("dynamodb", region_name=region)
+    client = boto3.client("dynamodb", **place)
     for shard, first, last, until_ms in gaps:
         for item in _rows(client, table, shard, first, last):
             if last == ENDLESS and int(item["a"]["N"]) > until_ms:

@@ -85,6 +85,7 @@ def run(chosen: Options) -> None:
         endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
         _set_environment(chosen, endpoint)
         stack.callback(_jobs(chosen).stop)
+        _leave_word(chosen.data / "engine", endpoint, stack)
         triggers = _triggers(chosen.stream)
         token = _start_app(chosen)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
@@ -119,6 +120,12 @@ def _set_environment(chosen: Options, endpoint: str) -> None:
         "HEADRACE_ALLOW_LOOPBACK": "1",
     }.items():
         os.environ.setdefault(name, value)
+
+
+def _leave_word(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
+    """Say where the engine is, while it is there: the archive's job asks it for what the journal lacks."""
+    file.write_text(endpoint)
+    stack.callback(file.unlink, missing_ok=True)
 
 
 def _start_app(chosen: Options) -> str:

@@ -32,7 +32,8 @@ BATCH = 4
 
 def row_of(written: Written) -> Any:
     pack = codec.pack(written.segment.drafts) if written.segment.drafts else None
-    return _item(written.shard, written.segment, pack)
+    item = _item(written.shard, written.segment, pack)
+    return item | ({"e": {"N": str(written.segment.edition)}} if written.segment.edition else {})
 
 
 def test_a_row_is_decoded_as_the_journal_writes_it() -> None:

@@ -101,7 +101,9 @@ class Flow:
 
     def archive(self) -> None:
         given = archive.read([*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"])
+        self._spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
         assert archive.run(self._spark, self.bucket, given) == 0
+        self._spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
 
     def compact(self) -> None:
         before = self.files()
