@@ -20,7 +20,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from glue_jobs import archive, compact, replay, report, session
+from glue_jobs import archive, compact, lines, replay, report, session
 from glue_jobs.bucket import Bucket
 from glue_jobs.manifest import load_all
 from glue_jobs.service import Service
@@ -158,10 +158,13 @@ def delayed_at_jfk(event: Any) -> bool:
     return event["origin"] == "JFK" and (event["departure_delay_minutes"] or 0) > 30
 
 
-def test_departures_go_all_the_way(running: Service, spark: SparkSession, tmp_path: Path) -> None:
+def test_departures_go_all_the_way(
+    running: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_STRETCH", 50)  # so that there are files to compact
     flow = Flow(running, spark, tmp_path)
-    with gzip.open(ROOT / "examples" / "flights.jsonl.gz", "rt") as lines:
-        events = [json.loads(line) for line in lines]
+    with gzip.open(ROOT / "examples" / "flights.jsonl.gz", "rt") as file:
+        events = [json.loads(line) for line in file]
     grounded = sum(event["departure_delay_minutes"] is None for event in events)
 
     flow.ask("PUT", TOPIC, {})
