@@ -113,8 +113,8 @@ class Replays:
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
         """Put archived messages into the replay's topic, each marked; per message its place or why not. What was sent
         before is a duplicate and keeps its place. Raises Conflict where the replay is over."""
-        self._check_open(replay)
         topic = self._catalog.topic(replay.into)
+        self._check_open(replay, topic)
         # Longer than any run of the job, whatever the topic says.
         patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
         drafts = [_marked(replay, topic, each) for each in messages]
@@ -123,13 +123,15 @@ class Replays:
         self._waker.appended(topic, placed)
         return outcomes
 
-    def _check_open(self, replay: Replay) -> None:
+    def _check_open(self, replay: Replay, topic: Topic) -> None:
         if replay.state is ReplayState.DONE:
             raise _over("It is done.")
         if replay.dry_run:
             raise _over("It is a dry run, which sends nothing.")
         if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
             raise _over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
+        if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
+            raise _over("Its group was deleted and made again; make another.")
 
 
 def _over(why: str) -> Conflict:

@@ -214,3 +214,18 @@ def test_a_dry_run_and_an_old_replay_take_no_messages(api: Client, clock: Shifti
     clock.advance(REPLAY_LIFE.total_seconds() + 1)
     api.post(f"/v1/replays/{old}/messages", {"messages": [archived(1)]}).refused(409, "REPLAY_OVER")
     assert topic.accepted == 0
+
+
+def test_a_replay_into_a_group_that_was_made_anew_takes_no_messages(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    asked = replay(topic, group="g")
+    send(api, asked, [archived(1)])
+    api.delete(group.path).expect(204)
+    clock.advance(5)  # what servers remember of a group
+    body = {"messages": [archived(2)]}
+    api.post(f"/v1/replays/{asked}/messages", body).refused(404, "GROUP_NOT_FOUND")
+    topic.group()
+    api.post(f"/v1/replays/{asked}/messages", body).refused(409, "REPLAY_OVER")
