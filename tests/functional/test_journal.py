@@ -104,7 +104,7 @@ def test_attempts_are_journaled_with_the_names_of_topic_and_group(journaling: Jo
 
 
 def test_large_bodies_are_named_not_copied(journaling: Journaling) -> None:
-    desk = Desk.at(journaling.stage)
+    desk = Desk.at(journaling.stage, max_body_bytes=400_000)
     desk.produce(make.draft("x" * 300_000))
     (line,) = journaling.wait_for("messages", bool)
     assert (journaling.folder / line["body_blob"]).read_bytes() == b'"%s"' % (b"x" * 300_000)
