@@ -125,7 +125,7 @@ def _duckdb(folder: Path) -> float:
     out = folder / "duck"
     began = time.monotonic()
     db = duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": str(folder / "tmp")})
-    db.sql(
+    db.execute(
         f"""copy (
             select topic, shard, "offset", id, make_timestamp(accepted_ms * 1000) as accepted_at, tag, keys,
                 ordering_key, headers, content_type, encode(body) as body
@@ -138,7 +138,7 @@ def _duckdb(folder: Path) -> float:
         ) to '{out}' (format parquet, compression zstd, partition_by (topic))"""
     )
     seconds = time.monotonic() - began
-    (count,) = db.sql(f"select count(*) from read_parquet('{out}/*/*.parquet')").fetchone() or (0,)
+    ((count,),) = db.execute(f"select count(*) from read_parquet('{out}/*/*.parquet')").fetchall()
     return float(count / seconds)
 
 
