@@ -62,16 +62,23 @@ def span_of(given: argparse.Namespace, archived: Sequence[str]) -> Span | None:
     return Span(first, last)
 
 
-def tables(messages: DataFrame, deliveries: DataFrame, span: Span) -> dict[str, DataFrame]:
-    """The report's tables. Both inputs may hold earlier days as well, for what was still under way at the beginning."""
+def tables(messages: DataFrame, deliveries: DataFrame, span: Span, end: datetime) -> dict[str, DataFrame]:
+    """The report's tables. Both inputs may hold earlier days as well, for what was still under way at the beginning;
+    they end at `end`."""
     within = F.col("day").between(F.lit(span.first), F.lit(span.last))
     mine = deliveries.where(within)
     return {
         "volumes": figures.volumes(messages.where(within)),
         "daily": figures.daily(messages, mine),
         "failures": figures.failures(mine),
-        "backlog": figures.backlog(figures.owed(messages, deliveries), span.begin, span.end),
+        "backlog": figures.backlog(figures.owed(messages, deliveries), span.begin, end),
     }
+
+
+def known_until(manifests: Sequence[Manifest], span: Span) -> datetime:
+    """When the archive of these days ends: the last may not be over."""
+    open_hours = [m.until_hour for m in manifests if m.day == span.last.isoformat()]
+    return span.end - timedelta(hours=24 - open_hours[0]) if open_hours and open_hours[0] else span.end
 
 
 def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
@@ -126,7 +133,9 @@ class Job:
             table(self._spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
         )
         rows = {}
-        for name, found in tables(messages, deliveries, self._span).items():
+        for name, found in tables(
+            messages, deliveries, self._span, known_until(manifests, self._span)
+        ).items():
             rows[name] = self._write(name, found)
             progress(f"report: {name}, {len(rows[name])} rows")
         lacking = gaps(manifests, self._span)

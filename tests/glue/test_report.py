@@ -12,7 +12,7 @@ import pytest
 from glue_jobs import report
 from glue_jobs.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.manifest import Manifest, load, save
-from glue_jobs.report import Span, gaps, notes, span_of
+from glue_jobs.report import Span, gaps, known_until, notes, span_of
 
 from .archives import BEGIN, delivery, fill, message
 from .journals import Place
@@ -114,6 +114,8 @@ def test_the_days_are_the_last_seven_of_the_archive_unless_others_are_asked_for(
 def test_gaps_are_few_and_a_day_that_is_not_over_is_none() -> None:
     part = Manifest(str(DAY), 14, "", {}, ())
     assert gaps([part], Span(DAY, DAY)) == []
+    assert known_until([part], Span(DAY, DAY)) == BEGIN + timedelta(hours=14)
+    assert known_until([part], Span(DAY, NEXT)) == Span(DAY, NEXT).end
     assert notes([part]) == [f"{DAY} is archived until 14:00."]
     assert len(gaps([], Span(DAY, DAY + timedelta(days=100)))) == 11
 
