@@ -4,11 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
+SPARK  := $(VENV)/.spark
+DATA    = $(or $(HEADRACE_DATA),.data)
+# The engine of a service that runs, for what the journal lacks.
+ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/null || true)}"; \
+  [ -z "$$endpoint" ] || export AWS_ENDPOINT_URL_DYNAMODB="$$endpoint"; \
+  export AWS_ACCESS_KEY_ID="$${AWS_ACCESS_KEY_ID:-local}" AWS_SECRET_ACCESS_KEY="$${AWS_SECRET_ACCESS_KEY:-local}";
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format types check bench soak clean
+.PHONY: help setup run test lint format types check bench soak archive compact replay report clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +33,11 @@ $(READY): requirements.txt requirements-dev.txt
 	  $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt; \
 	fi
 	@$(BIN)/python -m local.engine >/dev/null
+	@touch $@
+
+$(SPARK): $(READY) requirements-spark.txt
+	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r requirements-spark.txt; \
+	else $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-spark.txt; fi
 	@touch $@
 
 run: setup ## Serve Headrace on this machine, with a durable store in .data
@@ -51,6 +62,18 @@ check: lint types test ## What CI runs: lint, types, tests
 
 bench: setup ## Measure speed (ARGS for its options)
 	@$(BIN)/python -m bench $(ARGS)
+
+archive: $(SPARK) ## Archive what the local service has journaled (ARGS="--help" for more)
+	@$(ENGINE) $(BIN)/python -m glue_jobs.archive --folder $(DATA)/bucket --open yes --grace-minutes 0 $(ARGS)
+
+compact: $(SPARK) ## Turn small files of the archive into large sorted ones
+	@$(BIN)/python -m glue_jobs.compact --folder $(DATA)/bucket --grace-minutes 0 $(ARGS)
+
+replay: $(SPARK) ## Send archived messages again (ARGS="--help" tells how)
+	@HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.replay $(ARGS)
+
+report: $(SPARK) ## Show what went through: tables, and a page with charts
+	@$(BIN)/python -m glue_jobs.report --folder $(DATA)/bucket $(ARGS)
 
 soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract $(ARGS)

@@ -23,6 +23,11 @@ def route(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 @app.lambda_function()
+def journal(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return functions.journal(event, wiring.deps())
+
+
+@app.lambda_function()
 def deliver(event: dict[str, Any], context: Any) -> dict[str, Any]:
     return functions.deliver(event, context, wiring.deps())
 

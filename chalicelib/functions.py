@@ -36,6 +36,11 @@ def _shards(event: Event) -> Iterator[str]:
             yield keys["s"]["S"]
 
 
+def journal(event: Event, deps: Deps) -> dict[str, Any]:
+    """What the streams of the log and the traces carry (a batch of one of them): write it down."""
+    return dict(deps.journal.write(event["Records"]))
+
+
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained."""
     from .services.wake import job_of

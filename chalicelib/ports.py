@@ -13,6 +13,7 @@ from .domain.cursor import Change, Cursor
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
 from .domain.rate import Grant
+from .domain.replay import Replay
 from .domain.segment import Segment, ShardKey, Tail
 from .domain.timer import Timer
 from .domain.topic import Consumer, CursorKey, Group, Token, Topic
@@ -205,6 +206,10 @@ class Log(Protocol):
         False, and nothing was written: the row is gone or another edition, a cursor has claimed the offset or other
         notes than these, or came or went. At most MAX_AMENDED_CURSORS cursors.
         """
+        ...
+
+    def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
+        """Let the row that begins at `first` live until then at least. False: it is gone, or lives longer anyway."""
         ...
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
@@ -424,6 +429,14 @@ class Transactions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row of the log as a write left it."""
+
+    shard: ShardKey
+    segment: Segment
+
+
 class Traces(Protocol):
     """What was tried."""
 
@@ -461,6 +474,14 @@ class Invoker(Protocol):
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """`function` is its name in app.py; `event` is JSON."""
+        ...
+
+
+class Jobs(Protocol):
+    """Starts the archive's jobs."""
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        """Start a job, by its file's name in `glue_jobs`. False: there is nobody here to run it."""
         ...
 
 
@@ -519,6 +540,12 @@ class Control(Protocol):
     def put_token(self, token: Token) -> None: ...
 
     def delete_token(self, token_id: str) -> bool: ...
+
+    def replay(self, replay_id: str) -> Replay | None: ...
+
+    def put_replay(self, replay: Replay, old: Replay | None) -> bool:
+        """Store if the replay still is `old` (None: absent). False: it is not."""
+        ...
 
     def signing_key(self, proposal: bytes) -> bytes:
         """The stage's signing key; the first caller's proposal becomes it."""

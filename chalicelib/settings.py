@@ -54,6 +54,12 @@ class Settings:
     deployed: bool = False
     """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
+    jobs: bool = False
+    """HEADRACE_JOBS (0): 1 where the archive's jobs are deployed to Glue, named `<prefix>-<job>`."""
+
+    archive: bool = False
+    """HEADRACE_ARCHIVE (0): 1 keeps messages in the log until the archive has proved that it has them."""
+
     @property
     def folder(self) -> Path:
         """The folder that stands for the bucket locally."""
@@ -82,4 +88,6 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
         deployed=deployed,
+        jobs=get("HEADRACE_JOBS", "0") == "1",
+        archive=get("HEADRACE_ARCHIVE", "0") == "1",
     )

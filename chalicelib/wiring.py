@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Control,
         Cursors,
         Invoker,
+        Jobs,
         Keys,
         Log,
         Rates,
@@ -51,12 +52,14 @@ if TYPE_CHECKING:
     from .services.deliver import Deliverer
     from .services.due import Due
     from .services.intake import Intake
+    from .services.journal import Journal
     from .services.key_lookup import KeyLookup
     from .services.lookup import Lookup
     from .services.positions import Positions
     from .services.produce import Producer
     from .services.reader import Reader
     from .services.redrive import Redriver
+    from .services.replays import Replays
     from .services.settle import Settler
     from .services.setup import Setup
     from .services.tokens import Tokens
@@ -101,11 +104,21 @@ class Nobody:
         return
 
 
+class NoJobs:
+    """ports.Jobs where nobody runs them."""
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        return False
+
+
 local_invoker: Invoker = Nobody()
 """Set, before `deps` is first called, by a process that runs our functions itself."""
 
 local_clock: Clock | None = None
 """Set likewise, where time is in somebody's hand."""
+
+local_jobs: Jobs = NoJobs()
+"""Set likewise, by a process that runs the archive's jobs itself."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +140,11 @@ class Adapters:
     create_tables: Callable[[], None]
     sender: Callable[[], Sender]
     invoker: Invoker
+    jobs: Jobs
     threads: Callable[[], Executor]
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
+    archive: bool = False
 
 
 class Deps:
@@ -273,6 +288,13 @@ class Deps:
         return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
 
     @cached_property
+    def replays(self) -> Replays:
+        from .services.replays import Replays
+
+        a = self.adapters
+        return Replays(a.control, self.catalog, self.producer, self.waker, a.jobs, a.clock, a.chance)
+
+    @cached_property
     def due(self) -> Due:
         from .services.due import Due
 
@@ -380,10 +402,20 @@ class Deps:
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
 
     @cached_property
+    def journal(self) -> Journal:
+        from .services.journal import Journal
+        from .store.changes import batch_name, written
+
+        return Journal(written, batch_name, self.adapters.blobs)
+
+    @cached_property
     def expirer(self) -> Expirer:
         from .scheduler.expirer import Expirer
+        from .scheduler.keeper import Keeper
 
-        return Expirer(self.adapters.control, self._bury, self.adapters.clock)
+        a = self.adapters
+        keeper = Keeper(a.log, a.blobs, a.clock) if a.archive else None
+        return Expirer(a.control, self._bury, a.clock, keeper)
 
     def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
         from .services.claim import Claimant
@@ -406,7 +438,7 @@ class Deps:
 def deps() -> Deps:
     """The process's services, from its environment."""
     settings = environment.read()
-    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings)))
+    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings), jobs=_jobs(settings)))
 
 
 def _invoker(settings: Settings) -> Invoker:
@@ -419,12 +451,22 @@ def _invoker(settings: Settings) -> Invoker:
     return LambdaInvoker(lambda: clients.get("lambda"), names)
 
 
+def _jobs(settings: Settings) -> Jobs:
+    if not settings.jobs:
+        return local_jobs
+    from .delivery.jobs import GlueJobs
+
+    clients = Clients(settings.region)
+    return GlueJobs(lambda: clients.get("glue"), settings.prefix)
+
+
 def dynamo_adapters(
     settings: Settings,
     clock: Clock | None = None,
     chance: Chance | None = None,
     on_client: OnClient | None = None,
     invoker: Invoker | None = None,
+    jobs: Jobs | None = None,
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
     from .store.blobs import FolderBlobs, S3Blobs
@@ -469,8 +511,10 @@ def dynamo_adapters(
         create_tables=lambda: create_missing(client, tables),
         sender=lambda: _sender(settings, clients, clock),
         invoker=invoker or Nobody(),
+        jobs=jobs or NoJobs(),
         threads=_threads,
         stage=settings.prefix if settings.deployed else "",
+        archive=settings.archive,
     )
 
 
@@ -500,6 +544,7 @@ def memory_adapters(
     sender: Callable[[], Sender] | None = None,
     invoker: Invoker | None = None,
     threads: Callable[[], Executor] = _threads,
+    jobs: Jobs | None = None,
 ) -> Adapters:
     """The ports in memory, for tests and simulations."""
     from .store import memory
@@ -521,5 +566,6 @@ def memory_adapters(
         create_tables=lambda: None,
         sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
         invoker=invoker or Nobody(),
+        jobs=jobs or NoJobs(),
         threads=threads,
     )

@@ -84,6 +84,8 @@ def run(chosen: Options) -> None:
         chosen.data.mkdir(parents=True, exist_ok=True)
         endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
         _set_environment(chosen, endpoint)
+        stack.callback(_jobs(chosen).stop)
+        _leave_word(chosen.data / "engine", endpoint, stack)
         triggers = _triggers(chosen.stream)
         token = _start_app(chosen)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
@@ -121,6 +123,12 @@ def _set_environment(chosen: Options, endpoint: str) -> None:
         os.environ.setdefault(name, value)
 
 
+def _leave_word(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
+    """Say where the engine is, while it is there: the archive's job asks it for what the journal lacks."""
+    file.write_text(endpoint)
+    stack.callback(file.unlink, missing_ok=True)
+
+
 def _start_app(chosen: Options) -> str:
     """Create the tables and see to the admin token; its text."""
     deps: Any = importlib.import_module("chalicelib.wiring").deps()
@@ -152,6 +160,14 @@ def _keep(file: Path, token: str) -> None:
     draft.replace(file)
 
 
+def _jobs(chosen: Options) -> Any:
+    from local.jobs import LocalJobs
+
+    wiring: Any = importlib.import_module("chalicelib.wiring")
+    wiring.local_jobs = LocalJobs(chosen.data / "jobs", f"http://{_HOST}:{chosen.port}")
+    return wiring.local_jobs
+
+
 def _triggers(stream: bool) -> Any:
     from chalicelib.settings import read
     from chalicelib.store.layout import Tables
@@ -164,7 +180,10 @@ def _triggers(stream: bool) -> Any:
     wiring: Any = importlib.import_module("chalicelib.wiring")
     wiring.local_invoker, wiring.local_clock = invocations, HandClock()
     Hand(wiring.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
-    return Triggers(front.app, invocations, Tables(read().prefix).log, client if stream else None)
+    tables = Tables(read().prefix)
+    return Triggers(
+        front.app, invocations, tables.log, client if stream else None, (tables.log, tables.traces)
+    )
 
 
 def _server(port: int) -> Any:

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from local.functions import Context, Function, attempt
 
-BATCH = 100
+BATCH = 100  # records that a function gets at once, unless told otherwise
 QUICK_SECONDS, IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
 _IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
 _RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
@@ -56,13 +56,17 @@ class Pump:
         quick_seconds: float = QUICK_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
         retry_pauses: Sequence[float] = _RETRY_PAUSES,
+        batch: int = BATCH,
+        images: bool = False,
     ) -> None:
         """`dynamodb` and `streams` are boto3 clients. The pause between polls is `quick_seconds` after traffic and
-        grows to `idle_seconds`."""
+        grows to `idle_seconds`. With `images`, a stream that carries keys only is replaced by one with new rows."""
         self._table, self._name, self._function = table, name, function
         self._dynamodb, self._streams = dynamodb, streams
         self._quick, self._idle = quick_seconds, idle_seconds
         self._retry_pauses = retry_pauses
+        self._batch = batch
+        self._images = images
         self._arn = ""
         self._shards: dict[str, _Shard] = {}
         self._looked, self._look_again = False, True
@@ -106,7 +110,7 @@ class Pump:
             if not shard.ended and (parent is None or parent.ended):
                 while count := self._read(shard):
                     busy = True
-                    if count < BATCH or shard.ended or self._stopping.is_set():
+                    if count < self._batch or shard.ended or self._stopping.is_set():
                         break
         return busy
 
@@ -129,12 +133,15 @@ class Pump:
     def _stream(self) -> str:
         """The ARN of the table's stream, which is enabled if it is not."""
         table = self._dynamodb.describe_table(TableName=self._table)["Table"]
+        if self._images and table.get("StreamSpecification", {}).get("StreamViewType") == "KEYS_ONLY":
+            table = self._switch(StreamEnabled=False)  # a data folder from before the journal
         if not table.get("StreamSpecification", {}).get("StreamEnabled"):
-            table = self._dynamodb.update_table(
-                TableName=self._table,
-                StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
-            )["TableDescription"]
+            table = self._switch(StreamEnabled=True, StreamViewType="NEW_IMAGE")
         return str(table["LatestStreamArn"])
+
+    def _switch(self, **stream: Any) -> dict[str, Any]:
+        answer = self._dynamodb.update_table(TableName=self._table, StreamSpecification=stream)
+        return dict(answer["TableDescription"])
 
     def _listed(self) -> Iterator[dict[str, Any]]:
         page: dict[str, str] = {}
@@ -149,7 +156,7 @@ class Pump:
         """Deliver the shard's next records; how many there were."""
         try:
             shard.iterator = shard.iterator or self._iterator(shard)
-            answer = self._streams.get_records(ShardIterator=shard.iterator, Limit=BATCH)
+            answer = self._streams.get_records(ShardIterator=shard.iterator, Limit=self._batch)
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code in _STALE:

@@ -83,6 +83,8 @@ def _responses(entry: Call) -> dict[str, Any]:
     good = ["204"] if entry.method == "DELETE" else ["200"]
     if name in _CREATES:
         good = ["201"] if name == "create_token" else ["200", "201"]
+    if name == "create_replay":
+        good = ["202"]
     content: dict[str, Any] = {} if good == ["204"] else {"content": {"application/json": {"schema": {}}}}
     responses: dict[str, Any] = {status: {"description": "Done", **content} for status in good}
     problem = {"description": "Problem", "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}}}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -23,6 +23,9 @@ from ..domain.signing import open_sealed, seal
 from ..domain.topic import DEFAULT_RETRY
 from . import requests, strict
 from .http import Context, invalid
+
+if TYPE_CHECKING:
+    from ..services.replays import Archived
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
@@ -114,6 +117,42 @@ def changes(given: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, Any
     return told
 
 
+def where(text: str | None) -> str | None:
+    """The text of a predicate; Malformed for what is none."""
+    from ..domain import predicate  # late, for few calls need it
+
+    try:
+        if text is not None:
+            predicate.parse(text)
+    except predicate.NotAPredicate as error:
+        raise invalid("where", str(error)) from None
+    return text
+
+
+def archived(given: requests.ArchivedBody) -> Archived:
+    """An archived message. Its body is a JSON value again where it is the compact text of one, else bytes."""
+    from ..services.replays import Archived
+
+    body = _base64(given.body_base64)
+    draft = Draft(
+        body,
+        given.content_type == JSON and _is_compact_json(body),
+        given.content_type,
+        tuple(given.keys),
+        given.tag,
+        given.ordering_key,
+        headers=given.headers,
+    )
+    return Archived(given.id, given.shard, draft)
+
+
+def _is_compact_json(raw: bytes) -> bool:
+    try:
+        return strict.compact(raw, strict.parse(raw)) == raw
+    except Malformed:
+        return False
+
+
 def _check_headers(headers: Mapping[str, str]) -> None:
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
         raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
@@ -153,11 +192,14 @@ def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
         if given.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
         return json_body(raw, given.body), True, JSON
+    return _base64(str(given.body_base64)), False, given.content_type or "application/octet-stream"
+
+
+def _base64(text: str) -> bytes:
     try:
-        raw = base64.b64decode(str(given.body_base64), validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise invalid("body_base64", "must be base64") from None
-    return raw, False, given.content_type or "application/octet-stream"
 
 
 def limit(query: Mapping[str, str]) -> int:

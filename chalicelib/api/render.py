@@ -17,6 +17,7 @@ from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
 from ..domain.message import Message
 from ..domain.ranges import total
+from ..domain.replay import Replay
 from ..domain.signing import seal_receipt
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
@@ -318,6 +319,32 @@ def transaction(t: Transaction) -> dict[str, Any]:
         "checks": t.checks,
         "last_answer": t.last_answer,
         "next_check_at": at(t.check_ms) if t.check_url and t.state is State.PREPARED else None,
+    }
+
+
+def replay(r: Replay) -> dict[str, Any]:
+    """A replay: what it chooses, where to, and how far it is."""
+    from ..domain import predicate  # late, for few calls need it
+
+    return {
+        "replay_id": r.id,
+        "topic": r.source,
+        "from": at(r.from_ms),
+        "to": at(r.to_ms),
+        "tag": r.tag,
+        "key": r.key,
+        "where": r.where,
+        "predicate": predicate.parse(r.where) if r.where else None,
+        "into": r.into,
+        "group": r.group,
+        "rate": r.rate,
+        "dry_run": r.dry_run,
+        "state": r.state,
+        "matched": r.matched,
+        "sent": r.sent,
+        "error": r.error,
+        "created_at": at(r.created_ms),
+        "changed_at": at(r.changed_ms),
     }
 
 

@@ -183,6 +183,43 @@ class RedriveBody(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
 
 
+class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
+    """Archived messages to send again: accepted from `from` on and before `to`, with this tag, key and body."""
+
+    begin: str
+    end: str
+    tag: Tag | None = None
+    key: Key | None = None
+    where: Annotated[str, Meta(min_length=1, max_length=lim.MAX_WHERE_CHARS)] | None = None
+    into: Name | None = None
+    group: Name | None = None
+    rate: Annotated[int, Meta(ge=1, le=lim.MAX_REPLAY_RATE)] = lim.DEFAULT_REPLAY_RATE
+    dry_run: bool = False
+    start: bool = True
+
+
+class ProgressBody(Struct, forbid_unknown_fields=True):
+    """What a replay's job tells of itself."""
+
+    state: Literal["RUNNING", "DONE", "FAILED"]
+    matched: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] | None = None
+    sent: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] = 0
+    error: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
+
+
+class ArchivedBody(Struct, forbid_unknown_fields=True):
+    """A message as the archive has it."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
+    shard: Annotated[int, Meta(ge=0, lt=lim.MAX_SHARDS)]
+    body_base64: str
+    content_type: MediaType
+    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: Tag | None = None
+    ordering_key: Key | None = None
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+
+
 class BodyBody(Struct, forbid_unknown_fields=True):
     """Another body (any JSON)."""
 

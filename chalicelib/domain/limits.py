@@ -76,6 +76,13 @@ DEFAULT_CHECK_AFTER_SECONDS = 60
 MAX_CHECK_AFTER_SECONDS = 86_400
 CHECK_TIMEOUT = timedelta(seconds=10)
 
+# Replays
+MAX_WHERE_CHARS = 2000
+DEFAULT_REPLAY_RATE = 100  # messages a second
+MAX_REPLAY_RATE = 10_000
+MAX_COUNT = 10**15  # of messages, in a number that any JSON reader keeps
+REPLAY_LIFE = timedelta(days=7)  # in which a replay's job may be run again; below the longest dedup window
+
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_ENTRIES = 1000  # open leases + waiting spans + settled ranges of one cursor

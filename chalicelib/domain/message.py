@@ -38,7 +38,8 @@ class Draft:
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
     it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
     before which it must not enter the log. `dead` is why every group that wants it gets it as a dead letter.
-    `changed_ms` is when it was last changed in the log, or `cancelled`.
+    `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of the one group that gets
+    it.
     """
 
     body: bytes
@@ -62,6 +63,7 @@ class Draft:
     dead: str | None = None
     changed_ms: int | None = None
     cancelled: bool = False
+    only: str | None = None
 
     @property
     def size(self) -> int:

@@ -22,8 +22,8 @@ class Tried:
 class TraceRow:
     """Attempts that were settled together: by whom, with which rank of how many, from when.
 
-    `key` names the topic's shard (never a retry lane) and the group; offsets rise. `id` tells rows apart that begin
-    at the same offset.
+    `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets rise. `id` tells rows
+    apart that begin at the same offset.
     """
 
     key: CursorKey
@@ -34,3 +34,4 @@ class TraceRow:
     started_ms: int
     tried: tuple[Tried, ...]
     expires_s: int
+    group: str = ""

@@ -1,6 +1,7 @@
 """Nothing that a group still owes vanishes with its row: what outlives its retention becomes a dead letter first.
 
-Rows outlive their retention by a day (limits.RETENTION_GRACE), in which this job comes by four times.
+Rows outlive their retention by a day (limits.RETENTION_GRACE), in which this job comes by four times. Where there is an
+archive, it also keeps the rows that are not proved to be in it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
 from ..ports import Clock, Control
+from .keeper import Keeper
 
 _PAGE = 100
 _DAY_MS = 86_400_000
@@ -25,6 +27,7 @@ class Report:
 
     topics: int = 0
     buried: int = 0
+    kept: int = 0  # messages that the archive lacks, near their end
     finished: bool = True
 
     def as_dict(self) -> dict[str, int | bool]:
@@ -34,8 +37,10 @@ class Report:
 class Expirer:
     """Goes round all topics, page by page. Where nothing is old it costs about a read unit a shard and group."""
 
-    def __init__(self, control: Control, bury: Bury, clock: Clock) -> None:
+    def __init__(self, control: Control, bury: Bury, clock: Clock, keeper: Keeper | None = None) -> None:
+        """Without a keeper, rows go whether or not they are archived."""
         self._control = control
+        self._keeper = keeper
         self._bury = bury
         self._clock = clock
         self._after: str | None = None
@@ -44,6 +49,7 @@ class Expirer:
         """One round, or what of it there is time for: the next run goes on there. `has_time` is asked before each
         group."""
         report = Report()
+        proved = self._keeper.proved() if self._keeper else {}
         while topics := self._control.topics(self._after, _PAGE):
             for topic in topics:
                 for group in self._control.groups(topic):
@@ -51,6 +57,8 @@ class Expirer:
                         report.finished = False
                         return report
                     report.buried += self._group(topic, group)
+                if self._keeper:
+                    report.kept += self._keeper.keep(topic, proved)
                 report.topics += 1
                 self._after = topic.name
         self._after = None

@@ -288,8 +288,9 @@ class _Claim:
             return Candidate(slot.offset, slot.count, attempt, span.unit if span else "", Verdict.SETTLE)
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
-        wanted = draft.origin is not None or matches(self._claimant.group.tags, draft.tag)
-        wanted = wanted and not draft.cancelled
+        group = self._claimant.group
+        wanted = draft.origin is not None or matches(group.tags, draft.tag)
+        wanted = wanted and not draft.cancelled and draft.only in (None, group.uid)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
         dead = exhausted or draft.dead is not None or self._is_over(slot.message)
         verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE

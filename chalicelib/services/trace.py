@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from ..domain.message import Message
+from ..domain.replay import MARK, MARK_OF
 from ..domain.topic import Group, Topic, cursor_key
 from ..domain.trace import TraceRow, Tried
 from ..ports import Records, Traces
@@ -41,7 +42,9 @@ class Tracer:
     def path(self, topic: Topic, message: Message) -> list[Event]:
         """Everything that happened to the message, in order of time. What came of it is told by other clocks than
         its acceptance: whatever they say, that was before."""
-        events = [Event(message.accepted_ms, "accepted", message.shard)]
+        headers = message.draft.headers
+        replayed = f"replay {headers[MARK]} of {headers.get(MARK_OF)}" if MARK in headers else None
+        events = [Event(message.accepted_ms, "accepted", message.shard, detail=replayed)]
         if changed_ms := message.draft.changed_ms:
             events.append(
                 Event(changed_ms, "cancelled" if message.draft.cancelled else "edited", message.shard)

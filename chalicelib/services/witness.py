@@ -51,6 +51,7 @@ class Witness:
                 started_ms,
                 tuple(sorted(members, key=lambda t: t.offset)),
                 expires_s,
+                group.name,
             )
             for shard, members in by_shard.items()
         ]

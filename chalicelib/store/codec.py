@@ -42,6 +42,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     d: str | None = None  # why it is a dead letter from the start
     y: int | None = None  # when it was changed in the log
     q: bool = False  # cancelled
+    r: str | None = None  # uid of the one group that gets it
 
 
 _encoder = msgspec.json.Encoder()
@@ -71,6 +72,7 @@ def encode(draft: Draft) -> bytes:
             d=draft.dead,
             y=draft.changed_ms,
             q=draft.cancelled,
+            r=draft.only,
         )
     )
 
@@ -116,6 +118,7 @@ def _draft(wire: Wire) -> Draft:
         dead=wire.d,
         changed_ms=wire.y,
         cancelled=wire.q,
+        only=wire.r,
     )
 
 

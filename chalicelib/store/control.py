@@ -14,11 +14,12 @@ from pynamodb.models import Model
 
 from ..domain.assignment import Assignment
 from ..domain.errors import unavailable
+from ..domain.replay import Replay
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..ports import Staffed
 
-T = TypeVar("T", Topic, Group, Consumer, Token, Assignment)
-V = TypeVar("V", Topic, Group, Consumer)
+T = TypeVar("T", Topic, Group, Consumer, Token, Assignment, Replay)
+V = TypeVar("V", Topic, Group, Consumer, Replay)
 
 
 class Row(Model):
@@ -123,6 +124,12 @@ class DynamoControl:
         self._delete(_Key("tokens", token_id))
         return there
 
+    def replay(self, replay_id: str) -> Replay | None:
+        return self._get(_Key("replays", replay_id), Replay)
+
+    def put_replay(self, replay: Replay, old: Replay | None) -> bool:
+        return self._put(_Key("replays", replay.id), replay, old)
+
     def signing_key(self, proposal: bytes) -> bytes:
         key = _Key("stage", "signing-key")
         row = self._find(key)
@@ -168,7 +175,7 @@ class DynamoControl:
         version = 1 if old is None else old.version + 1
         return self._save(key, replace(new, version=version), version)
 
-    def _save(self, key: _Key, new: Topic | Group | Consumer | Assignment, version: int) -> bool:
+    def _save(self, key: _Key, new: Topic | Group | Consumer | Assignment | Replay, version: int) -> bool:
         """Store under a version if the one before is there (version 1: if there is none)."""
         row = self._row(key, msgspec.json.encode(new).decode(), version)
         unchanged: Condition = self._rows.version == version - 1

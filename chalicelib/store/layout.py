@@ -2,7 +2,7 @@
 
 Attribute names are short because a row is billed by its size, names included.
 
-**log** · the messages. Written once by producers; read by claims, lookups and lists.
+**log** · the messages. Written once by producers; read by claims, lookups and lists. Its stream carries the new rows.
     s  S   partition key: `<topic>:<topic uid>/<shard>`. The uid tells a topic from an earlier namesake.
     o  N   sort key: offset of the segment's first message. The condition "this key is free" is the lock.
     n  N   how many offsets the segment covers
@@ -68,10 +68,11 @@ Attribute names are short because a row is billed by its size, names included.
     u  S   check URL      l  N  delay, ms      d  N  due at      h  N  shard      f  N  offset      x  N  TTL
     m S/B  the draft, as a segment of one, until it is committed
 
-**traces** · what was tried: a row for each settled batch of attempts.
+**traces** · what was tried: a row for each settled batch of attempts. Its stream carries the new rows.
     k  S   partition key: `<group uid>/<topic uid>/<shard>`
     o  S   sort key: `<first offset, padded>#<id>`. A row spans at most MAX_RECEIVE offsets, so that all that may
            cover an offset are in one range of keys.
+    t  S   topic's name      g  S  group's name: who reads the stream need look nothing up
     w  S   consumer      u  S  its uid, in a broadcast      r  N  rank, where it has one      n  N  of how many
     a  N   started at      x  N  expires at (TTL)
     m S/B  the attempts, compressed where that is smaller: a JSON array of runs of neighbours with one outcome:
@@ -92,8 +93,8 @@ Attribute names are short because a row is billed by its size, names included.
     t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
     x  N   expires at, s: a time long past is as good as no row
 
-**control** · topics, groups, consumers, assignments, tokens, the signing key: PynamoDB models in store/control.
-    pk S   `topics`, `tokens`, `stage`, or `topic#<topic uid>`
+**control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
+    pk S   `topics`, `tokens`, `replays`, `stage`, or `topic#<topic uid>`
     sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
     doc S  the settings as JSON;    version N  optimistic lock (an assignment's is its epoch)
 """
@@ -164,16 +165,12 @@ class Tables:
 def definitions(tables: Tables) -> list[dict[str, Any]]:
     """CreateTable requests; `infra/` declares the same for AWS."""
     return [
-        {
-            **_table(tables.log, {"s": "S", "o": "N"}),
-            # Whoever is woken looks for itself: the keys say where.
-            "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
-        },
+        _streaming(_table(tables.log, {"s": "S", "o": "N"})),
         _table(tables.cursors, {"c": "S", "s": "S"}),
         _table(tables.records, {"g": "S", "k": "S"}),
         _table(tables.timers, {"f": "S", "t": "S"}),
         _indexed(_table(tables.transactions, {"t": "S"})),
-        _table(tables.traces, {"k": "S", "o": "S"}),
+        _streaming(_table(tables.traces, {"k": "S", "o": "S"})),
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
         _table(tables.rates, {"r": "S"}),
@@ -193,6 +190,10 @@ def expiring(tables: Tables) -> tuple[str, ...]:
         tables.keys,
         tables.rates,
     )
+
+
+def _streaming(table: dict[str, Any]) -> dict[str, Any]:
+    return {**table, "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}}
 
 
 def _indexed(transactions: dict[str, Any]) -> dict[str, Any]:

@@ -194,6 +194,20 @@ class DynamoLog:
             }
         }
 
+    def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
+        try:
+            self._dynamo.call(
+                "update_item",
+                TableName=self._table,
+                Key=segment_key(shard, first),
+                UpdateExpression="SET x = :x",
+                ConditionExpression="x < :x",
+                ExpressionAttributeValues={":x": number(until_s)},
+            )
+        except ConditionFailed:
+            return False
+        return True
+
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         try:
             self._dynamo.call(

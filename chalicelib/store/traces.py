@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..domain.limits import MAX_RECEIVE
+from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceRow, Tried
 from . import codec
@@ -62,6 +63,8 @@ def _item(row: TraceRow) -> Item:
     item = {
         "k": text(trace_home(row.key)),
         "o": text(f"{_place(row.tried[0].offset)}#{row.id}"),
+        "t": text(row.key.shard.topic),
+        "g": text(row.group),
         "w": text(row.consumer),
         "n": number(row.total),
         "a": number(row.started_ms),
@@ -76,6 +79,12 @@ def _item(row: TraceRow) -> Item:
     return item
 
 
+def row_of(item: Item) -> TraceRow:
+    """The row that an item is, whoever asks."""
+    group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
+    return _row(CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid), item)
+
+
 def _row(key: CursorKey, item: Item) -> TraceRow:
     first, _, row_id = item["o"]["S"].partition("#")
     return TraceRow(
@@ -87,4 +96,5 @@ def _row(key: CursorKey, item: Item) -> TraceRow:
         started_ms=int_of(item, "a"),
         tried=codec.unpack_tried(payload_of(item) or "[]", int(first)),
         expires_s=int_of(item, "x"),
+        group=text_of(item, "g") or "",
     )

@@ -10,6 +10,7 @@ import pytest
 
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
+from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.topic import Consumer, Group, Secret, Topic
 from chalicelib.ports import Control, Staffed
 from tests.support import factories as make
@@ -230,3 +231,16 @@ def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Top
     )
     assert control.put_consumer(topic, group, told, None)
     assert control.consumers(topic, group) == [replace(told, version=1)]
+
+
+def test_a_replay_is_read_as_it_was_written_and_changed_only_from_what_it_is(control: Control) -> None:
+    made = Replay(make.uid("r"), "flights", "flights", 1, 2, 3, 100, where="a = 1", group="g", group_uid="u")
+    assert control.replay(made.id) is None
+    assert control.put_replay(made, None) is True
+    assert control.put_replay(made, None) is False
+    first = replace(made, version=1)
+    assert control.replay(made.id) == first
+    done = replace(first, state=ReplayState.DONE, matched=5, sent=5)
+    assert control.put_replay(done, first) is True
+    assert control.put_replay(replace(first, state=ReplayState.FAILED), first) is False
+    assert control.replay(made.id) == replace(done, version=2)

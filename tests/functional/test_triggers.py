@@ -216,6 +216,14 @@ def test_a_table_without_a_stream_gets_one(engine: str) -> None:
     table.delete()
 
 
+def test_a_stream_of_keys_becomes_one_of_new_rows_where_those_are_wanted(table: Table) -> None:
+    seen = Seen()
+    with Pumping(table, lambda event, context: seen.add(event), images=True):
+        table.put("a", 1, m={"S": "x"})
+        seen.count(1)
+    assert seen.all[0]["Records"][0]["dynamodb"]["NewImage"]["m"] == {"S": "x"}
+
+
 def test_when_a_shard_ends_the_next_one_is_read_from_its_start(table: Table) -> None:
     seen, go = Seen(), threading.Event()
 

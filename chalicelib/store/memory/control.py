@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...domain.assignment import Assignment
+from ...domain.replay import Replay
 from ...domain.topic import Consumer, Group, Token, Topic
 from ...ports import Staffed
 
 K = TypeVar("K")
-V = TypeVar("V", Topic, Group, Consumer)
+V = TypeVar("V", Topic, Group, Consumer, Replay)
 W = TypeVar("W")
 
 
@@ -25,6 +26,7 @@ class MemoryControl:
         self._consumers: dict[tuple[str, str, str], Consumer] = {}
         self._assignments: dict[str, Assignment] = {}
         self._tokens: dict[str, Token] = {}
+        self._replays: dict[str, Replay] = {}
         self._key: bytes | None = None
 
     def topic(self, name: str) -> Topic | None:
@@ -92,6 +94,12 @@ class MemoryControl:
 
     def delete_token(self, token_id: str) -> bool:
         return self._tokens.pop(token_id, None) is not None
+
+    def replay(self, replay_id: str) -> Replay | None:
+        return self._replays.get(replay_id)
+
+    def put_replay(self, replay: Replay, old: Replay | None) -> bool:
+        return self._put(self._replays, replay.id, replay, old)
 
     def signing_key(self, proposal: bytes) -> bytes:
         with self._lock:

@@ -110,6 +110,14 @@ class MemoryLog:
             self._rows[shard, old.first] = replace(there, drafts=drafts, edition=old.edition + 1)
         return True
 
+    def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
+        with self._lock:
+            row = self._rows.get((shard, first))
+            if row is None or row.expires_s >= until_s:
+                return False
+            self._rows[shard, first] = replace(row, expires_s=until_s)
+            return True
+
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         with self._lock:
             self._checkpoints[shard] = max(self._checkpoints.get(shard, -1), tail.offset)

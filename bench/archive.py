@@ -1,0 +1,187 @@
+"""Archiving and compacting, beside DuckDB doing the same on the same files in the same run.
+
+    python -m bench.archive --rows 5000000
+
+Needs requirements-spark.txt. Not one of `python -m bench`: it measures PySpark on this machine, not the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from .figures import Figure, at_least, markdown, plain, told
+
+_NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
+_NOW = "2026-11-23T06:00:00Z"
+_TOPICS, _SHARDS = 10, 4
+_BATCH = 5_000  # lines in an object
+_AGAIN = 50  # one in so many objects comes a second time, in other company
+_AIM = 150_000
+
+
+def main() -> int:
+    """Measure; exit code 1 where a figure misses its target."""
+    parser = argparse.ArgumentParser(prog="python -m bench.archive", description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="messages to archive (5,000,000)")
+    parser.add_argument("--markdown", action="store_true", help="print the README's table")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(Path(folder), args.rows)
+    print(markdown(figures) if args.markdown else plain(figures))
+    return 1 if any(figure.met is False for figure in figures) else 0
+
+
+def measure(folder: Path, rows: int) -> list[Figure]:
+    """The figures for so many messages, and for a fifth of them."""
+    small = _archived(folder / "small", rows // 5)
+    whole = _archived(folder / "whole", rows)
+    duck = _duckdb(folder / "whole")
+    _archived(folder / "whole", rows, "--window", "2026-11-21", fresh=True, per_file=rows // _TOPICS // 8)
+    compacted = _job("compact", folder / "whole", "--target-mb", "256", "--grace-minutes", "0")
+    pace, small_pace = rows / whole["seconds"], rows / 5 / small["seconds"]
+    beside = f"{pace / duck:.2f} of DuckDB"
+    work = f"archive {rows:,} messages, two cores"
+    files = f"{compacted['files_before']} files to {compacted['files_after']}"
+    return [
+        at_least(work, pace, _AIM, "rows/s", beside),
+        told("the same by DuckDB", f"{duck:,.0f} rows/s"),
+        told(
+            "pace with a fifth of the rows",
+            f"{small_pace:,.0f} rows/s",
+            f"{small_pace / pace:.2f} of the whole",
+        ),
+        Figure("files written", f"{_TOPICS} partitions", str(whole["files"]), whole["files"] == _TOPICS),
+        told("peak memory, JVM and Python", f"{whole['peak_mb']:,} MB"),
+        told(
+            "bytes a message", f"{whole['bytes'] / rows:.0f}", f"{whole['journal'] / rows:.0f} in the journal"
+        ),
+        told("compact", f"{compacted['mb_per_second']:.1f} MB/s", files),
+    ]
+
+
+def _archived(
+    folder: Path, rows: int, *argv: str, fresh: bool = False, per_file: int = 10**9
+) -> dict[str, Any]:
+    journal = folder / "journal"
+    if not journal.exists():
+        _write(journal, rows)
+    if fresh:
+        subprocess.run(["rm", "-r", str(folder / "archive")], check=True)
+    found = _job(
+        "archive", folder, "--now", _NOW, "--backfill", "no", "--rows-per-file", str(per_file), *argv
+    )
+    assert found["messages"] == rows, found
+    size = sum(path.stat().st_size for path in journal.rglob("*.gz"))
+    return {**found, "journal": size}
+
+
+def _job(name: str, folder: Path, *argv: str) -> dict[str, Any]:
+    """Run a job in a process of its own; its summary, and the most memory it had."""
+    command = [
+        sys.executable,
+        "-m",
+        f"glue_jobs.{name}",
+        "--bucket",
+        "headrace",
+        "--folder",
+        str(folder),
+        *argv,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+        peak = 0
+        while job.poll() is None:
+            peak = max(peak, _memory(job.pid))
+            time.sleep(0.2)
+        output = job.stdout.read() if job.stdout else ""
+    print(output.strip(), file=sys.stderr, flush=True)
+    assert job.returncode == 0, job.returncode
+    return {**json.loads(output.splitlines()[-1]), "peak_mb": peak // 1024}
+
+
+def _memory(pid: int) -> int:
+    """KB that a process and its children hold."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,rss"], capture_output=True, text=True, check=True).stdout
+    table = [tuple(map(int, line.split())) for line in listed.splitlines()[1:]]
+    family = {pid}
+    for _ in range(4):
+        family |= {child for child, parent, _ in table if parent in family}
+    return sum(rss for each, _, rss in table if each in family)
+
+
+def _duckdb(folder: Path) -> float:
+    """Rows a second: the last edition of each offset, sorted, zstd, a folder for each topic; two threads, 2 GB."""
+    import duckdb
+
+    out = folder / "duck"
+    began = time.monotonic()
+    db = duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": str(folder / "tmp")})
+    db.execute(
+        f"""copy (
+            select topic, shard, "offset", id, make_timestamp(accepted_ms * 1000) as accepted_at, tag, keys,
+                ordering_key, headers, content_type, encode(body) as body
+            from read_json('{folder}/journal/messages/*/*/*.gz', format='newline_delimited', columns={{
+                v: 'INT', topic: 'VARCHAR', topic_uid: 'VARCHAR', shard: 'INT', "offset": 'BIGINT', id: 'VARCHAR',
+                edition: 'BIGINT', accepted_ms: 'BIGINT', tag: 'VARCHAR', keys: 'VARCHAR[]', ordering_key: 'VARCHAR',
+                headers: 'MAP(VARCHAR, VARCHAR)', content_type: 'VARCHAR', body: 'VARCHAR'}})
+            qualify row_number() over (partition by topic, topic_uid, shard, "offset" order by edition desc) = 1
+            order by topic, shard, "offset"
+        ) to '{out}' (format parquet, compression zstd, partition_by (topic))"""
+    )
+    seconds = time.monotonic() - began
+    ((count,),) = db.execute(f"select count(*) from read_parquet('{out}/*/*.parquet')").fetchall()
+    return float(count / seconds)
+
+
+def _write(journal: Path, rows: int) -> None:
+    """A day's journal: topics of four shards, flights-like bodies, some objects twice."""
+    each = rows // _TOPICS // _SHARDS
+    tasks = [(journal, topic, shard, each) for topic in range(_TOPICS) for shard in range(_SHARDS)]
+    with multiprocessing.Pool(2) as pool:
+        pool.map(_write_shard, tasks)
+
+
+def _write_shard(task: tuple[Path, int, int, int]) -> None:
+    journal, topic, shard, count = task
+    place = {"v": 1, "topic": f"topic-{topic}", "topic_uid": f"u{topic}", "shard": shard}
+    for number, start in enumerate(range(0, count, _BATCH)):
+        lines = []
+        for offset in range(start, min(start + _BATCH, count)):
+            body = {
+                "flight": f"BA{offset % 997}",
+                "from": "LHR",
+                "seat": offset % 300,
+                "price": offset * 7 % 1999,
+            }
+            line = {
+                **place,
+                "offset": offset,
+                "edition": 0,
+                "accepted_ms": _NOON_MS + offset,
+                "id": f"{offset:012d}-{shard}-{offset:x}",
+                "tag": "booked",
+                "keys": [f"k{offset % 5003}"],
+                "headers": {"source": "bench"},
+                "content_type": "application/json",
+                "body": json.dumps(body),
+            }
+            lines.append(json.dumps(line, separators=(",", ":")))
+        text = gzip.compress(("\n".join(lines) + "\n").encode(), 6)
+        home = journal / "messages/day=2026-11-21/hour=12"
+        home.mkdir(parents=True, exist_ok=True)
+        for copy in range(2 if number % _AGAIN == 1 else 1):
+            (home / f"{topic}-{shard}-{number:06}-{copy}.jsonl.gz").write_bytes(text)
+
+
+if __name__ == "__main__":
+    os.environ.pop("AWS_ENDPOINT_URL_DYNAMODB", None)
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Replays: archived messages, sent again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import Forbidden, HeadraceError, Malformed
+from ...domain.replay import Replay, ReplayState
+from .. import parse, problems, render
+from ..http import Answer, Context, call, convert, invalid
+from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
+
+if TYPE_CHECKING:
+    from ...services.append import Placed
+    from ...services.replays import Archived
+
+_REPLAY = "/v1/replays/{id}"
+_ROLES = ("admin",)
+
+
+@call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody)
+def create_replay(context: Context, topic: str) -> Answer:
+    """Send archived messages of a topic again, or with dry_run only count them: 202, and a job begins."""
+    wanted = _wanted(context.body, topic)
+    _check_topics(context, wanted)
+    made, started = context.deps.replays.create(wanted, start=context.body.start)
+    how = {} if started else {"run_with": f"make replay ARGS='--replay {made.id}'"}
+    return Answer({**render.replay(made), "started": started, **how}, 202)
+
+
+def _wanted(body: ReplayBody, topic: str) -> Replay:
+    from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
+    if from_ms >= to_ms:
+        raise invalid("to", "must be later than from")
+    return Replay(
+        id="",
+        source=topic,
+        into=body.into or topic,
+        created_ms=0,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        rate=body.rate,
+        group=body.group,
+        tag=body.tag,
+        key=body.key,
+        where=parse.where(body.where),
+        dry_run=body.dry_run,
+    )
+
+
+def _check_topics(context: Context, replay: Replay) -> None:
+    for topic in (replay.source, replay.into):
+        if context.caller and not context.caller.may_use(topic):
+            raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+
+
+@call("GET", _REPLAY, scopes=_ROLES)
+def get_replay(context: Context, id: str) -> Answer:
+    """A replay: what it chooses, its state, and how many messages it found and sent."""
+    return Answer(render.replay(_find(context, id)))
+
+
+@call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
+def tell_progress(context: Context, id: str) -> Answer:
+    """Tell how far a replay is: for its job."""
+    body = context.body
+    from ...services.replays import Progress
+
+    progress = Progress(ReplayState(body.state), body.matched, body.sent, body.error)
+    return Answer(render.replay(context.deps.replays.tell(_find(context, id), progress)))
+
+
+@call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
+def send_archived(context: Context, id: str) -> Answer:
+    """Send up to 1,000 archived messages under a replay, each once however often it is asked: for its job."""
+    replay = _find(context, id)
+    checked = [_checked(item, i) for i, item in enumerate(context.body.messages)]
+    good = [each for each in checked if not isinstance(each, HeadraceError)]
+    outcomes = iter(context.deps.replays.send(replay, good))
+    results = [
+        _result(context, replay, i, each if isinstance(each, HeadraceError) else next(outcomes))
+        for i, each in enumerate(checked)
+    ]
+    return Answer({"results": results})
+
+
+def _checked(item: Any, index: int) -> Archived | HeadraceError:
+    try:
+        return parse.archived(convert(item, ArchivedBody))
+    except Malformed as error:
+        return parse.item_error(error, f"messages[{index}]")
+
+
+def _result(context: Context, replay: Replay, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
+    if isinstance(outcome, HeadraceError):
+        return {"index": index, "error": problems.problem(outcome, context.request_id)}
+    return {"index": index, **render.placed(replay.into, outcome)}
+
+
+def _find(context: Context, id: str) -> Replay:
+    """The replay, if the caller may use its topics."""
+    found = context.deps.replays.find(id)
+    _check_topics(context, found)
+    return found

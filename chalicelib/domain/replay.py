@@ -1,0 +1,56 @@
+"""A replay: archived messages that are sent again, each once, however often its job runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MARK = "headrace-replay"
+"""The header that names the replay a message came by."""
+
+MARK_OF = "headrace-replay-of"
+"""The header that names the archived message it repeats."""
+
+
+class ReplayState(StrEnum):
+    """PENDING until its job begins; FAILED may be run again; DONE is final."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Which messages of `source` (accepted from `from_ms` on and before `to_ms`) go into the topic `into`.
+
+    `group` is the one group that gets them (`group_uid` tells it from an earlier one); None: all. `where` is the text
+    of a predicate over their bodies. `rate` is messages a second. `matched` and `sent` are what the job counted so far;
+    a dry run only counts.
+    """
+
+    id: str
+    source: str
+    into: str
+    created_ms: int
+    from_ms: int
+    to_ms: int
+    rate: int
+    group: str | None = None
+    group_uid: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    where: str | None = None
+    dry_run: bool = False
+    state: ReplayState = ReplayState.PENDING
+    matched: int | None = None
+    sent: int = 0
+    error: str | None = None
+    changed_ms: int = 0
+    version: int = 0
+
+
+def may_become(now: ReplayState, then: ReplayState) -> bool:
+    """May a replay in the state `now` be told to be in the state `then`?"""
+    return now is not ReplayState.DONE and then is not ReplayState.PENDING

@@ -1,0 +1,55 @@
+"""Rows of the log go only after the archive has proved that it has them.
+
+The archive's job leaves `archive/proved.json` behind: by shard, which offsets it has, and which nobody has any more. A
+row that is neither, and near its end, is given two days more. That is a write, so the stream carries the row once more
+and the journal has it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from ..domain.ranges import normalise
+from ..domain.topic import Topic
+from ..ports import Blobs, Clock, Log
+
+PROOF = "archive/proved.json"
+_NEAR_S, _MORE_S = 86_400, 2 * 86_400  # the expirer comes by four times a day
+_ROWS = 100
+
+
+class Keeper:
+    """Looks at each shard behind what is proved: half a read unit where that is all."""
+
+    def __init__(self, log: Log, blobs: Blobs, clock: Clock) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._clock = clock
+
+    def proved(self) -> Mapping[str, int]:
+        """By shard, as the log's partition key: the first offset that is not proved."""
+        told = json.loads(self._blobs.get(PROOF) or b"{}")
+        ranges, lost = told.get("ranges", {}), told.get("lost", {})
+        return {key: _following([*ranges.get(key, ()), *lost.get(key, ())]) for key in ranges}
+
+    def keep(self, topic: Topic, proved: Mapping[str, int]) -> int:
+        """Keep the topic's rows that are not proved and near their end; how many messages that are."""
+        now_s = self._clock.now_ms() // 1000
+        kept = 0
+        for number in range(topic.shards):
+            shard = topic.shard_key(number)
+            first = proved.get(str(shard), 0)
+            while rows := self._log.read(shard, first, _ROWS):
+                near = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
+                kept += sum(row.count for row in near if self._log.keep(shard, row.first, now_s + _MORE_S))
+                if len(near) < len(rows):
+                    break
+                first = rows[-1].end
+        return kept
+
+
+def _following(spans: Iterable[list[int]]) -> int:
+    """The first offset, from 0 on, that is in none of the spans (their last offset belongs to them)."""
+    ranges = normalise((first, last + 1) for first, last in spans)
+    return ranges[0][1] if ranges and ranges[0][0] == 0 else 0

@@ -1,0 +1,133 @@
+"""The journal: what the streams of the log and of the traces carry, as lines of JSON in the bucket (docs/journal.md).
+
+The archive is made of it. An object holds what one batch told of one hour, under a name that only this batch has: one
+that comes again puts the same object in its own place.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..domain.message import Draft
+from ..domain.segment import Segment, ShardKey
+from ..domain.trace import TraceRow
+from ..ports import Blobs, Written
+
+VERSION = 1
+MESSAGES, DELIVERIES = "messages", "deliveries"
+TOMBSTONE, CANCELLED = "tombstone", "cancelled"
+Line = dict[str, Any]
+Records = list[Mapping[str, Any]]
+
+
+class Journal:
+    """Writes batches of stream records down."""
+
+    def __init__(
+        self,
+        written: Callable[[Records], list[Written | TraceRow]],
+        batch_name: Callable[[Records], str],
+        blobs: Blobs,
+    ) -> None:
+        """`written` tells the rows that records carry, `batch_name` the name of them together."""
+        self._written = written
+        self._batch_name = batch_name
+        self._blobs = blobs
+
+    def write(self, records: Records) -> dict[str, int]:
+        """Store a batch; how many lines and objects. Harmless to repeat. Raises Unavailable: then it must be."""
+        objects: defaultdict[str, list[bytes]] = defaultdict(list)
+        for row in self._written(records):
+            for folder, line in lines(row):
+                objects[folder].append(_encode(line))
+        for folder, encoded in objects.items():
+            name = f"journal/{folder}/{self._batch_name(records)}.jsonl.gz"
+            self._blobs.put(name, gzip.compress(b"".join(encoded), 6, mtime=0))
+        return {"lines": sum(map(len, objects.values())), "objects": len(objects)}
+
+
+def lines(row: Written | TraceRow) -> Iterator[tuple[str, Line]]:
+    """The lines of a row, each with its folder. Entries of retry lanes are only references: they have none."""
+    if isinstance(row, TraceRow):
+        folder = _folder(DELIVERIES, row.started_ms)
+        yield from ((folder, line) for line in _deliveries(row))
+    elif "~" not in row.shard.topic:
+        folder = _folder(MESSAGES, row.segment.accepted_ms)
+        yield from ((folder, line) for line in _messages(row.shard, row.segment))
+
+
+def _folder(table: str, at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(f"{table}/day=%Y-%m-%d/hour=%H")
+
+
+def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
+    for offset in range(segment.first, segment.end):
+        place = {
+            "v": VERSION,
+            "topic": shard.topic,
+            "topic_uid": shard.topic_uid,
+            "shard": shard.shard,
+            "offset": offset,
+            "edition": segment.edition,
+            "accepted_ms": segment.accepted_ms,
+        }
+        message = segment.message(shard.shard, offset)
+        yield (
+            {**place, "id": message.id, **_content(message.draft)}
+            if message
+            else {**place, "void": TOMBSTONE}
+        )
+
+
+def _content(draft: Draft) -> Line:
+    if draft.cancelled:
+        return {"void": CANCELLED}
+    line = {
+        "tag": draft.tag,
+        "keys": list(draft.keys),
+        "ordering_key": draft.ordering_key,
+        "headers": dict(draft.headers),
+        "content_type": draft.content_type,
+        **_body(draft),
+    }
+    return {name: value for name, value in line.items() if value is not None}
+
+
+def _body(draft: Draft) -> Line:
+    if draft.blob:
+        return {"body_blob": draft.blob}
+    try:
+        return {"body": draft.body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(draft.body).decode()}
+
+
+def _deliveries(row: TraceRow) -> Iterator[Line]:
+    for tried in row.tried:
+        yield {
+            "v": VERSION,
+            "topic": row.key.shard.topic,
+            "topic_uid": row.key.shard.topic_uid,
+            "group": row.group,
+            "group_uid": row.key.group_uid,
+            "shard": row.key.shard.shard,
+            "offset": tried.offset,
+            "attempt": tried.attempt,
+            "consumer": row.consumer,
+            "consumer_uid": row.key.consumer_uid,
+            "started_ms": row.started_ms,
+            "duration_ms": tried.duration_ms,
+            "outcome": tried.outcome,
+            "detail": tried.detail,
+            "trace": row.id,
+        }
+
+
+def _encode(line: Line) -> bytes:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,151 @@
+"""Replays: stored, started, fed by their job, looked at.
+
+The job reads the archive; every message it chose comes in through `send`, under a dedup id made of the replay's and
+the message's ids. Such a dedup id is remembered for longer than a replay may be run: so a task that is tried again, or
+a whole job, sends nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ..domain.errors import Conflict, HeadraceError, NotFound, unavailable
+from ..domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
+from ..domain.message import Draft
+from ..domain.replay import MARK, MARK_OF, Replay, ReplayState, may_become
+from ..domain.topic import Topic
+from ..ports import Chance, Clock, Control, Jobs
+from .append import Placed
+from .catalog import Catalog
+from .produce import Producer
+from .wake import Waker
+
+_ID_CHARS = 16
+_LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A message as the archive has it: its id, its shard, and what it says."""
+
+    id: str
+    shard: int
+    draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a replay's job tells of itself."""
+
+    state: ReplayState
+    matched: int | None = None
+    sent: int = 0
+    error: str | None = None
+
+
+class Replays:
+    """Makes and feeds replays."""
+
+    def __init__(
+        self,
+        control: Control,
+        catalog: Catalog,
+        producer: Producer,
+        waker: Waker,
+        jobs: Jobs,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self._control = control
+        self._catalog = catalog
+        self._producer = producer
+        self._waker = waker
+        self._jobs = jobs
+        self._clock = clock
+        self._chance = chance
+
+    def create(self, wanted: Replay, *, start: bool) -> tuple[Replay, bool]:
+        """Store a replay under an id and time of its own, and start its job; was that started?
+
+        Raises NotFound: no such topic or group.
+        """
+        topic = self._catalog.topic(wanted.into)
+        uid = self._catalog.group(topic, wanted.group).uid if wanted.group else None
+        now_ms = self._clock.now_ms()
+        made = replace(
+            wanted,
+            id=self._chance.id(_ID_CHARS),
+            created_ms=now_ms,
+            changed_ms=now_ms,
+            group_uid=uid,
+        )
+        if not self._control.put_replay(made, None):
+            raise unavailable()
+        return made, start and self._jobs.start("replay", {"replay": made.id})
+
+    def find(self, replay_id: str) -> Replay:
+        """The replay, or NotFound."""
+        found = self._control.replay(replay_id)
+        if found is None:
+            raise NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")
+        return found
+
+    def tell(self, replay: Replay, progress: Progress) -> Replay:
+        """Write down how far its job is. Raises Conflict where the replay is over already, and that is not what is
+        told again."""
+        told = replace(
+            replay,
+            state=progress.state,
+            matched=progress.matched,
+            sent=progress.sent,
+            error=progress.error,
+            changed_ms=self._clock.now_ms(),
+        )
+        if not may_become(replay.state, progress.state):
+            if replace(told, changed_ms=replay.changed_ms) == replay:
+                return replay
+            raise _over("It is done.")
+        if not self._control.put_replay(told, replay):
+            raise unavailable("Somebody else changed this replay just now; look again.")
+        return told
+
+    def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
+        """Put archived messages into the replay's topic, each marked; per message its place or why not. What was sent
+        before is a duplicate and keeps its place. Raises Conflict where the replay is over."""
+        topic = self._catalog.topic(replay.into)
+        self._check_open(replay, topic)
+        # Longer than any run of the job, whatever the topic says.
+        patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
+        drafts = [_marked(replay, topic, each) for each in messages]
+        outcomes = self._producer.produce(patient, drafts)
+        placed = {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
+        self._waker.appended(topic, placed)
+        return outcomes
+
+    def _check_open(self, replay: Replay, topic: Topic) -> None:
+        if replay.state is ReplayState.DONE:
+            raise _over("It is done.")
+        if replay.dry_run:
+            raise _over("It is a dry run, which sends nothing.")
+        if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
+            raise _over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
+        if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
+            raise _over("Its group was deleted and made again; make another.")
+
+
+def _over(why: str) -> Conflict:
+    return Conflict("REPLAY_OVER", f"This replay takes no more messages. {why}")
+
+
+def _marked(replay: Replay, topic: Topic, archived: Archived) -> Draft:
+    """The message as it is sent again. Messages of one shard stay together, in their order."""
+    draft = archived.draft
+    return replace(
+        draft,
+        headers={**draft.headers, MARK: replay.id, MARK_OF: archived.id},
+        shard=archived.shard % topic.shards if draft.ordering_key is None else None,
+        dedup_id=f"{replay.id}-{archived.id}",
+        only=replay.group_uid,
+    )

@@ -1,0 +1,134 @@
+"""What a report tells, as functions from the archive's tables to small ones.
+
+An attempt counts on the day it began, a message on the day it was accepted. Latency is end to end: from acceptance to
+the end of the attempt that succeeded, retries and waiting included.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+MARK = "headrace-replay"
+_PAIR = ("topic", "group")
+_FAILED = ("RETRY", "LAPSED", "DEAD")
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_ACCURACY = 10_000
+
+
+def attempts(deliveries: DataFrame) -> DataFrame:
+    """Without what was noted but not tried: redriven dead letters."""
+    return deliveries.where(F.col("outcome") != "REDRIVEN")
+
+
+def volumes(messages: DataFrame) -> DataFrame:
+    """By topic and day: how many messages were accepted, their bytes, how many of them by a replay."""
+    return (
+        messages.groupBy("topic", "day")
+        .agg(
+            F.count("*").alias("accepted"),
+            F.sum(F.coalesce(F.length("body"), F.lit(0))).alias("body_bytes"),
+            _count_if(F.col("headers").getItem(MARK).isNotNull()).alias("replayed"),
+        )
+        .orderBy("topic", "day")
+    )
+
+
+def daily(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """By topic, group and day: attempts, what they came to, and latency in ms. `messages` may hold more days: those
+    whose messages were delivered later."""
+    accepted = messages.select("topic", "id", "accepted_at")
+    tried = attempts(deliveries).join(accepted, ["topic", "id"], "left")
+    latency = F.when(F.col("outcome") == "SUCCESS", _ms(_ended()) - _ms(F.col("accepted_at")))
+    ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
+    found = (
+        tried.withColumn("latency", latency)
+        .groupBy(*_PAIR, "day")
+        .agg(
+            F.count("*").alias("attempts"),
+            F.countDistinct("id").alias("messages"),
+            *(_count_if(F.col("outcome") == word).alias(name) for name, word in _OUTCOMES.items()),
+            F.countDistinct("consumer").alias("consumers"),
+            F.max("attempt").alias("most_attempts"),
+            F.percentile_approx("latency", ranks, _ACCURACY).alias("ranks"),
+            F.max("latency").alias("latency_max_ms"),
+        )
+    )
+    percentiles = [F.col("ranks")[n].alias(f"latency_{name}_ms") for n, name in enumerate(_PERCENTILES)]
+    plain = [name for name in found.columns if name not in ("ranks", "latency_max_ms")]
+    return found.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, "day")
+
+
+_OUTCOMES = {"delivered": "SUCCESS", "retried": "RETRY", "lapsed": "LAPSED", "dead_letters": "DEAD"}
+
+
+def failures(deliveries: DataFrame) -> DataFrame:
+    """By topic, group and day: failed attempts by outcome and reason, the most frequent first."""
+    reason = F.when(F.coalesce(F.col("detail"), F.lit("")) == "", F.lit("no reason given")).otherwise(
+        F.col("detail")
+    )
+    return (
+        deliveries.where(F.col("outcome").isin(*_FAILED))
+        .groupBy(*_PAIR, "day", "outcome", reason.alias("reason"))
+        .agg(F.count("*").alias("attempts"))
+        .orderBy(*_PAIR, "day", F.desc("attempts"), "outcome", "reason")
+    )
+
+
+def owed(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Topic, group, accepted_at and ended_at (null: not yet) of messages that a group was seen to try, or has before
+    it: beyond the last offset it tried in the shard. What it passed over, its filter does not want."""
+    tried = attempts(deliveries)
+    over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), _ended())
+    ends = tried.groupBy(*_PAIR, "id").agg(F.min(over).alias("ended_at"), F.lit(True).alias("tried"))
+    frontier = tried.groupBy(*_PAIR, "shard").agg(F.max("offset").alias("reached"))
+    groups = deliveries.select(*_PAIR).distinct()
+    return (
+        messages.select("topic", "shard", "offset", "id", "accepted_at")
+        .join(groups, "topic")
+        .join(frontier, [*_PAIR, "shard"], "left")
+        .join(ends, [*_PAIR, "id"], "left")
+        .where(F.col("tried") | F.col("reached").isNull() | (F.col("offset") > F.col("reached")))
+        .select(*_PAIR, "accepted_at", "ended_at")
+    )
+
+
+def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """By topic, group and hour from `begin` to `end`: how many messages came, how many ended, and how many were waiting
+    at the hour's end. What waited at `begin` came before the first hour."""
+    steps = F.explode(
+        F.array(
+            F.struct(F.col("accepted_at").alias("at"), F.lit(1).alias("came"), F.lit(0).alias("ended")),
+            F.struct(F.col("ended_at").alias("at"), F.lit(0).alias("came"), F.lit(1).alias("ended")),
+        )
+    )
+    events = owed.select(*_PAIR, steps.alias("step")).select(*_PAIR, "step.*").where(F.col("at") < F.lit(end))
+    before = events.where(F.col("at") < F.lit(begin)).groupBy(*_PAIR)
+    opening = before.agg(F.sum(F.col("came") - F.col("ended")).alias("opening"))
+    hours = events.where(F.col("at") >= F.lit(begin)).groupBy(
+        *_PAIR, F.date_trunc("hour", "at").alias("hour")
+    )
+    counted = hours.agg(F.sum("came").alias("came"), F.sum("ended").alias("ended"))
+    every = F.explode(
+        F.sequence(F.lit(begin), F.lit(end) - F.expr("INTERVAL 1 HOUR"), F.expr("INTERVAL 1 HOUR"))
+    )
+    grid = owed.select(*_PAIR).distinct().select(*_PAIR, every.alias("hour"))
+    so_far = Window.partitionBy(*_PAIR).orderBy("hour").rowsBetween(Window.unboundedPreceding, 0)
+    whole = grid.join(counted, [*_PAIR, "hour"], "left").join(opening, list(_PAIR), "left").fillna(0)
+    waiting = F.col("opening") + F.sum(F.col("came") - F.col("ended")).over(so_far)
+    return whole.select(*_PAIR, "hour", "came", "ended", waiting.alias("waiting")).orderBy(*_PAIR, "hour")
+
+
+def _ended() -> Column:
+    """When an attempt was over."""
+    return (F.col("started_at").cast("double") + F.col("duration_ms") / 1000).cast("timestamp")
+
+
+def _ms(moment: Column) -> Column:
+    return F.round(moment.cast("double") * 1000).cast("long")
+
+
+def _count_if(condition: Column) -> Column:
+    return F.count(F.when(condition, 1))

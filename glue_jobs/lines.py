@@ -1,0 +1,144 @@
+"""From the journal's lines to the tables' rows: pure, DataFrame to DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from .schemas import TABLES
+
+SHARD = ("topic", "topic_uid", "shard")
+_WORD = 64  # offsets are gathered as bits of a long
+_FULL = -1
+_STRETCH = 65_536  # neighbours stay together where a topic is split
+_MESSAGE_KEY = (*SHARD, "offset")
+_ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
+_SKEW_MS = 3_600_000  # a delivery may seem to begin before its message was accepted, by clocks that differ
+
+
+def readable(lines: DataFrame) -> DataFrame:
+    """The lines that say where they belong; a broken line says nothing."""
+    return lines.where(
+        "topic is not null and topic_uid is not null and shard is not null and offset is not null"
+    )
+
+
+def coverage(lines: DataFrame) -> DataFrame:
+    """Which offsets there are, 64 to a row: `word` and its `bits`, `voids` among them, the highest version seen, and
+    whether bodies lie elsewhere. Small: kept, while everything else is read once."""
+    bit = F.expr(f"shiftleft(1L, cast(pmod(offset, {_WORD}) as int))")
+    return lines.groupBy(*SHARD, F.expr(f"offset div {_WORD}").alias("word")).agg(
+        F.bit_or(bit).alias("bits"),
+        F.bit_or(F.when(F.col("void").isNotNull(), bit).otherwise(F.lit(0).cast("long"))).alias("voids"),
+        F.max("v").alias("v"),
+        F.max(F.col("body_blob").isNotNull()).alias("elsewhere"),
+    )
+
+
+def ranges(covered: DataFrame) -> DataFrame:
+    """The offsets of `coverage` as ranges: topic, topic_uid, shard, first, last."""
+    single = f"transform(filter(sequence(0, {_WORD - 1}), i -> (shiftright(bits, i) & 1) = 1), i -> {_span('i', 'i')})"
+    spans = covered.select(
+        *SHARD,
+        F.explode(F.expr(f"if(bits = {_FULL}, array({_span('0', str(_WORD - 1))}), {single})")).alias("r"),
+    ).select(*SHARD, "r.first", "r.last")
+    by_shard = Window.partitionBy(*SHARD).orderBy("first")
+    begins = (F.col("first") > F.coalesce(F.lag("last").over(by_shard) + 1, F.lit(-1))).cast("int")
+    return (
+        spans.withColumn("begins", begins)
+        .withColumn("run", F.sum("begins").over(by_shard))
+        .groupBy(*SHARD, "run")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
+        .drop("run")
+    )
+
+
+def _span(first: str, last: str) -> str:
+    return f"named_struct('first', word * {_WORD} + {first}, 'last', word * {_WORD} + {last})"
+
+
+def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
+    """Rows of `messages` from readable lines, whose `content` is the body: one for each offset, by the last edition;
+    none for what is void. A topic's rows come together, sorted; those of a topic in `split` in so many parts."""
+    latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
+    return latest.where("void is null").select(
+        "topic",
+        "shard",
+        "offset",
+        "id",
+        F.timestamp_millis("accepted_ms").alias("accepted_at"),
+        "tag",
+        F.coalesce("keys", F.array().cast("array<string>")).alias("keys"),
+        "ordering_key",
+        F.coalesce("headers", F.create_map().cast("map<string,string>")).alias("headers"),
+        "content_type",
+        F.col("content").alias("body"),
+    )
+
+
+def with_content(lines: DataFrame) -> DataFrame:
+    """Lines with the column `content`: the bytes that stand in them."""
+    return lines.withColumn("content", F.coalesce(F.encode("body", "utf-8"), F.unbase64("body_base64")))
+
+
+def with_bodies(lines: DataFrame, files: DataFrame) -> DataFrame:
+    """Lines with `content`, also where it is in files: `files` has `name` and `bytes`."""
+    here = with_content(lines)
+    there = here.where("body_blob is not null").join(files, F.col("body_blob") == F.col("name"), "left")
+    return here.where("body_blob is null").unionByName(
+        there.withColumn("content", F.col("bytes")).drop("name", "bytes")
+    )
+
+
+def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> DataFrame:
+    """Rows of `deliveries` from readable lines, one for each attempt (a redrive is none). `ids` are rows of `messages`,
+    which tell the ids: of two lives of a topic, the one that was accepted last before the attempt."""
+    known = ids.select(
+        *(F.col(name).alias(f"its_{name}") for name in ("topic", "shard", "offset")),
+        "id",
+        (F.unix_millis("accepted_at") - _SKEW_MS).alias("not_before_ms"),
+    )
+    is_its = F.expr(
+        "topic = its_topic and shard = its_shard and offset = its_offset and not_before_ms <= started_ms"
+    )
+    joined = lines.where("outcome <> 'REDRIVEN'").join(known, is_its, "left")
+    return _first_of(_together(joined, split), _ATTEMPT_KEY, F.col("not_before_ms").desc_nulls_last()).select(
+        "topic",
+        "group",
+        "shard",
+        "offset",
+        "id",
+        "attempt",
+        "consumer",
+        F.timestamp_millis("started_ms").alias("started_at"),
+        "duration_ms",
+        "outcome",
+        "detail",
+    )
+
+
+def _together(rows: DataFrame, split: Mapping[str, int]) -> DataFrame:
+    """A topic's rows in one task; those of a large one in several, by offset."""
+    part: Column = F.lit(0)
+    for topic, parts in split.items():
+        part = F.when(F.col("topic") == topic, F.expr(f"offset div {_STRETCH}") % parts).otherwise(part)
+    return rows.withColumn("part", part).repartition("topic", "part")
+
+
+def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
+    """One row for each key, sorted by the key within a task, where `_together` has put the rows."""
+    alike = Window.partitionBy("topic", "part", *(name for name in key if name != "topic")).orderBy(order)
+    return rows.withColumn("n", F.row_number().over(alike)).where("n = 1").drop("n")
+
+
+def checksums(rows: DataFrame, table: str) -> DataFrame:
+    """Of each topic: how many rows, and the exclusive or of their hashes. The order of rows does not matter."""
+    hashed: list[Column] = []
+    for field in TABLES[table]:
+        column = F.col(field.name)
+        hashed += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
+    return rows.groupBy("topic").agg(
+        F.count("*").alias("rows"), F.hex(F.bit_xor(F.xxhash64(*hashed))).alias("checksum")
+    )

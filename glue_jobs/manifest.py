@@ -1,0 +1,183 @@
+"""What is in the archive: one manifest a day, written last. Files that no manifest names are not there.
+
+`archive/manifests/<day>.json`. A reader takes the files of the manifests and never sees half a partition, nor rows
+twice, while a job is at work beside it: what a new manifest names no more stays for a while (`retired`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from .bucket import Bucket, Entry
+from .ranges import Range
+from .schemas import partitioned
+
+VERSION = 1
+FOLDER = "archive/manifests"
+_FILES_AT_ONCE = 5000  # Spark is told the files of one read by name
+
+
+class TooNew(Exception):
+    """What was found was written by a newer Headrace; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition of a table: a topic's rows of a day. `checksum` is the exclusive or of its rows' hashes, in hex."""
+
+    topic: str
+    rows: int
+    checksum: str
+    files: tuple[Entry, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which offsets of a shard were found in this day's journal. `voids` of them have no row: they were cancelled, or
+    close a hole. From `begin` on none should be lacking; `missing` were found nowhere."""
+
+    topic: str
+    topic_uid: str
+    shard: int
+    begin: int
+    ranges: tuple[Range, ...]
+    voids: int = 0
+    missing: tuple[Range, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The partition key of the shard in the log."""
+        return f"{self.topic}:{self.topic_uid}/{self.shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One day. `until_hour` is 24 when all of it is archived; `input` tells the journal objects it was made of;
+    `retired` are files that are in it no more, with the time (ms) of that."""
+
+    day: str
+    until_hour: int
+    input: str
+    tables: dict[str, tuple[Part, ...]]
+    shards: tuple[Shard, ...]
+    damaged: tuple[str, ...] = ()
+    bodies_missing: tuple[str, ...] = ()
+    retired: tuple[tuple[str, int], ...] = ()
+    v: int = VERSION
+    written_ms: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Everything that was written that day is in it."""
+        return not self.damaged and not self.bodies_missing and not any(s.missing for s in self.shards)
+
+    def part(self, table: str, topic: str) -> Part | None:
+        """A partition; None where it has no rows."""
+        return next((part for part in self.tables.get(table, ()) if part.topic == topic), None)
+
+    def files(self, table: str) -> Iterator[Entry]:
+        """All files of a table."""
+        for part in self.tables.get(table, ()):
+            yield from part.files
+
+    def with_part(self, table: str, part: Part) -> Manifest:
+        """The same with one partition replaced."""
+        parts = tuple(part if p.topic == part.topic else p for p in self.tables[table])
+        return replace(self, tables={**self.tables, table: parts})
+
+
+def name_of(day: str) -> str:
+    return f"{FOLDER}/{day}.json"
+
+
+def load(bucket: Bucket, day: str) -> Manifest | None:
+    """A day's manifest. Raises TooNew."""
+    text = bucket.read(name_of(day))
+    return manifest_of(text) if text else None
+
+
+def load_all(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[Manifest]:
+    """The manifests of days from `first` to `last`, in order. Raises TooNew."""
+    days = [entry.name.rpartition("/")[2].removesuffix(".json") for entry in bucket.list(FOLDER)]
+    wanted = (
+        day
+        for day in days
+        if len(day) == 10
+        and (not first or day >= first.isoformat())
+        and (not last or day <= last.isoformat())
+    )
+    return [found for day in sorted(wanted) if (found := load(bucket, day))]
+
+
+def save(bucket: Bucket, manifest: Manifest) -> None:
+    bucket.write(name_of(manifest.day), json.dumps(asdict(manifest), separators=(",", ":")))
+
+
+def manifest_of(text: str) -> Manifest:
+    """The manifest in a text. Raises TooNew."""
+    told: dict[str, Any] = json.loads(text)
+    if told["v"] > VERSION:
+        raise TooNew(f"The manifest of {told['day']} has version {told['v']}: update the jobs.")
+    tables = {
+        name: tuple(
+            Part(p["topic"], p["rows"], p["checksum"], tuple(Entry(**file) for file in p["files"]))
+            for p in parts
+        )
+        for name, parts in told.pop("tables").items()
+    }
+    shards = tuple(
+        Shard(**{**s, "ranges": _ranges(s["ranges"]), "missing": _ranges(s["missing"])})
+        for s in told.pop("shards")
+    )
+    retired = tuple((name, at_ms) for name, at_ms in told.pop("retired"))
+    damaged, bodies = tuple(told.pop("damaged")), tuple(told.pop("bodies_missing"))
+    return Manifest(
+        **told, tables=tables, shards=shards, retired=retired, damaged=damaged, bodies_missing=bodies
+    )
+
+
+def _ranges(told: Iterable[Sequence[int]]) -> tuple[Range, ...]:
+    return tuple((first, last) for first, last in told)
+
+
+def table(
+    spark: SparkSession,
+    bucket: Bucket,
+    name: str,
+    manifests: Iterable[Manifest],
+    topics: Collection[str] | None = None,
+) -> DataFrame:
+    """A table's rows as these manifests name them, with the columns `day` and `topic`: all topics, or these.
+
+    table(spark, bucket, MESSAGES, load_all(bucket, first, last), ["orders"])
+    """
+    files = [
+        bucket.uri(file.name)
+        for manifest in manifests
+        for part in manifest.tables.get(name, ())
+        if topics is None or part.topic in topics
+        for file in part.files
+    ]
+    return files_of(spark, bucket, name, files)
+
+
+def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]) -> DataFrame:
+    """The rows of some files of a table."""
+    schema = partitioned(name)
+    if not uris:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).option("basePath", bucket.uri(f"archive/{name}"))
+    found = reader.parquet(*uris[:_FILES_AT_ONCE])
+    for start in range(_FILES_AT_ONCE, len(uris), _FILES_AT_ONCE):
+        found = found.unionAll(reader.parquet(*uris[start : start + _FILES_AT_ONCE]))
+    return found

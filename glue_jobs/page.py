@@ -1,0 +1,268 @@
+"""The report as one HTML page that needs nothing else: tables and inline charts, in light and dark, no script."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from html import escape
+from typing import Any
+
+from .charts import Series, bars, counted, duration, lines, number, timed
+
+Row = Mapping[str, Any]
+Pair = tuple[str, str]
+MOST_PAIRS = 40
+_MOST_REASONS = 8
+_RANKS = (("p50", "c1"), ("p90", "c2"), ("p99", "c3"))
+_MOST_POINTS = 168  # hours of a week; beyond, the last hour of each day
+
+
+@dataclass(frozen=True)
+class Told:
+    """The rows of a report's tables; `gaps` says in sentences what the archive lacks of these days."""
+
+    first: date
+    last: date
+    volumes: Sequence[Row] = ()
+    daily: Sequence[Row] = ()
+    failures: Sequence[Row] = ()
+    backlog: Sequence[Row] = ()
+    gaps: Sequence[str] = field(default=())
+
+    @property
+    def days(self) -> list[date]:
+        return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What is told of one group."""
+
+    topic: str
+    group: str
+    daily: dict[date, Row]
+    failures: list[Row]
+    backlog: list[Row]
+
+    def sum(self, name: str) -> int:
+        return sum(row[name] or 0 for row in self.daily.values())
+
+    def worst(self, name: str) -> int | None:
+        return max((row[name] for row in self.daily.values() if row[name] is not None), default=None)
+
+    @property
+    def waiting(self) -> int:
+        return self.backlog[-1]["waiting"] if self.backlog else 0
+
+
+def page(told: Told) -> str:
+    """The whole document."""
+    groups = sorted(_groups(told), key=lambda g: (-g.sum("attempts"), g.topic, g.group))
+    title = f"Headrace, {_span(told)}"
+    parts = [
+        f"<h1>Headrace <span>{escape(_span(told))}</span></h1>",
+        "".join(f'<p class="gap">{escape(gap)}</p>' for gap in told.gaps),
+        _tiles(told, groups),
+        _overview(told, groups),
+        *(_section(told, group) for group in groups[:MOST_PAIRS]),
+        _rest(groups),
+        _NOTES,
+    ]
+    head = f'<meta charset="utf-8">{_META}<title>{escape(title)}</title><style>{_STYLE}</style>'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n'
+        + "\n".join(part for part in parts if part)
+        + "\n</main></body></html>\n"
+    )
+
+
+def _span(told: Told) -> str:
+    return str(told.first) if told.first == told.last else f"{told.first} to {told.last}"
+
+
+def _groups(told: Told) -> list[_Group]:
+    daily: defaultdict[Pair, dict[date, Row]] = defaultdict(dict)
+    failures: defaultdict[Pair, list[Row]] = defaultdict(list)
+    backlog: defaultdict[Pair, list[Row]] = defaultdict(list)
+    for row in told.daily:
+        daily[row["topic"], row["group"]][row["day"]] = row
+    for row in told.failures:
+        failures[row["topic"], row["group"]].append(row)
+    for row in told.backlog:
+        backlog[row["topic"], row["group"]].append(row)
+    return [_Group(*pair, daily[pair], failures[pair], backlog[pair]) for pair in {**daily, **backlog}]
+
+
+def _tiles(told: Told, groups: Sequence[_Group]) -> str:
+    attempts, delivered = (sum(g.sum(name) for g in groups) for name in ("attempts", "delivered"))
+    dead = sum(g.sum("dead_letters") for g in groups)
+    worst = max((p for g in groups if (p := g.worst("latency_p99_ms")) is not None), default=None)
+    tiles = [
+        ("accepted", number(sum(row["accepted"] for row in told.volumes)), ""),
+        ("delivered", number(delivered), ""),
+        ("attempts per success", f"{attempts / delivered:.2f}" if delivered else "-", ""),
+        ("dead letters", number(dead), "bad" if dead else ""),
+        ("waiting at the end", number(sum(g.waiting for g in groups)), ""),
+        ("slowest group's p99", duration(worst), ""),
+    ]
+    return (
+        '<div class="tiles">'
+        + "".join(f'<div class="tile {kind}"><b>{value}</b>{name}</div>' for name, value, kind in tiles)
+        + "</div>"
+    )
+
+
+def _overview(told: Told, groups: Sequence[_Group]) -> str:
+    accepted: defaultdict[str, int] = defaultdict(int)
+    for row in told.volumes:
+        accepted[row["topic"]] += row["accepted"]
+    heads = (
+        "topic",
+        "group",
+        "accepted",
+        "delivered",
+        "attempts",
+        "dead letters",
+        "waiting",
+        "worst p50",
+        "worst p99",
+    )
+    rows = [
+        (
+            *(escape(name) for name in (g.topic, g.group)),
+            number(accepted[g.topic]),
+            *(number(g.sum(name)) for name in ("delivered", "attempts", "dead_letters")),
+            number(g.waiting),
+            *(duration(g.worst(f"latency_{p}_ms")) for p in ("p50", "p99")),
+        )
+        for g in groups[:MOST_PAIRS]
+    ]
+    alone = sorted(accepted.keys() - {g.topic for g in groups})
+    rows += [(escape(topic), "no group", number(accepted[topic]), *["-"] * 6) for topic in alone[:MOST_PAIRS]]
+    return _table(heads, rows, texts=2)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
+    """`texts` columns are words, the others numbers."""
+    head = "".join(f"<th{'' if n < texts else ' class=n'}>{name}</th>" for n, name in enumerate(heads))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{'' if n < texts else ' class=n'}>{v}</td>" for n, v in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _section(told: Told, group: _Group) -> str:
+    labels = [f"{day:%b} {day.day}" for day in told.days]
+
+    def by_day(name: str) -> list[float | None]:
+        return [group.daily[day][name] if day in group.daily else None for day in told.days]
+
+    ranks = [Series(p, colour, by_day(f"latency_{p}_ms")) for p, colour in _RANKS]
+    charts = [
+        bars(labels, Series("delivered", "c1", by_day("delivered")), "Delivered messages a day"),
+        lines(
+            labels,
+            ranks,
+            timed(value for series in ranks for value in series.values),
+            "Latency, accepted to delivered",
+        ),
+        _waiting(group),
+        bars(labels, Series("dead letters", "bad", by_day("dead_letters")), "Dead letters a day")
+        if group.sum("dead_letters")
+        else "",
+        _reasons(group),
+    ]
+    title = f"{escape(group.topic)} <span>to</span> {escape(group.group)}"
+    return f'<section><h2>{title}</h2><div class="charts">{"".join(charts)}</div></section>'
+
+
+def _waiting(group: _Group) -> str:
+    rows, hourly = group.backlog, len(group.backlog) <= _MOST_POINTS
+    if not rows:
+        return ""
+    if not hourly:
+        rows = rows[23::24]
+    values = [row["waiting"] for row in rows]
+    labels = [_moment(row["hour"], hourly) for row in rows]
+    every = 24 if hourly and len(rows) > 24 else 0
+    return lines(labels, [Series("waiting", "c1", values)], counted(values), "Backlog", every)
+
+
+def _moment(hour: datetime, hourly: bool) -> str:
+    day = f"{hour:%b} {hour.day}"
+    return f"{day} {hour:%H}h" if hourly and hour.hour else day
+
+
+def _reasons(group: _Group) -> str:
+    counts: defaultdict[str, int] = defaultdict(int)
+    for row in group.failures:
+        counts[row["reason"]] += row["attempts"]
+    if not counts:
+        return ""
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(count for _, count in most[_MOST_REASONS:])
+    shown = most[:_MOST_REASONS] + ([("other reasons", rest)] if rest else [])
+    highest = max(count for _, count in shown)
+    items = "".join(
+        f"<li><span>{escape(reason)}</span>"
+        f'<i style="width:{100 * count / highest:.1f}%"></i><b>{number(count)}</b></li>'
+        for reason, count in shown
+    )
+    return (
+        f'<figure><figcaption>Failed attempts by reason</figcaption><ol class="reasons">{items}</ol></figure>'
+    )
+
+
+def _rest(groups: Sequence[_Group]) -> str:
+    if len(groups) <= MOST_PAIRS:
+        return ""
+    return f"<p>{len(groups) - MOST_PAIRS} more groups, with less to tell, are in the tables beside this page.</p>"
+
+
+_META = (
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
+_NOTES = (
+    "<footer>Times are UTC. A message counts on the day it was accepted, an attempt on the day it began. Latency runs "
+    "from acceptance to the end of the attempt that succeeded, waiting and retries included. Backlog: messages that a "
+    "group has tried and not finished, or has not reached yet, at the end of each hour (of each day, over more than "
+    "a week).</footer>"
+)
+_STYLE = """
+:root{color-scheme:light dark;--page:#f9f9f7;--card:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--line:#e1e0d9;
+--c1:#2a78d6;--c2:#1baf7a;--c3:#eda100;--bad:#d03b3b}
+@media (prefers-color-scheme:dark){:root{--page:#0d0d0d;--card:#1a1a19;--ink:#fff;--soft:#c3c2b7;--line:#2c2c2a;
+--c1:#3987e5;--c2:#199e70;--c3:#c98500;--bad:#e66767}}
+body{margin:0;background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif}
+main{max-width:1180px;margin:0 auto;padding:24px 20px}
+h1{font-size:22px;margin:0 0 16px}h2{font-size:17px;margin:0 0 8px}h1 span,h2 span{color:var(--soft);font-weight:400}
+.gap{border-left:4px solid var(--bad);padding:6px 12px;background:var(--card)}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-bottom:16px}
+.tile,section,.wide{background:var(--card);border:1px solid var(--line);border-radius:8px}
+.tile{padding:12px 14px;color:var(--soft)}.tile b{display:block;font-size:24px;color:var(--ink)}
+.tile.bad b{color:var(--bad)}
+.wide{overflow-x:auto;margin-bottom:16px}table{border-collapse:collapse;width:100%}
+th,td{text-align:left;padding:7px 12px;border-bottom:1px solid var(--line);white-space:nowrap}
+tbody tr:last-child td{border-bottom:0}th{color:var(--soft);font-weight:500}
+.n{text-align:right;font-variant-numeric:tabular-nums}
+section{padding:16px;margin-bottom:16px}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:12px 24px}
+figure{margin:0}figcaption{color:var(--soft);margin-bottom:2px}svg{width:100%;height:auto;display:block}
+.grid{stroke:var(--line)}.tick,.name{font-size:11px;fill:var(--soft)}.name{fill:var(--ink)}
+rect.c1{fill:var(--c1)}rect.bad{fill:var(--bad)}
+.line{fill:none;stroke-width:2;stroke-linejoin:round}
+.line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2)}.line.c3{stroke:var(--c3)}
+.dot.c1{fill:var(--c1)}.dot.c2{fill:var(--c2)}.dot.c3{fill:var(--c3)}.area{fill-opacity:.15}.area.c1{fill:var(--c1)}
+.reasons{list-style:none;margin:6px 0 0;padding:0}
+.reasons li{display:grid;grid-template-columns:minmax(0,3fr) 2fr 4em;gap:10px;align-items:center;padding:3px 0}
+.reasons span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.reasons b{text-align:right}
+.reasons i{display:block;height:12px;border-radius:2px;background:var(--bad)}
+footer{color:var(--soft);font-size:12px;margin-top:8px}
+"""

@@ -1,0 +1,105 @@
+"""From rows to files that a manifest names.
+
+Rows are written aside, read again and compared, then given their names, which hold their checksum, then named by the
+manifest, and only then does anything go. Whoever stops it anywhere leaves the archive as it was; the next run tidies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from . import manifest as manifests
+from .bucket import Bucket
+from .lines import checksums
+from .manifest import Manifest, Part
+from .schemas import TABLES, partitioned
+
+_ASIDE = "archive/_aside"
+
+
+class Mismatch(Exception):
+    """What was written is not what should have been; nothing was published."""
+
+
+def write_aside(bucket: Bucket, table: str, day: str, rows: DataFrame) -> None:
+    """Write a day's rows, a folder for each topic, where no reader looks."""
+    rows.write.mode("overwrite").partitionBy("topic").parquet(bucket.uri(_folder(table, day)))
+
+
+def aside(spark: SparkSession, bucket: Bucket, table: str, day: str) -> DataFrame:
+    """The rows that were written aside."""
+    folder = bucket.uri(f"{_ASIDE}/{day}/{table}")
+    return spark.read.schema(partitioned(table)).option("basePath", folder).parquet(folder)
+
+
+def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
+    """What lies aside, by topic, as its files tell."""
+    files: dict[str, list[manifests.Entry]] = {}
+    for entry in bucket.list(_folder(table, day)):
+        if entry.name.endswith(".parquet"):
+            files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
+    if not files:
+        return {}
+    sums = checksums(aside(spark, bucket, table, day), table).collect()
+    return {row.topic: Part(row.topic, row.rows, row.checksum, tuple(files[row.topic])) for row in sums}
+
+
+def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:
+    """Give a partition that lies aside its place. Where the same rows are there already, they stay."""
+    if old and (old.rows, old.checksum) == (part.rows, part.checksum) and _are_there(bucket, old):
+        return old
+    return place(bucket, table, day, part)
+
+
+def place(bucket: Bucket, table: str, day: str, part: Part) -> Part:
+    """Move a partition's files to where no manifest names them yet."""
+    home = f"archive/{table}/day={day}/topic={part.topic}"
+    placed = []
+    for number, file in enumerate(part.files, 1):
+        name = f"{home}/{part.checksum.lower()}-{number}-of-{len(part.files)}.zstd.parquet"
+        bucket.move(file.name, name)
+        placed.append(replace(file, name=name))
+    return replace(part, files=tuple(placed))
+
+
+def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> Manifest:
+    """Publish a manifest; what it does not name any more is retired from now on."""
+    named = {file.name for table in new.tables for file in new.files(table)}
+    before = {file.name for table in old.tables for file in old.files(table)} if old else set()
+    retired = dict(old.retired) if old else {}
+    retired |= dict.fromkeys(before, now_ms)
+    new = replace(
+        new,
+        retired=tuple(sorted((name, at) for name, at in retired.items() if name not in named)),
+        written_ms=now_ms,
+    )
+    manifests.save(bucket, new)
+    return new
+
+
+def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int:
+    """Remove what was retired long enough ago, and what runs that were stopped left behind; how many files."""
+    kept = tuple((name, at) for name, at in manifest.retired if now_ms - at < grace_ms)
+    named = {file.name for table in manifest.tables for file in manifest.files(table)} | dict(kept).keys()
+    gone = [
+        entry.name
+        for table in TABLES
+        for entry in bucket.list(f"archive/{table}/day={manifest.day}")
+        if entry.name not in named
+    ]
+    for name in gone:
+        bucket.delete(name)
+    bucket.delete(f"{_ASIDE}/{manifest.day}")
+    if kept != manifest.retired:
+        manifests.save(bucket, replace(manifest, retired=kept))
+    return len(gone)
+
+
+def _are_there(bucket: Bucket, part: Part) -> bool:
+    return all(bucket.exists(file.name) for file in part.files)
+
+
+def _folder(table: str, day: str) -> str:
+    return f"{_ASIDE}/{day}/{table}/day={day}"

@@ -1,0 +1,54 @@
+"""Sets of offsets as ranges: sorted, apart, first and last belonging to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Range = tuple[int, int]
+Ranges = tuple[Range, ...]
+
+
+def merged(ranges: Iterable[Range]) -> Ranges:
+    """All offsets of the ranges."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def without(ranges: Iterable[Range], taken: Iterable[Range]) -> Ranges:
+    """The offsets that are in `ranges` but not in `taken`."""
+    left: list[Range] = []
+    away = merged(taken)
+    for first, last in merged(ranges):
+        for begin, end in away:
+            if end < first or begin > last:
+                continue
+            if begin > first:
+                left.append((first, begin - 1))
+            first = end + 1
+        if first <= last:
+            left.append((first, last))
+    return tuple(left)
+
+
+def size(ranges: Iterable[Range]) -> int:
+    """How many offsets there are."""
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def following(ranges: Ranges) -> int:
+    """The first offset, from 0 on, that is not there."""
+    return ranges[0][1] + 1 if ranges and ranges[0][0] == 0 else 0
+
+
+def pieces(ranges: Iterable[Range], most: int) -> list[Range]:
+    """The same offsets in ranges of at most `most`."""
+    return [
+        (start, min(start + most - 1, last))
+        for first, last in ranges
+        for start in range(first, last + 1, most)
+    ]

@@ -1,0 +1,121 @@
+"""The forms of what the jobs read and write. Versioned: a reader meets every version that was ever written.
+
+The journal's lines are described in docs/journal.md, the tables in docs/archive.md.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+JOURNAL_VERSION = 1
+"""Raised only when a line could be misread by who knows the version before; new fields alone do not raise it."""
+
+TABLE_VERSION = 1
+MESSAGES, DELIVERIES = "messages", "deliveries"
+
+
+def _struct(**fields: object) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])  # type: ignore[arg-type]
+
+
+_text, _int, _long, _time = StringType(), IntegerType(), LongType(), TimestampType()
+
+PARTITIONS = _struct(day=DateType(), topic=_text)
+"""Folders of both tables: `day=2026-11-21/topic=orders`, of accepted_at or started_at in UTC."""
+
+TABLES = {
+    MESSAGES: _struct(
+        topic=_text,
+        shard=_int,
+        offset=_long,
+        id=_text,
+        accepted_at=_time,
+        tag=_text,
+        keys=ArrayType(_text),
+        ordering_key=_text,
+        headers=MapType(_text, _text),
+        content_type=_text,
+        body=BinaryType(),
+    ),
+    DELIVERIES: _struct(
+        topic=_text,
+        group=_text,
+        shard=_int,
+        offset=_long,
+        id=_text,
+        attempt=_int,
+        consumer=_text,
+        started_at=_time,
+        duration_ms=_long,
+        outcome=_text,
+        detail=_text,
+    ),
+}
+"""The columns of the tables. `body` holds the bytes as they were sent (`cast(body as string)` where they are text)."""
+
+ORDER = {
+    MESSAGES: ("shard", "offset"),
+    DELIVERIES: ("group", "shard", "offset", "started_at", "attempt", "consumer"),
+}
+"""How rows of a file are sorted."""
+
+JOURNAL = {
+    MESSAGES: _struct(
+        v=_int,
+        topic=_text,
+        topic_uid=_text,
+        shard=_int,
+        offset=_long,
+        id=_text,
+        edition=_long,
+        accepted_ms=_long,
+        tag=_text,
+        keys=ArrayType(_text),
+        ordering_key=_text,
+        headers=MapType(_text, _text),
+        content_type=_text,
+        body=_text,
+        body_base64=_text,
+        body_blob=_text,
+        void=_text,
+    ),
+    DELIVERIES: _struct(
+        v=_int,
+        topic=_text,
+        topic_uid=_text,
+        group=_text,
+        group_uid=_text,
+        shard=_int,
+        offset=_long,
+        attempt=_int,
+        consumer=_text,
+        consumer_uid=_text,
+        started_ms=_long,
+        duration_ms=_long,
+        outcome=_text,
+        detail=_text,
+        trace=_text,
+    ),
+}
+"""The journal's lines, by the folder they are in."""
+
+
+def stored(table: str) -> StructType:
+    """What stands inside a table's files: its columns without those that folders tell."""
+    return StructType([field for field in TABLES[table] if field.name not in PARTITIONS.names])
+
+
+def partitioned(table: str) -> StructType:
+    """What is read from a table: its files' columns, then those of its folders."""
+    return StructType([*stored(table), *PARTITIONS])

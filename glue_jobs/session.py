@@ -1,0 +1,59 @@
+"""The Spark session, and how `s3://bucket/…` becomes a folder on one machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
+_COMMITTER = "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
+_LOCAL = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.warehouse.dir": "build/spark-warehouse",
+    "spark.ui.showConsoleProgress": "false",
+}
+_EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+def start(job: str, folder: Path | None = None, bucket: str = "", **settings: str) -> SparkSession:
+    """The session of a job. With `folder`, this machine runs it, and `s3://<bucket>/` is that folder; without, Glue
+    has set up everything. `settings` are Spark's, with `_` for `.`."""
+    configuration = dict(_EVERYWHERE)
+    if folder:
+        # Spark's own processes must find the Python and the code of this one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        configuration |= _LOCAL
+    configuration |= {name.replace("_", "."): value for name, value in settings.items()}
+    builder = SparkSession.builder.appName(f"headrace {job}")
+    for name, value in configuration.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    if folder:
+        spark.sparkContext.setLogLevel("ERROR")
+        map_bucket(spark, bucket, folder)
+    return spark
+
+
+def map_bucket(spark: SparkSession, bucket: str, folder: Path) -> None:
+    """Let `s3://<bucket>/` and `s3a://<bucket>/` be a folder, for all that is opened from now on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for scheme in ("s3", "s3a"):
+        hadoop.set(f"fs.{scheme}.impl", _VIEW)
+        hadoop.set(f"mapreduce.outputcommitter.factory.scheme.{scheme}", _COMMITTER)
+    hadoop.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")  # no .crc files beside ours
+    hadoop.set(f"fs.viewfs.mounttable.{bucket}.linkFallback", folder.resolve().as_uri())

@@ -1,0 +1,17 @@
+"""What a job says: progress for people on standard error, one JSON line at the end on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def progress(text: str) -> None:
+    """One line about what is under way."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def summary(job: str, **counts: Any) -> None:
+    """The last line: what was done."""
+    print(json.dumps({"job": job, **counts}, separators=(",", ":")), flush=True)

@@ -1,0 +1,51 @@
+"""Glue's part: starts the archive's jobs as processes of their own, where PySpark and Java are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+class LocalJobs:
+    """ports.Jobs. What a job prints goes to `<folder>/<job>-<its first argument>.log`."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        """`url` is where Headrace serves."""
+        self._folder = folder
+        self._url = url
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        """False where PySpark or Java is missing."""
+        if not importlib.util.find_spec("pyspark") or not shutil.which("java"):
+            return False
+        self._folder.mkdir(parents=True, exist_ok=True)
+        told = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+        with open(self._folder / f"{'-'.join((job, *arguments.values()))}.log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"glue_jobs.{job}", *told],
+                env=os.environ | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._running = [each for each in self._running if each.poll() is None] + [process]
+        return True
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End what still runs. A job that was ended can be run again."""
+        for each in self._running:
+            each.terminate()
+        for each in self._running:
+            try:
+                each.wait(seconds)
+            except subprocess.TimeoutExpired:
+                each.kill()
+                each.wait()

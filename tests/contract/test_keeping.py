@@ -1,0 +1,86 @@
+"""With an archive, a row of the log goes only after the proof that the archive has it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from chalicelib.domain.segment import ShardKey
+from chalicelib.scheduler.keeper import PROOF
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+def prove(
+    stage: Stage, shard: ShardKey, *ranges: tuple[int, int], lost: tuple[tuple[int, int], ...] = ()
+) -> None:
+    told = {"v": 1, "ranges": {str(shard): ranges}, "lost": {str(shard): lost}}
+    stage.adapters.blobs.put(PROOF, json.dumps(told).encode())
+
+
+def archiving(stage: Stage, retention_days: int = 1) -> tuple[Desk, Deps, ShardKey]:
+    desk = Desk.at(stage, retention_days=retention_days)
+    return desk, Deps(replace(stage.another(), archive=True)), desk.topic.shard_key(0)
+
+
+def offsets(stage: Stage, shard: ShardKey) -> list[int]:
+    return [row.first for row in stage.adapters.log.read(shard, 0, 100)]
+
+
+def test_what_is_not_proved_stays_and_is_told(empty_stage: Stage) -> None:
+    desk, deps, shard = archiving(empty_stage)
+    for n in range(4):
+        desk.produce(make.draft(n))
+    prove(empty_stage, shard, (0, 1))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    assert deps.expirer.run_once().kept == 2
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert offsets(empty_stage, shard) == [2, 3]
+    assert deps.expirer.run_once().kept == 2
+    prove(empty_stage, shard, (0, 3))
+    assert deps.expirer.run_once().kept == 0
+    empty_stage.clock.advance(2 * DAY_MS)
+    empty_stage.drop_expired()
+    assert offsets(empty_stage, shard) == []
+
+
+def test_without_any_proof_everything_stays(empty_stage: Stage) -> None:
+    desk, deps, shard = archiving(empty_stage)
+    desk.produce(make.draft(1), make.draft(2))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    assert deps.expirer.run_once().kept == 2
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert offsets(empty_stage, shard) == [0]
+
+
+def test_a_gap_in_the_proof_keeps_what_is_behind_it_unless_it_is_lost(empty_stage: Stage) -> None:
+    desk, deps, shard = archiving(empty_stage)
+    for n in range(4):
+        desk.produce(make.draft(n))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    prove(empty_stage, shard, (0, 0), (2, 3), lost=((1, 1),))
+    assert deps.expirer.run_once().kept == 0
+    prove(empty_stage, shard, (0, 0), (2, 3))
+    assert deps.expirer.run_once().kept == 3
+
+
+def test_what_is_young_is_not_touched(empty_stage: Stage) -> None:
+    desk, deps, shard = archiving(empty_stage, retention_days=3)
+    desk.produce(make.draft(1))
+    before = empty_stage.adapters.log.read(shard, 0, 1)
+    assert deps.expirer.run_once().kept == 0
+    assert empty_stage.adapters.log.read(shard, 0, 1) == before
+
+
+def test_without_an_archive_rows_go_unasked(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    desk.produce(make.draft(1))
+    empty_stage.clock.advance(2 * DAY_MS)
+    assert desk.deps.expirer.run_once().kept == 0
+    empty_stage.drop_expired()
+    assert offsets(empty_stage, desk.topic.shard_key(0)) == []

@@ -1,0 +1,86 @@
+"""Replays on both stores: each message once, whoever sends it, and to one group where that was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chalicelib.domain.errors import Conflict
+from chalicelib.domain.message import Draft
+from chalicelib.domain.replay import MARK, MARK_OF, Replay, ReplayState
+from chalicelib.services.replays import Archived, Progress
+from tests.support import factories as make
+from tests.support.clock import DAY_MS
+from tests.support.desk import Desk, placed
+from tests.support.stages import Stage
+
+
+def made(desk: Desk, **fields: object) -> Replay:
+    plain = {"id": "", "source": "gone", "into": desk.topic.name, "created_ms": 0, "from_ms": 0, "to_ms": 1}
+    wanted = Replay(**{**plain, "rate": 1, **fields})  # type: ignore[arg-type]
+    stored, started = desk.deps.replays.create(wanted, start=True)
+    assert started is False
+    return desk.deps.replays.find(stored.id)
+
+
+def archived(*numbers: int) -> list[Archived]:
+    return [Archived(f"old-{n}", n, make.draft(n)) for n in numbers]
+
+
+def drafts(desk: Desk) -> Sequence[Draft]:
+    found = desk.stage.adapters.log.read(desk.topic.shard_key(0), 0, 1000, consistent=True)
+    return [draft for segment in found for draft in segment.drafts]
+
+
+def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> None:
+    desk = Desk.at(stage, dedup_window_seconds=1)
+    replay = made(desk)
+    processes = [stage.process() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(
+            threads.map(lambda deps: placed(deps.replays.send(replay, archived(*range(20)))), processes)
+        )
+    assert sorted(draft.headers[MARK_OF] for draft in drafts(desk)) == sorted(f"old-{n}" for n in range(20))
+    assert {draft.headers[MARK] for draft in drafts(desk)} == {replay.id}
+    assert len({tuple(place.id for place in answer) for answer in answers}) == 1
+    assert sum(not place.duplicate for answer in answers for place in answer) == 20
+    stage.clock.advance(6 * DAY_MS)
+    assert all(place.duplicate for place in placed(desk.deps.replays.send(replay, archived(*range(20)))))
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_what_is_for_one_group_others_pass_over(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage)
+    mine, other = desk.group("mine", mode=mode), desk.group("other", mode=mode)
+    consumers = [desk.consumer(g, "c") if mode == "broadcast" else None for g in (mine, other)]
+    placed(desk.deps.replays.send(made(desk, group="mine"), archived(0, 1)))
+    desk.produce(make.draft("for all"))
+    got = []
+    for _ in range(3):  # a serial group hands out one at a time
+        some = desk.receive(mine, consumer=consumers[0])
+        desk.ack(mine, some)
+        got += [delivery.message.draft.body for delivery in some]
+    assert got == [b"0", b"1", b'"for all"']
+    assert [d.message.draft.body for d in desk.receive(other, consumer=consumers[1])] == [b'"for all"']
+
+
+def test_a_replay_that_is_done_stays_so(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    replays, replay = desk.deps.replays, made(desk)
+    done = Progress(ReplayState.DONE, 2, 2)
+    replays.tell(replay, done)
+    over = replays.find(replay.id)
+    assert (over.state, over.matched, over.sent) == (ReplayState.DONE, 2, 2)
+    assert replays.tell(over, done) == over
+    for again in (
+        Progress(ReplayState.RUNNING),
+        Progress(ReplayState.FAILED, 2, 2),
+        Progress(ReplayState.DONE, 3),
+    ):
+        with pytest.raises(Conflict):
+            replays.tell(over, again)
+    with pytest.raises(Conflict):
+        replays.send(over, archived(1))
+    assert drafts(desk) == []

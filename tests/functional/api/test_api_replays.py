@@ -1,0 +1,231 @@
+"""Replays over HTTP: asked for, checked, fed by a job, each message once, for one group or all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.limits import DEFAULT_REPLAY_RATE, MAX_WHERE_CHARS, REPLAY_LIFE
+from tests.support.background import Background
+from tests.support.http import Client, Reply, ShiftingClock, Topic
+
+DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
+
+
+def ask(topic: Topic, **fields: Any) -> Reply:
+    return topic.api.post(f"{topic.path}/replays", {**DAY, **fields})
+
+
+def replay(topic: Topic, **fields: Any) -> str:
+    return str(ask(topic, **fields).expect(202)["replay_id"])
+
+
+def archived(number: int, body: bytes | None = None, **fields: Any) -> Any:
+    text = base64.b64encode(b'{"n":%d}' % number if body is None else body).decode()
+    place = {"id": f"old-{number}", "shard": number % 4}
+    return {**place, "body_base64": text, "content_type": "application/json", **fields}
+
+
+def send(api: Client, replay_id: str, messages: Sequence[Any]) -> list[Any]:
+    answer = api.post(f"/v1/replays/{replay_id}/messages", {"messages": messages}).expect(200)
+    results: list[Any] = answer["results"]
+    return results
+
+
+def tell(api: Client, replay_id: str, **told: Any) -> Reply:
+    return api.call("PATCH", f"/v1/replays/{replay_id}", told)
+
+
+def test_a_replay_is_stored_as_it_was_asked_for(api: Client) -> None:
+    topic = api.topic()
+    topic.group()
+    asked = {"tag": "t", "key": "k", "where": "a.b > 5", "group": "g", "rate": 7, "dry_run": True}
+    made = ask(topic, **asked).expect(202)
+    assert made.items() >= {**asked, **DAY, "topic": topic.name, "into": topic.name}.items()
+    assert made.items() >= {"state": "PENDING", "matched": None, "sent": 0, "error": None}.items()
+    assert made["predicate"] == [">", ["a", "b"], 5]
+    shown = api.get(f"/v1/replays/{made['replay_id']}").expect(200)
+    assert shown == {name: value for name, value in made.items() if name not in ("started", "run_with")}
+
+
+def test_a_replay_whose_job_nobody_runs_here_says_how_to_run_it(api: Client) -> None:
+    made = ask(api.topic()).expect(202)
+    assert made["started"] is False
+    assert made["run_with"] == f"make replay ARGS='--replay {made['replay_id']}'"
+    assert made["rate"] == DEFAULT_REPLAY_RATE
+
+
+def test_an_archived_topic_that_is_gone_can_be_replayed_into_another(api: Client) -> None:
+    topic = api.topic()
+    path = "/v1/topics/nobody-has-this/replays"
+    api.post(path, DAY).refused(404, "TOPIC_NOT_FOUND")
+    assert api.post(path, {**DAY, "into": topic.name}).expect(202)["into"] == topic.name
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"from": "yesterday"}, "from"),
+        ({"to": DAY["from"]}, "to"),
+        ({"where": "a = (SELECT 1)"}, "where"),
+        ({"where": "reflect('java.lang.System', 'exit') = 1"}, "where"),
+        ({"where": "a=" + "1" * MAX_WHERE_CHARS}, "where"),
+        ({"where": ""}, "where"),
+        ({"rate": 0}, "rate"),
+        ({"rate": 10_001}, "rate"),
+        ({"tag": "a b"}, "tag"),
+        ({"into": "~"}, "into"),
+        ({"dryrun": True}, "dryrun"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_stored(
+    api: Client, fields: dict[str, Any], path: str
+) -> None:
+    problem = ask(api.topic(), **fields).refused(400, "VALIDATION")
+    assert [issue["path"] for issue in problem["errors"]] == [path]
+
+
+def test_an_unknown_group_or_replay_is_told(api: Client) -> None:
+    ask(api.topic(), group="nobody").refused(404, "GROUP_NOT_FOUND")
+    api.get("/v1/replays/nobody").refused(404, "REPLAY_NOT_FOUND")
+    tell(api, "nobody", state="DONE").refused(404, "REPLAY_NOT_FOUND")
+
+
+def test_a_token_of_other_topics_may_neither_read_from_here_nor_send_into_there(api: Client) -> None:
+    here, there = api.topic(), api.topic()
+    made = api.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "topics": [here.name]}).expect(201)
+    mine = api.with_token(made["token"])
+    mine.post(f"{here.path}/replays", {**DAY, "into": there.name}).refused(403, "TOPIC_FORBIDDEN")
+    mine.get(f"/v1/replays/{replay(there)}").refused(403, "TOPIC_FORBIDDEN")
+    mine.get(f"/v1/replays/{replay(here)}").expect(200)
+
+
+def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    asked = replay(topic)
+    said = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
+    exact = b'{"n":12345678901234567890.10}'
+    [sent, *_] = send(
+        api,
+        asked,
+        [
+            archived(1, exact),
+            archived(2, **said),
+            archived(3, b"\xff\x00", content_type="image/png"),
+            archived(4, b'{ "spaced": 1 }'),
+        ],
+    )
+    assert sent["id"] != "old-1"
+    assert sent["duplicate"] is False
+    received = {m["headers"]["headrace-replay-of"]: m for m in group.receive()}
+    assert received.keys() == {f"old-{n}" for n in (1, 2, 3, 4)}
+    assert all(m["headers"]["headrace-replay"] == asked for m in received.values())
+    first, second = received["old-1"], received["old-2"]
+    assert first["body"] == {"n": 12345678901234567890.10}
+    assert {name: second[name] for name in ("body", "keys", "tag", "ordering_key")} == {
+        **{name: said[name] for name in ("keys", "tag", "ordering_key")},
+        "body": {"n": 2},
+    }
+    assert second["headers"]["h"] == "v"
+    for old, body in (("old-3", b"\xff\x00"), ("old-4", b'{ "spaced": 1 }')):
+        assert base64.b64decode(received[old]["body_base64"]) == body
+    trace = api.get(f"{topic.path}/messages/{sent['id']}/trace").expect(200)["events"]
+    assert trace[0]["event"] == "accepted"
+    assert trace[0]["detail"] == f"replay {asked} of old-1"
+
+
+def test_i3_what_was_sent_under_a_replay_is_not_sent_again_not_even_after_the_topics_window(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic(dedup_window_seconds=1)
+    asked, other = replay(topic), replay(topic)
+    first = send(api, asked, [archived(n) for n in range(5)])
+    clock.advance(REPLAY_LIFE.total_seconds() - 3600)
+    again = send(api, asked, [archived(n) for n in (3, 1, 6)])
+    assert [result["duplicate"] for result in again] == [True, True, False]
+    assert [result["id"] for result in again[:2]] == [first[3]["id"], first[1]["id"]]
+    assert topic.accepted == 6
+    assert [result["duplicate"] for result in send(api, other, [archived(3)])] == [False]
+
+
+def test_messages_of_a_shard_keep_together_in_their_order(api: Client) -> None:
+    topic = api.topic(shards=2)
+    results = send(api, replay(topic), [archived(n) for n in range(8)])
+    assert [result["shard"] for result in results] == [0, 1] * 4
+    for shard in (0, 1):
+        assert [r["offset"] for r in results if r["shard"] == shard] == [0, 1, 2, 3]
+
+
+def test_a_replay_into_one_group_reaches_no_other(api: Client) -> None:
+    topic = api.topic()
+    one, other = topic.group("one"), topic.group("other")
+    send(api, replay(topic, group="one"), [archived(n) for n in range(6)])
+    assert sorted(m["body"]["n"] for m in one.receive()) == list(range(6))
+    assert other.receive() == []
+    assert topic.counts("other").items() >= {"backlog": 0, "in_flight": 0, "dead": 0}.items()
+
+
+def test_a_retry_of_a_message_that_was_replayed_into_one_group_stays_there(
+    api: Client, clock: ShiftingClock, background: Background
+) -> None:
+    topic = api.topic(shards=1)
+    one, other = topic.group("one"), topic.group("other")
+    send(api, replay(topic, group="one"), [archived(1)])
+    one.nack(*one.receive(), delay_seconds=5)
+    clock.advance(6)
+    background.move()
+    [again] = one.receive(wait_seconds=1)
+    assert again["attempt"] == 2
+    assert other.receive() == []
+
+
+def test_bad_messages_are_refused_one_by_one(api: Client) -> None:
+    topic = api.topic(max_body_bytes=100)
+    bad = [{"id": "x", "shard": 0}, archived(2, b"x" * 200), archived(3, delay_seconds=5), archived(4)]
+    results = send(api, replay(topic), bad)
+    codes = [result.get("error", {}).get("code") for result in results]
+    assert codes == ["VALIDATION", "BODY_TOO_LARGE", "VALIDATION", None]
+
+
+def test_a_replay_tells_how_far_it_is_and_is_over_when_it_is_done(api: Client) -> None:
+    topic = api.topic()
+    asked = replay(topic)
+    tell(api, asked, state="RUNNING", matched=3).expect(200)
+    tell(api, asked, state="FAILED", matched=3, sent=1, error="no answer").expect(200)
+    shown = api.get(f"/v1/replays/{asked}").expect(200)
+    assert shown.items() >= {"state": "FAILED", "matched": 3, "sent": 1, "error": "no answer"}.items()
+    send(api, asked, [archived(1)])
+    tell(api, asked, state="RUNNING").expect(200)
+    for _ in range(2):
+        tell(api, asked, state="DONE", matched=3, sent=3).expect(200)
+    tell(api, asked, state="RUNNING").refused(409, "REPLAY_OVER")
+    api.post(f"/v1/replays/{asked}/messages", {"messages": [archived(2)]}).refused(409, "REPLAY_OVER")
+    assert topic.accepted == 1
+
+
+def test_a_dry_run_and_an_old_replay_take_no_messages(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    dry, old = replay(topic, dry_run=True), replay(topic)
+    api.post(f"/v1/replays/{dry}/messages", {"messages": [archived(1)]}).refused(409, "REPLAY_OVER")
+    clock.advance(REPLAY_LIFE.total_seconds() + 1)
+    api.post(f"/v1/replays/{old}/messages", {"messages": [archived(1)]}).refused(409, "REPLAY_OVER")
+    assert topic.accepted == 0
+
+
+def test_a_replay_into_a_group_that_was_made_anew_takes_no_messages(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    asked = replay(topic, group="g")
+    send(api, asked, [archived(1)])
+    api.delete(group.path).expect(204)
+    clock.advance(5)  # what servers remember of a group
+    body = {"messages": [archived(2)]}
+    api.post(f"/v1/replays/{asked}/messages", body).refused(404, "GROUP_NOT_FOUND")
+    topic.group()
+    api.post(f"/v1/replays/{asked}/messages", body).refused(409, "REPLAY_OVER")

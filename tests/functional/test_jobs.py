@@ -1,0 +1,91 @@
+"""The archive's jobs, started: here as processes, on AWS by Glue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from chalicelib.delivery.jobs import GlueJobs
+from local import jobs
+from local.jobs import LocalJobs
+
+SCRIPT = """
+import os, sys, time
+print(sys.argv[1:], os.environ["HEADRACE_URL"], flush=True)
+time.sleep(60 if "slow" in sys.argv else 0)
+"""
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalJobs]:
+    """Jobs of a folder whose one job prints what it was told."""
+    (tmp_path / "glue_jobs").mkdir()
+    (tmp_path / "glue_jobs" / "replay.py").write_text(SCRIPT)
+    monkeypatch.setattr(jobs, "_ROOT", tmp_path)
+    monkeypatch.setattr(jobs.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(jobs.shutil, "which", lambda name: name)
+    monkeypatch.chdir(tmp_path)
+    started = LocalJobs(tmp_path / "jobs", "http://127.0.0.1:1")
+    yield started
+    started.stop()
+
+
+def printed(local: LocalJobs, tmp_path: Path, name: str) -> str:
+    """The job's log, once there is something in it."""
+    pause, log = threading.Event(), tmp_path / "jobs" / name
+    for _ in range(200):
+        if log.read_text().endswith("\n"):
+            return log.read_text()
+        pause.wait(0.1)
+    raise AssertionError("the job printed nothing")
+
+
+def test_a_job_runs_as_a_process_that_knows_where_the_service_is(local: LocalJobs, tmp_path: Path) -> None:
+    assert local.start("replay", {"replay": "r1"})
+    assert printed(local, tmp_path, "replay-r1.log") == "['--replay', 'r1'] http://127.0.0.1:1\n"
+
+
+def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:
+    assert local.start("replay", {"replay": "slow"})
+    printed(local, tmp_path, "replay-slow.log")
+    [process] = local._running
+    local.stop()
+    assert process.returncode is not None
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "java"])
+def test_nothing_is_started_where_pyspark_or_java_is_missing(
+    local: LocalJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    there = lambda name: None if name == missing else name  # noqa: E731
+    monkeypatch.setattr(jobs.importlib.util, "find_spec", there)
+    monkeypatch.setattr(jobs.shutil, "which", there)
+    assert local.start("replay", {"replay": "r1"}) is False
+    assert not (tmp_path / "jobs").exists()
+
+
+def glue() -> Any:
+    return boto3.client("glue", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+
+
+def test_glue_starts_the_stages_job_with_its_arguments() -> None:
+    client = glue()
+    with Stubber(client) as stub:
+        told = {"JobName": "prod-replay", "Arguments": {"--replay": "r1"}}
+        stub.add_response("start_job_run", {"JobRunId": "jr_1"}, told)
+        assert GlueJobs(lambda: client, "prod").start("replay", {"replay": "r1"}) is True
+        stub.assert_no_pending_responses()
+
+
+def test_glue_that_says_no_has_started_nothing() -> None:
+    client = glue()
+    with Stubber(client) as stub:
+        code = "ConcurrentRunsExceededException"
+        stub.add_client_error("start_job_run", code, expected_params={"JobName": ANY, "Arguments": ANY})
+        assert GlueJobs(lambda: client, "prod").start("replay", {"replay": "r1"}) is False

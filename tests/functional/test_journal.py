@@ -1,0 +1,111 @@
+"""The journal has what the tables' streams tell: messages as they stand, attempts as they ended."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chalicelib import functions
+from chalicelib.store.layout import Tables
+from local.stream import Pump
+from local.triggers import client
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.stages import dynamo_stage
+
+_BOUND_SECONDS = 20.0
+Line = dict[str, Any]
+
+
+class Journaling:
+    """A stage whose two streams are journaled as under `make run`."""
+
+    def __init__(self, folder: Path) -> None:
+        prefix = f"hr-{uuid.uuid4().hex[:8]}"
+        self.stage = dynamo_stage(prefix, folder)
+        self.folder = folder / "bucket"
+        self._written = threading.Condition()
+        tables = Tables(prefix)
+        self._pumps = [
+            Pump(table, "journal", self._journal, client("dynamodb"), client("dynamodbstreams"), images=True)
+            for table in (tables.log, tables.traces)
+        ]
+        self._threads = [threading.Thread(target=pump.run) for pump in self._pumps]
+
+    def _journal(self, event: Any, context: Any) -> None:
+        with self._written:
+            functions.journal(event, self.stage.process())
+            self._written.notify_all()
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        assert all(pump.wait_until_ready(_BOUND_SECONDS) for pump in self._pumps)
+
+    def stop(self) -> None:
+        for pump in self._pumps:
+            pump.stop()
+        for thread in self._threads:
+            thread.join(_BOUND_SECONDS)
+
+    def lines(self, table: str) -> list[Line]:
+        objects = sorted(self.folder.glob(f"journal/{table}/**/*.gz"))
+        return [
+            json.loads(line) for path in objects for line in gzip.decompress(path.read_bytes()).splitlines()
+        ]
+
+    def wait_for(self, table: str, enough: Callable[[list[Line]], bool]) -> list[Line]:
+        with self._written:
+            assert self._written.wait_for(lambda: enough(self.lines(table)), _BOUND_SECONDS), self.lines(
+                table
+            )
+        return self.lines(table)
+
+
+@pytest.fixture
+def journaling(engine: str, tmp_path: Path) -> Iterator[Journaling]:
+    made = Journaling(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_messages_edits_and_cancellations_are_journaled(journaling: Journaling) -> None:
+    desk = Desk.at(journaling.stage)
+    placed = desk.produce(*(make.draft({"n": n}, keys=("k",), tag="t") for n in range(3)))
+    desk.deps.amender.amend(
+        desk.topic, desk.deps.lookup.message(desk.topic, placed[1].id), {"body": b'"new"'}
+    )
+    desk.deps.amender.cancel(desk.topic, desk.deps.lookup.message(desk.topic, placed[2].id))
+    found = journaling.wait_for("messages", lambda lines: any(line.get("void") for line in lines))
+    latest = {line["offset"]: line for line in sorted(found, key=lambda line: line["edition"])}
+    assert [latest[n].get("body") for n in range(3)] == ['{"n":0}', '"new"', None]
+    assert latest[2]["void"] == "cancelled"
+    assert [latest[n]["id"] for n in range(3)] == [each.id for each in placed]
+    assert latest[0]["topic"] == desk.topic.name
+
+
+def test_attempts_are_journaled_with_the_names_of_topic_and_group(journaling: Journaling) -> None:
+    desk = Desk.at(journaling.stage)
+    group = desk.group("billing")
+    desk.produce(make.draft(1), make.draft(2))
+    desk.ack(group, desk.receive(group))
+    found = journaling.wait_for("deliveries", lambda lines: len(lines) == 2)
+    assert {(line["topic"], line["group"], line["offset"], line["outcome"]) for line in found} == {
+        (desk.topic.name, "billing", n, "SUCCESS") for n in range(2)
+    }
+
+
+def test_large_bodies_are_named_not_copied(journaling: Journaling) -> None:
+    desk = Desk.at(journaling.stage, max_body_bytes=400_000)
+    desk.produce(make.draft("x" * 300_000))
+    (line,) = journaling.wait_for("messages", bool)
+    assert (journaling.folder / line["body_blob"]).read_bytes() == b'"%s"' % (b"x" * 300_000)
+    assert "body" not in line

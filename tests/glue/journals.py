@@ -1,0 +1,97 @@
+"""Journals to archive, made by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from pyspark.sql import SparkSession
+
+from glue_jobs import archive, compact, manifest
+from glue_jobs.bucket import Bucket
+
+NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
+DAY, NEXT = "2026-11-21", "2026-11-22"
+LATER = "2026-11-23T06:00:00Z"
+Line = dict[str, Any]
+
+
+def message(offset: int, topic: str = "orders", shard: int = 0, **other: Any) -> Line:
+    line = {
+        "v": 1, "topic": topic, "topic_uid": "u1", "shard": shard, "offset": offset, "edition": 0,
+        "accepted_ms": NOON_MS + offset, "id": f"m-{shard}-{offset}", "keys": ["k"], "headers": {"h": "ö"},
+        "content_type": "application/json", "body": json.dumps({"n": offset}, separators=(",", ":")),
+    }  # fmt: skip
+    return {**line, **other}
+
+
+def delivery(offset: int, attempt: int = 1, topic: str = "orders", shard: int = 0, **other: Any) -> Line:
+    line = {
+        "v": 1, "topic": topic, "topic_uid": "u1", "group": "billing", "group_uid": "g1", "shard": shard,
+        "offset": offset, "attempt": attempt, "consumer": "c", "consumer_uid": "", "duration_ms": 5, "detail": "",
+        "started_ms": NOON_MS + 1000 * attempt + offset, "outcome": "SUCCESS", "trace": f"t{attempt}",
+    }  # fmt: skip
+    return {**line, **other}
+
+
+@dataclass
+class Place:
+    """A bucket, as a folder, and what is done with it."""
+
+    spark: SparkSession
+    bucket: Bucket
+    name: str
+    folder: Path
+
+    def journal(self, name: str, lines: Iterable[Line], day: str = "", hour: str = "") -> Path:
+        """Put one object, where its first line belongs; its path."""
+        lines = list(lines)
+        at_ms = lines[0].get("accepted_ms", lines[0].get("started_ms"))
+        table = "messages" if "accepted_ms" in lines[0] else "deliveries"
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        path = (
+            self.folder / f"journal/{table}/day={day or at.date()}/hour={hour or f'{at:%H}'}/{name}.jsonl.gz"
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(b"".join(json.dumps(line).encode() + b"\n" for line in lines)))
+        return path
+
+    def archive(self, *argv: str, bucket: Bucket | None = None) -> int:
+        """Run the job in this process; its exit code."""
+        given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
+        if "--backfill" not in argv:
+            given += ["--backfill", "no"]
+        return archive.run(self.spark, bucket or self.bucket, archive.read([*given, *argv]))
+
+    def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
+        given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
+        return compact.run(self.spark, bucket or self.bucket, compact.read([*given, *argv]))
+
+    def manifest(self, day: str = DAY) -> manifest.Manifest:
+        found = manifest.load(self.bucket, day)
+        assert found
+        return found
+
+    def files(self, table: str = "messages") -> list[str]:
+        """What lies there, whether or not a manifest names it."""
+        return sorted(
+            str(p.relative_to(self.folder)) for p in self.folder.glob(f"archive/{table}/**/*.parquet")
+        )
+
+    def query(self, what: str, table: str = "messages") -> list[tuple[Any, ...]]:
+        """Ask DuckDB about a table: an independent reader of all that lies there."""
+        files = [str(self.folder / name) for name in self.files(table)]
+        rows = (
+            f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
+        )
+        return duckdb.sql(f"select {what.replace('%', rows)}").fetchall()
+
+    def places(self) -> list[tuple[Any, ...]]:
+        """Topic, shard and offset of every row."""
+        return self.query('topic, shard, "offset" from % order by all')

@@ -1,0 +1,148 @@
+"""What the journal lost comes back from DynamoDB, and what is nowhere is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.ports import Written
+from chalicelib.services import journal
+from chalicelib.store import codec
+from chalicelib.store.dynamo import Dynamo
+from chalicelib.store.layout import Tables
+from chalicelib.store.log import DynamoLog, _item
+from chalicelib.store.tables import create_missing
+from glue_jobs import rows
+from glue_jobs.arguments import DONE, INCOMPLETE
+from tests.glue.journals import DAY, NOON_MS, Place
+from tests.support import factories as make
+from tests.unit.test_journal import DRAFTS, FIXTURE, MESSAGES
+
+SHARD = ShardKey("orders", "u1", 0)
+BATCH = 4
+
+
+def row_of(written: Written) -> Any:
+    pack = codec.pack(written.segment.drafts) if written.segment.drafts else None
+    item = _item(written.shard, written.segment, pack)
+    return item | ({"e": {"N": str(written.segment.edition)}} if written.segment.edition else {})
+
+
+def test_a_row_is_decoded_as_the_journal_writes_it() -> None:
+    lines = [json.loads(line) for written in MESSAGES for *_, line in rows.lines_of(row_of(written))]
+    assert lines == [json.loads(line) for line in (FIXTURE / "messages.jsonl").read_text().splitlines()]
+
+
+def test_bodies_come_out_of_a_row_to_the_letter() -> None:
+    bodies = [b'{"a":[1.50,1e5,{"b":"}]\\"\\u00e9"}]}', b"null", b"[]", b'"\\ud83c\\udf0d"', b"-0.0", b'""']
+    segment = make.segment(7, [replace(DRAFTS[0], body=body) for body in bodies], accepted_ms=NOON_MS)
+    found = [json.loads(line)["body"].encode() for *_, line in rows.lines_of(row_of(Written(SHARD, segment)))]
+    assert found == bodies
+
+
+class Queue:
+    """A log table, and the journal of what is put into it."""
+
+    def __init__(self, place: Place) -> None:
+        import boto3
+
+        self.place, self.prefix = place, f"hr-{uuid.uuid4().hex[:8]}"
+        client = boto3.client("dynamodb")
+        tables = Tables(self.prefix)
+        create_missing(client, tables)
+        self.log = DynamoLog(Dynamo(client, tables, lambda n: None, lambda: uuid.uuid4().hex))
+
+    def put(self, first: int, *, accepted_ms: int = NOON_MS, row: bool = True, line: bool = True) -> None:
+        segment = make.segment(first, BATCH, accepted_ms=accepted_ms)
+        if row:
+            self.log.put(SHARD, segment, self.log.pack(segment.drafts))
+        if line:
+            self.journal(segment)
+
+    def journal(self, segment: Segment) -> None:
+        written = [line for _, line in journal.lines(Written(SHARD, segment))]
+        self.place.journal(f"at-{segment.first:05}", written)
+
+    def archive(self, *argv: str) -> int:
+        return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv)
+
+    def offsets(self) -> list[int]:
+        return [offset for _, _, offset in self.place.places()]
+
+
+@pytest.fixture
+def queue(engine: str, place: Place) -> Iterator[Queue]:
+    return Queue(place)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_offsets_that_the_journal_lost_come_from_dynamodb(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(6):
+        queue.put(n * BATCH, line=n not in (0, 2, 3, 5))  # at the beginning, between, and at the end
+    assert queue.archive() == DONE
+    assert told(capsys)["backfilled"] == 4 * BATCH
+    assert queue.offsets() == list(range(6 * BATCH))
+    assert queue.archive("--window", DAY) == DONE
+    assert told(capsys)["backfilled"] == 0
+
+
+def test_lines_that_vanish_from_an_object_come_back(queue: Queue) -> None:
+    queue.put(0)
+    queue.put(BATCH)
+    path = next(queue.place.folder.glob("journal/messages/**/at-00000.jsonl.gz"))
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join(lines[:1] + lines[2:])))
+    assert queue.archive() == DONE
+    assert queue.offsets() == list(range(2 * BATCH))
+
+
+def test_what_is_in_neither_is_told_and_the_rest_archived(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.put(0)
+    queue.put(BATCH, row=False, line=False)
+    queue.put(2 * BATCH, line=False)
+    queue.put(3 * BATCH)
+    assert queue.archive() == INCOMPLETE
+    summary = told(capsys)
+    assert summary["backfilled"] == BATCH
+    (problem,) = summary["problems"]
+    assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
+    assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
+
+
+def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
+    day_ms = 86_400_000
+    queue.put(0)
+    queue.put(BATCH, line=False)  # the first day's last, which only the second day's first tells of
+    assert queue.archive("--window", DAY) == DONE
+    assert queue.offsets() == list(range(2 * BATCH))
+    queue.put(2 * BATCH, accepted_ms=NOON_MS + day_ms, line=False)
+    queue.put(3 * BATCH, accepted_ms=NOON_MS + day_ms)
+    assert queue.archive() == DONE
+    found = queue.place.query("day::text, count(*) from % group by day order by day")
+    assert [count for _, count in found] == [2 * BATCH, 2 * BATCH]
+
+
+def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path) -> None:
+    queue.put(0)
+    queue.put(BATCH)
+    assert queue.archive() == DONE
+    files = queue.place.files()
+    next(queue.place.folder.glob("journal/messages/**/at-00004.jsonl.gz")).unlink()
+    assert queue.archive() == DONE
+    assert queue.place.files() == files

@@ -1,0 +1,230 @@
+"""Real departures all the way: produced, consumed, journaled, archived, compacted, replayed, reported. DuckDB reads the
+Parquet by itself and finds exactly what was produced."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from glue_jobs import archive, compact, lines, replay, report, session
+from glue_jobs.bucket import Bucket
+from glue_jobs.manifest import load_all
+from glue_jobs.service import Service
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+TOPIC, GROUP = "/v1/topics/flights", "/v1/topics/flights/groups/tower"
+ALL_TIME = {"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"}
+
+
+@pytest.fixture
+def running(engine: str, tmp_path: Path) -> Iterator[Service]:
+    """`make run` in a folder of its own, with tables of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given = {
+        "PYTHONPATH": str(ROOT),
+        "HEADRACE_PORT": str(port),
+        "HEADRACE_PREFIX": f"flights{uuid.uuid4().hex[:8]}",
+        "HEADRACE_DATA": str(tmp_path),
+        "HEADRACE_TOKEN": f"hr_flights_{uuid.uuid4().hex}",
+        "AWS_ENDPOINT_URL_DYNAMODB": engine,
+    }
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "local"], cwd=tmp_path, env=plain | given, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith("Headrace serves on ")
+            yield Service(f"http://127.0.0.1:{port}", given["HEADRACE_TOKEN"])
+        finally:
+            process.terminate()
+
+
+class Flow:
+    """One topic's way from producer to report."""
+
+    def __init__(self, service: Service, spark: SparkSession, data: Path) -> None:
+        self.ask = service.ask
+        self._service = service
+        self._spark = spark
+        self._folder = data / "bucket"
+        self._name = f"flights-{uuid.uuid4().hex[:8]}"
+        session.map_bucket(spark, self._name, self._folder)
+        self.bucket = Bucket(spark, self._name)
+        self.produced: dict[str, Any] = {}
+
+    def produce(self, events: list[Any]) -> None:
+        for start in range(0, len(events), 500):
+            part = events[start : start + 500]
+            messages = [
+                dict(zip(("body", "tag", "keys", "ordering_key"), (event, *said_of(event)), strict=True))
+                for event in part
+            ]
+            results = self.ask("POST", f"{TOPIC}/messages/batch", {"messages": messages})["results"]
+            self.produced |= {result["id"]: event for result, event in zip(results, part, strict=True)}
+
+    def consume(self) -> Counter[str]:
+        """Settle everything: what never took off is buried, the rest is taken; counts by outcome."""
+        told: Counter[str] = Counter()
+        while messages := self.ask("POST", f"{GROUP}/receive", {"max": 1000})["messages"]:
+            grounded = [m["receipt"] for m in messages if m["body"]["departure_delay_minutes"] is None]
+            taken = [m["receipt"] for m in messages if m["body"]["departure_delay_minutes"] is not None]
+            if grounded:
+                body = {"receipts": grounded, "dead_letter": True, "reason": "never took off"}
+                self.ask("POST", f"{GROUP}/nack", body)
+            self.ask("POST", f"{GROUP}/ack", {"receipts": taken})
+            told += Counter(SUCCESS=len(taken), DEAD=len(grounded))
+        return told
+
+    def journaled(self, table: str) -> int:
+        """How many lines the journal has of a table."""
+        return sum(
+            gzip.decompress(path.read_bytes()).count(b"\n")
+            for path in self._folder.glob(f"journal/{table}/**/*.gz")
+        )
+
+    def archive(self) -> None:
+        given = archive.read([*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"])
+        self._spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+        assert archive.run(self._spark, self.bucket, given) == 0
+        self._spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+
+    def compact(self) -> None:
+        before = self.files()
+        assert compact.run(self._spark, self.bucket, compact.read(self._here())) == 0
+        assert self.files() < before
+
+    def replay(self, replay_id: str) -> tuple[int, dict[str, Any]]:
+        """Run a replay's job; its exit code, and the replay afterwards."""
+        asked = replay.asked_of(self.ask("GET", f"/v1/replays/{replay_id}"))
+        code = (
+            replay.Job(self._spark, self.bucket, self._service, asked).run() if asked.state != "DONE" else 0
+        )
+        return code, self.ask("GET", f"/v1/replays/{replay_id}")
+
+    def report(self) -> Path:
+        """Make the report; its folder."""
+        assert report.run(self._spark, self.bucket, report.read(self._here())) == 0
+        [page] = self._folder.glob("reports/*/report.html")
+        return page.parent
+
+    def files(self) -> int:
+        """How many files the tables have."""
+        return sum(len(list(m.files(table))) for m in load_all(self.bucket) for table in m.tables)
+
+    def rows(self, what: str, table: str = "messages") -> list[tuple[Any, ...]]:
+        """What DuckDB reads in the files that the manifests name."""
+        named = {file.name for manifest in load_all(self.bucket) for file in manifest.files(table)}
+        files = [str(self._folder / name) for name in sorted(named)]
+        found = f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR'}})"
+        return duckdb.sql(f"select {what.replace('%', found)}").fetchall()
+
+    def _here(self) -> list[str]:
+        return ["--bucket", self._name, "--folder", str(self._folder)]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Until something is true, for a minute at most."""
+    pause = threading.Event()
+    for _ in range(SECONDS * 5):
+        if true():
+            return
+        pause.wait(0.2)
+    raise AssertionError("it did not become true in time")
+
+
+def said_of(event: Any) -> tuple[str, list[str], str]:
+    """Tag, keys and ordering key of a departure."""
+    return event["carrier"], [f"{event['carrier']}{event['flight']}"], event["tail_number"] or "none"
+
+
+def delayed_at_jfk(event: Any) -> bool:
+    return event["origin"] == "JFK" and (event["departure_delay_minutes"] or 0) > 30
+
+
+def test_departures_go_all_the_way(
+    running: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_STRETCH", 50)  # so that there are files to compact
+    flow = Flow(running, spark, tmp_path)
+    with gzip.open(ROOT / "examples" / "flights.jsonl.gz", "rt") as file:
+        events = [json.loads(line) for line in file]
+    grounded = sum(event["departure_delay_minutes"] is None for event in events)
+
+    flow.ask("PUT", TOPIC, {})
+    flow.ask("PUT", GROUP, {"from": "earliest"})
+    flow.produce(events)
+    assert flow.consume() == {"SUCCESS": len(events) - grounded, "DEAD": grounded}
+    for table in ("messages", "deliveries"):
+        wait_until(lambda table=table: flow.journaled(table) >= len(events))  # type: ignore[misc]
+
+    for step in (flow.archive, flow.compact, flow.archive):  # compacted, and nothing changes any more
+        step()
+        found = flow.rows("id, body, tag, keys, ordering_key from %")
+        assert {id: (json.loads(body), *said) for id, body, *said in found} == {
+            id: (event, *said_of(event)) for id, event in flow.produced.items()
+        }
+        assert len(found) == len(events)
+        [(shards,)] = flow.rows(
+            'count(*) from (select shard from % group by 1 having max("offset") + 1 <> count(*))'
+        )
+        assert shards == 0, "offsets are dense"
+        outcomes = dict(flow.rows("outcome, count(*) from % group by 1", "deliveries"))
+        assert outcomes == {"SUCCESS": len(events) - grounded, "DEAD": grounded}
+
+    flow.ask("PUT", "/v1/topics/again", {})
+    where = "origin = 'JFK' AND departure_delay_minutes > 30"
+    asked = {**ALL_TIME, "where": where, "into": "again", "rate": 10_000, "start": False}
+    made = flow.ask("POST", f"{TOPIC}/replays", asked)["replay_id"]
+    chosen = {id for id, event in flow.produced.items() if delayed_at_jfk(event)}
+    for _ in range(2):
+        code, told = flow.replay(made)
+        assert (code, told["state"], told["matched"], told["sent"]) == (0, "DONE", len(chosen), len(chosen))
+    flow.ask("PUT", "/v1/topics/again/groups/all", {"from": "earliest"})
+    again = flow.ask("POST", "/v1/topics/again/groups/all/receive", {"max": 1000})["messages"]
+    assert {m["headers"]["headrace-replay-of"]: m["body"] for m in again} == {
+        id: event for id, event in flow.produced.items() if id in chosen
+    }
+    assert len(again) == len(chosen)
+
+    wait_until(lambda: flow.journaled("messages") >= len(events) + len(chosen))
+    flow.archive()
+    replayed = flow.rows("headers['headrace-replay-of'], body from % where topic = 'again'")
+    assert {of: json.loads(body) for of, body in replayed} == {id: flow.produced[id] for id in chosen}
+    assert len(replayed) == len(chosen)
+
+    folder = flow.report()
+    [counts] = duckdb.sql(
+        f"select sum(attempts), sum(delivered), sum(dead_letters) from '{folder}/daily.csv' where topic = 'flights'"
+    ).fetchall()
+    assert counts == (len(events), len(events) - grounded, grounded)
+    [(reason, count)] = duckdb.sql(
+        f"select reason, sum(attempts) from '{folder}/failures/*.parquet' group by 1"
+    ).fetchall()
+    assert (reason, count) == ("never took off", grounded)
+    accepted = duckdb.sql(
+        f"select topic, sum(accepted) from '{folder}/volumes/*.parquet' group by 1"
+    ).fetchall()
+    assert dict(accepted) == {"flights": len(events), "again": len(chosen)}
+    [(waiting,)] = duckdb.sql(
+        f"select arg_max(waiting, hour) from '{folder}/backlog/*.parquet' where topic = 'flights'"
+    ).fetchall()
+    assert waiting == 0
+    page = (folder / "report.html").read_text()
+    assert f"<b>{grounded}</b>dead letters" in page

@@ -1,0 +1,46 @@
+"""The process itself is killed while Spark writes; run again, the archive is what it should be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from glue_jobs.arguments import DONE
+from tests.glue.journals import LATER, Place, message
+from tests.glue.test_archive import named, orders
+
+ROOT = Path(__file__).parents[2]
+_BOUND_SECONDS = 120.0
+
+
+def test_sigkill_while_partitions_are_written(place: Place) -> None:
+    place.journal("a", [message(n) for n in range(20_000)])
+    command = [
+        sys.executable,
+        "-m",
+        "glue_jobs.archive",
+        "--bucket",
+        place.name,
+        "--folder",
+        str(place.folder),
+    ]
+    job = subprocess.Popen(
+        [*command, "--now", LATER, "--backfill", "no"],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + _BOUND_SECONDS
+    while not any(place.folder.glob("archive/_aside/**/*.parquet")):
+        assert job.poll() is None, job.returncode
+        assert time.monotonic() < deadline
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    assert place.archive() == DONE
+    assert place.places() == orders(*range(20_000))
+    assert named(place) == {*place.files(), *place.files("deliveries")}

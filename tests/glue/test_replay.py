@@ -1,0 +1,251 @@
+"""The replay job against the service: what it chooses, and that each message comes once, whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import app
+from chalicelib import wiring
+from glue_jobs import replay
+from glue_jobs.replay import Asked, Job, asked_of, choose, counts
+from glue_jobs.schemas import MESSAGES
+from glue_jobs.service import Service, Unreachable
+from local.gateway import Gateway
+from local.server import serve
+from tests.support.http import Client, Topic
+
+from .archives import BEGIN, fill, frame, message
+from .journals import Place
+
+DAY = timedelta(days=1)
+TIMES = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-03T00:00:00.000Z"}
+
+
+def asked(**fields: Any) -> Asked:
+    plain = {"replay_id": "r", "topic": "orders", **TIMES, "state": "PENDING", "dry_run": False}
+    return asked_of({**plain, "tag": None, "key": None, "predicate": None, "rate": 1000, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "chosen"),
+    [
+        ({}, {1, 2, 3, 4}),
+        ({"tag": "paid"}, {2, 3}),
+        ({"key": "k"}, {3, 4}),
+        ({"tag": "paid", "key": "k"}, {3}),
+        ({"predicate": [">", ["n"], 2]}, {3, 4}),
+        ({"to": "2030-01-01T00:01:00.000Z"}, {1}),
+        ({"from": "2030-01-01T00:01:00.000Z"}, {2, 3, 4}),
+        ({"topic": "others"}, {5}),
+        ({"topic": "nobody"}, set()),
+    ],
+)
+def test_messages_are_chosen_by_topic_time_tag_key_and_body(
+    spark: SparkSession, fields: dict[str, Any], chosen: set[int]
+) -> None:
+    rows = [
+        message(1),
+        message(2, minutes=1, tag="paid"),
+        message(3, minutes=2, tag="paid", keys=["j", "k"]),
+        message(4, minutes=60 * 47, keys=["k"]),
+        message(5, topic="others"),
+        message(6, minutes=60 * 48),
+    ]
+    found = choose(frame(spark, MESSAGES, rows), asked(**fields))
+    assert {row["id"] for row in found.collect()} == {f"m{n}" for n in chosen}
+
+
+def test_counts_are_by_day_and_shard(spark: SparkSession) -> None:
+    rows = [message(n, minutes=60 * 5 * n) for n in range(6)]
+    found = counts(choose(frame(spark, MESSAGES, rows), asked()))
+    assert found == {BEGIN.date(): {0: 2, 1: 1, 2: 1, 3: 1}, (BEGIN + DAY).date(): {1: 1}}
+    assert asked(to="2030-01-02T00:00:00.000Z").days == (BEGIN.date(), BEGIN.date())
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
+    """Headrace on this machine, in memory."""
+    deps = wiring.Deps(wiring.memory_adapters(wiring.SystemClock(), wiring.SystemChance()))
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    token = deps.tokens.ensure_admin(None)
+    assert token
+    gateway = Gateway(app.app)
+    running = serve(gateway)
+    running.start()
+    yield Client(gateway, token), Service(f"http://127.0.0.1:{running.port}", token, pauses=())
+    running.shutdown()
+
+
+@pytest.fixture
+def filled(place: Place) -> Place:
+    """100 messages on two days."""
+    fill(place, messages=[message(n, minutes=24 * n, tag=f"t{n % 2}", keys=[f"k{n}"]) for n in range(100)])
+    return place
+
+
+def make(topic: Topic, **fields: Any) -> str:
+    asked = {**TIMES, "into": topic.name, "rate": 10_000, **fields}
+    return str(topic.api.post("/v1/topics/orders/replays", asked).expect(202)["replay_id"])
+
+
+def job(filled: Place, service: Service, replay_id: str) -> Job:
+    told = asked_of(service.ask("GET", f"/v1/replays/{replay_id}"))
+    return Job(filled.spark, filled.bucket, service, told)
+
+
+def received(topic: Topic) -> list[int]:
+    """All messages of a topic, in order."""
+    return sorted(m["body"]["n"] for m in topic.group("all").receive(1000))
+
+
+def test_what_is_chosen_is_sent_and_the_service_is_told(
+    filled: Place, served: tuple[Client, Service]
+) -> None:
+    api, service = served
+    topic = api.topic(shards=2)
+    made = make(topic, where="n < 50", tag="t1")
+    assert job(filled, service, made).run() == 0
+    shown = api.get(f"/v1/replays/{made}").expect(200)
+    assert shown.items() >= {"state": "DONE", "matched": 25, "sent": 25, "error": None}.items()
+    assert received(topic) == list(range(1, 50, 2))
+
+
+def test_messages_of_a_shard_are_sent_in_their_order(filled: Place, served: tuple[Client, Service]) -> None:
+    api, service = served
+    topic = api.topic(shards=4)
+    job(filled, service, make(topic)).run()
+    messages = topic.group("all").receive(1000)
+    for shard in range(4):
+        numbers = [m["body"]["n"] for m in messages if m["shard"] == shard]
+        assert numbers == list(range(shard, 100, 4))
+
+
+def test_a_dry_run_only_counts(filled: Place, served: tuple[Client, Service]) -> None:
+    api, service = served
+    topic = api.topic()
+    made = make(topic, dry_run=True, key="k7")
+    assert job(filled, service, made).run() == 0
+    shown = api.get(f"/v1/replays/{made}").expect(200)
+    assert shown.items() >= {"state": "DONE", "matched": 1, "sent": 0}.items()
+    assert topic.accepted == 0
+
+
+def dying(replay_id: str, at: int, answered: bool) -> Callable[..., Any]:
+    """A gateway that answers no more from the replay's request `at` on, though it may store that one."""
+    handle, seen = Gateway.handle, itertools.count(1)
+
+    def instead(self: Gateway, method: str, path: str, *rest: Any) -> Any:
+        if not path.endswith(f"{replay_id}/messages"):
+            return handle(self, method, path, *rest)
+        number = next(seen)
+        answer = handle(self, method, path, *rest) if number < at + answered else None
+        return answer if number < at else (503, {}, b"{}")
+
+    return instead
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_job_that_dies_at_a_request_is_run_again_and_every_message_comes_once(
+    filled: Place, served: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
+) -> None:
+    api, service = served
+    topic = api.topic()
+    made = make(topic, rate=40)  # small batches
+    with monkeypatch.context() as patch:
+        patch.setattr(Gateway, "handle", dying(made, at, answered))
+        first = job(filled, service, made)
+        with pytest.raises(replay._FAILURES) as caught:
+            first.run()
+        first.fail(replay.reason(caught.value))
+    shown = api.get(f"/v1/replays/{made}").expect(200)
+    assert shown.items() >= {"state": "FAILED", "error": "HTTP_503: {}"}.items()
+    assert job(filled, service, made).run() == 0
+    assert received(topic) == list(range(100))
+
+
+def test_refused_messages_leave_a_replay_that_can_be_run_again(
+    filled: Place, served: tuple[Client, Service]
+) -> None:
+    api, service = served
+    topic = api.topic(max_body_bytes=7)
+    made = make(topic)
+    assert job(filled, service, made).run() == 3
+    shown = api.get(f"/v1/replays/{made}").expect(200)
+    assert shown.items() >= {"state": "FAILED", "matched": 100, "sent": 10}.items()
+    assert shown["error"] == "Some messages were refused: 90 BODY_TOO_LARGE."
+    api.put(topic.path, {"max_body_bytes": 1000}).expect(200)
+    wiring.deps().catalog.forget(wiring.deps().catalog.topic(topic.name))
+    assert job(filled, service, made).run() == 0
+    assert received(topic) == list(range(100))
+
+
+def test_the_command_line_makes_a_replay_and_prints_a_summary(
+    filled: Place,
+    served: tuple[Client, Service],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    api, service = served
+    topic = api.topic()
+    monkeypatch.setenv("HEADRACE_TOKEN", service.token)
+    monkeypatch.setattr(replay.session, "start", lambda *args: filled.spark)
+    monkeypatch.setattr(filled.spark, "stop", lambda: None)
+    here = ["--url", service.url, "--bucket", filled.name, "--folder", str(filled.folder)]
+    choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--where", "n < 3"]
+    assert replay.main([*here, *choice, "--into", topic.name]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.items() >= {"job": "replay", "state": "DONE", "matched": 3, "sent": 3}.items()
+    assert replay.main([*here, "--replay", told["replay"]]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "DONE"
+    assert received(topic) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give --replay, or --topic"),
+        (["--topic", "orders", "--from", "2030-01-01"], "give --replay, or --topic"),
+        (["--replay", "r", "--tag", "x"], "give nothing else"),
+        (["--replay", "../x"], "is no name"),
+        (["--topic", "o", "--from", "yesterday", "--to", "2030-01-01"], "no time such as"),
+        (["--replay", "r", "--rate", "0"], "no whole number"),
+        (["--replay", "r", "--url", "file:///etc"], "--url begins"),
+        (["--replay", "r", "--folder", "/nobody/has/this"], "is not there"),
+        (["--reply", "r"], "unrecognized"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_touched(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
+    monkeypatch.delenv("HEADRACE_DATA", raising=False)
+    with pytest.raises(SystemExit) as left:
+        replay.main(arguments)
+    assert left.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_the_service_refuses_is_told_and_a_service_that_is_away_too(
+    served: tuple[Client, Service], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, service = served
+    monkeypatch.setenv("HEADRACE_TOKEN", service.token)
+    monkeypatch.delenv("HEADRACE_DATA", raising=False)
+    times = ["--from", "2030-01-01", "--to", "2030-01-02"]
+    assert replay.main(["--url", service.url, "--topic", "nobody", *times]) == 2
+    assert "TOPIC_NOT_FOUND" in capsys.readouterr().err
+    monkeypatch.setattr(Service, "ask", _away)
+    assert replay.main(["--url", service.url, "--replay", "r"]) == 1
+    assert "nobody is there" in capsys.readouterr().err
+
+
+def _away(*_: Any) -> None:
+    raise Unreachable("nobody is there")

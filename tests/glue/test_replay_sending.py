@@ -1,0 +1,191 @@
+"""Sending from the executors: in order, in batches, no faster than asked, again after any answer that says so."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from glue_jobs.sending import MOST_BYTES, MOST_PER_BATCH, Deliverer, Pace, Sent, batches, message
+from glue_jobs.service import Refused, Service, Unreachable
+
+Answer = tuple[int, Any]
+
+
+@dataclass
+class Standing:
+    """A service that answers as a test says, and remembers what it was asked."""
+
+    answer: Callable[[int, list[Any]], Answer]
+    batches: list[list[Any]] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def standing() -> Iterator[Standing]:
+    held = Standing(lambda n, messages: (200, {"results": [{"duplicate": False} for _ in messages]}))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            held.batches.append(body["messages"])
+            status, answer = held.answer(len(held.batches), body["messages"])
+            text = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *args: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        held.url = f"http://127.0.0.1:{server.server_port}"
+        yield held
+        server.shutdown()
+
+
+class Time:
+    """Passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+        self.slept.append(seconds)
+
+
+def row(number: int, **fields: Any) -> Row:
+    plain = {
+        "content_type": "application/json",
+        "keys": [],
+        "tag": None,
+        "ordering_key": None,
+        "headers": None,
+    }
+    return Row(**{"id": f"m{number}", "shard": 0, "body": b"%d" % number, **plain, **fields})
+
+
+def deliverer(
+    standing: Standing, time: Time, rate: float = 1000, pauses: tuple[float, ...] = (1, 2)
+) -> Deliverer:
+    service = Service(standing.url, "hr_x", time.sleep, pauses)
+    return Deliverer(service, "r1", rate, time.now, time.sleep)
+
+
+def sent(each: Deliverer, count: int) -> Sent:
+    [total] = each.partition(row(n) for n in range(count))
+    return total
+
+
+def ids(batch: list[Any]) -> list[str]:
+    return [each["id"] for each in batch]
+
+
+def test_messages_go_in_their_order_and_are_counted(standing: Standing) -> None:
+    assert sent(deliverer(standing, Time()), 1200) == Sent(1200)
+    assert [each for batch in standing.batches for each in ids(batch)] == [f"m{n}" for n in range(1200)]
+
+
+def test_no_second_has_more_than_the_rate(standing: Standing) -> None:
+    time, asked = Time(), []
+    usual = standing.answer
+    standing.answer = lambda n, messages: (asked.append((time.now(), len(messages))), usual(n, messages))[1]  # type: ignore[func-returns-value]
+    sent(deliverer(standing, time, rate=50), 400)
+    begins = [at for at, _ in asked]
+    assert all(sum(count for at, count in asked if begin <= at < begin + 1) <= 50 for begin in begins)
+    assert time.now() == pytest.approx(107, abs=0.1)
+
+
+def test_a_rate_below_one_a_second_is_kept(standing: Standing) -> None:
+    time = Time()
+    sent(deliverer(standing, time, rate=0.25), 3)
+    assert time.slept == [4.0, 4.0]
+
+
+def test_a_pause_is_not_made_up_for() -> None:
+    time = Time()
+    pace = Pace(10, time.now, time.sleep)
+    time.at += 1000
+    pace.wait(10)
+    pace.wait(10)
+    assert time.slept == [1.0]
+
+
+@pytest.mark.parametrize("status", [429, 503, 504])
+def test_a_busy_service_is_asked_again(standing: Standing, status: int) -> None:
+    usual, time = standing.answer, Time()
+    standing.answer = lambda n, messages: (status, {}) if n < 3 else usual(n, messages)
+    assert sent(deliverer(standing, time), 5) == Sent(5)
+    assert time.slept == [1, 2]
+
+
+def test_a_service_that_stays_busy_or_away_fails_the_task(standing: Standing) -> None:
+    standing.answer = lambda n, messages: (503, {"code": "UNAVAILABLE", "detail": "Try again."})
+    with pytest.raises(Refused, match="UNAVAILABLE"):
+        sent(deliverer(standing, Time()), 5)
+    standing.url = "http://127.0.0.1:1"
+    with pytest.raises(Unreachable, match="does not answer"):
+        sent(deliverer(standing, Time()), 5)
+
+
+def test_a_replay_that_is_over_fails_the_task_at_once(standing: Standing) -> None:
+    standing.answer = lambda n, messages: (409, {"code": "REPLAY_OVER", "detail": "It is done."})
+    with pytest.raises(Refused, match="REPLAY_OVER"):
+        sent(deliverer(standing, Time()), 5)
+    assert len(standing.batches) == 1
+
+
+def test_only_messages_of_unknown_outcome_are_sent_again(standing: Standing) -> None:
+    unknown = {"error": {"code": "UNAVAILABLE", "retryable": True}}
+
+    def answer(n: int, messages: list[Any]) -> Answer:
+        results = [
+            unknown if n == 1 and each["id"] in ("m1", "m3") else {"duplicate": n > 1} for each in messages
+        ]
+        return 200, {"results": results}
+
+    standing.answer = answer
+    assert sent(deliverer(standing, Time()), 5) == Sent(5, before=2)
+    assert [ids(batch) for batch in standing.batches] == [["m0", "m1", "m2", "m3", "m4"], ["m1", "m3"]]
+
+
+def test_what_was_sent_before_is_counted_even_where_the_archive_has_another_edition(
+    standing: Standing,
+) -> None:
+    told = [
+        {"duplicate": True},
+        {"error": {"code": "DEDUP_MISMATCH", "retryable": False}},
+        {"error": {"code": "BODY_TOO_LARGE", "retryable": False}},
+        {"duplicate": False},
+    ]
+    standing.answer = lambda n, messages: (200, {"results": told})
+    assert sent(deliverer(standing, Time()), 4) == Sent(3, 2, Counter({"BODY_TOO_LARGE": 1}))
+
+
+def test_batches_are_cut_by_number_and_by_bytes_and_lose_nothing() -> None:
+    many = [message(row(n)) for n in range(MOST_PER_BATCH * 2 + 1)]
+    cut = list(batches(many, 10_000))
+    assert [len(batch) for batch in cut] == [MOST_PER_BATCH, MOST_PER_BATCH, 1]
+    assert [each for batch in cut for each in batch] == many
+    large = [message(row(n, body=b"x" * (MOST_BYTES // 3))) for n in range(4)]
+    assert [len(batch) for batch in batches(large, 10_000)] == [2, 2]
+    assert [len(batch) for batch in batches(many[:5], 2)] == [2, 2, 1]
+    assert list(batches([], 5)) == []
+
+
+def test_a_token_is_in_no_text() -> None:
+    assert "hr_secret" not in repr(Deliverer(Service("http://x", "hr_secret"), "r", 1))

@@ -1,0 +1,129 @@
+"""The report job over a small archive: its days, its files, its exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from glue_jobs import report
+from glue_jobs.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.manifest import Manifest, load, save
+from glue_jobs.report import Span, gaps, known_until, notes, span_of
+
+from .archives import BEGIN, delivery, fill, message
+from .journals import Place
+
+DAY = BEGIN.date()
+NEXT = DAY + timedelta(days=1)
+
+
+@pytest.fixture
+def filled(place: Place) -> Place:
+    """Ten messages on two days, taken after a minute; the first only on the second day, the last never."""
+    rows = [message(n, minutes=n % 5 + 24 * 60 * (n // 5)) for n in range(10)]
+    tries = [delivery(each, seconds=60) for each in rows[1:9]]
+    late = delivery(rows[0], seconds=24 * 3600, attempt=2)
+    failed = delivery(rows[0], seconds=1, outcome="RETRY", detail="HTTP 500")
+    fill(place, messages=rows, deliveries=[failed, late, *tries])
+    return place
+
+
+def run(place: Place, *arguments: str) -> int:
+    here = ["--bucket", place.name, "--folder", str(place.folder), *arguments]
+    return report.run(place.spark, place.bucket, report.read(here))
+
+
+def folder(place: Place) -> Path:
+    [page] = place.folder.glob("reports/*/report.html")
+    return page.parent
+
+
+def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) -> None:
+    assert run(filled) == DONE
+    made = folder(filled)
+    assert made.name == f"{DAY}_{NEXT}"
+    for name, rows in (("volumes", 2), ("daily", 2), ("failures", 1), ("backlog", 48)):
+        in_parquet = duckdb.sql(f"select count(*) from '{made}/{name}/*.parquet'").fetchall()
+        in_csv = duckdb.sql(f"select count(*) from '{made}/{name}.csv'").fetchall()
+        assert in_parquet == in_csv == [(rows,)]
+    days = duckdb.sql(f"select delivered, latency_max_ms from '{made}/daily.csv' order by day").fetchall()
+    assert days == [(4, 60_000), (5, 86_400_000)]
+    hours = duckdb.sql(f"select came, ended, waiting from '{made}/backlog.csv' order by hour").fetchall()
+    assert hours[0] == (5, 4, 1)
+    assert hours[24] == (5, 5, 1)
+    assert {waiting for *_, waiting in hours} == {1}
+
+
+def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(filled: Place) -> None:
+    run(filled)
+    first = {path: path.read_bytes() for path in folder(filled).glob("*.*")}
+    run(filled)
+    assert {path: path.read_bytes() for path in folder(filled).glob("*.*")} == first
+    assert len(list(folder(filled).glob("daily/*.parquet"))) == 1
+
+
+def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
+    assert run(filled, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
+    made = folder(filled)
+    assert made.name == f"{NEXT}_{NEXT}_orders"
+    counts = duckdb.sql(f"select accepted from '{made}/volumes.csv'").fetchall()
+    assert counts == [(5,)]
+    [(delivered, slowest)] = duckdb.sql(
+        f"select delivered, latency_max_ms from '{made}/daily.csv'"
+    ).fetchall()
+    assert (delivered, slowest) == (5, 86_400_000)
+
+
+def test_what_the_archive_lacks_is_told_and_the_exit_code_says_so(
+    filled: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = load(filled.bucket, str(DAY))
+    assert held
+    save(filled.bucket, replace(held, damaged=("journal/x",)))
+    assert run(filled, "--to", str(NEXT + timedelta(days=1)), "--from", str(DAY)) == INCOMPLETE
+    page = (folder(filled) / "report.html").read_text()
+    told = capsys.readouterr().out
+    for sentence in (f"The archive of {DAY} is not complete", f"{NEXT + timedelta(days=1)} is not archived"):
+        assert sentence in page
+        assert sentence in told
+
+
+def test_an_empty_archive_has_nothing_to_report(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(place) == FAILED
+    assert "make archive" in capsys.readouterr().err
+
+
+def test_the_days_are_the_last_seven_of_the_archive_unless_others_are_asked_for(tmp_path: Path) -> None:
+    def span(*arguments: str, archived: int = 30) -> Span | None:
+        days = [str(DAY + timedelta(days=n)) for n in range(archived)]
+        return span_of(report.read(["--folder", str(tmp_path), *arguments]), days)
+
+    last = DAY + timedelta(days=29)
+    assert span() == Span(last - timedelta(days=6), last)
+    assert span(archived=2) == Span(DAY, NEXT)
+    assert span("--to", str(NEXT)) == Span(DAY, NEXT)
+    assert span("--from", "2030-01-05") == Span(date(2030, 1, 5), last)
+    assert span("--from", "2029-01-01", "--to", "2029-01-02") == Span(date(2029, 1, 1), date(2029, 1, 2))
+    assert span(archived=0) is None
+
+
+def test_gaps_are_few_and_a_day_that_is_not_over_is_none() -> None:
+    part = Manifest(str(DAY), 14, "", {}, ())
+    assert gaps([part], Span(DAY, DAY)) == []
+    assert known_until([part], Span(DAY, DAY)) == BEGIN + timedelta(hours=14)
+    assert known_until([part], Span(DAY, NEXT)) == Span(DAY, NEXT).end
+    assert notes([part]) == [f"{DAY} is archived until 14:00."]
+    assert len(gaps([], Span(DAY, DAY + timedelta(days=100)))) == 11
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--from", "2030-01-02", "--to", "2030-01-01"], ["--from", "today"], ["--topics", "x"]]
+)
+def test_bad_arguments_are_refused(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as left:
+        report.read(["--folder", str(tmp_path), *arguments])
+    assert left.value.code == 2

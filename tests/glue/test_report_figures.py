@@ -1,0 +1,151 @@
+"""What a report tells, on tiny tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from glue_jobs import figures
+from glue_jobs.schemas import DELIVERIES, MESSAGES
+
+from .archives import BEGIN, delivery, frame, message
+
+DAY = BEGIN.date()
+HOUR = timedelta(hours=1)
+
+
+def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    return frame(spark, MESSAGES, rows)
+
+
+def deliveries(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
+    return frame(spark, DELIVERIES, rows)
+
+
+def told(found: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in found.collect()]
+
+
+def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:
+    found = figures.volumes(
+        messages(
+            spark,
+            message(1, body=b"12345"),
+            message(2, body=None, headers={"headrace-replay": "r"}),
+            message(3, minutes=24 * 60, body=b"1"),
+            message(4, topic="others", body=b"1"),
+        )
+    )
+    assert [tuple(row.values()) for row in told(found)] == [
+        ("orders", DAY, 2, 5, 1),
+        ("orders", DAY + timedelta(days=1), 1, 1, 0),
+        ("others", DAY, 1, 1, 0),
+    ]
+
+
+def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> None:
+    one, two, three = (message(n) for n in (1, 2, 3))
+    found = figures.daily(
+        messages(spark, one, two, three),
+        deliveries(
+            spark,
+            delivery(one, seconds=1, duration_ms=500),
+            delivery(two, seconds=1, outcome="RETRY", consumer="d"),
+            delivery(two, seconds=10, attempt=2, outcome="LAPSED"),
+            delivery(two, seconds=60, attempt=3),
+            delivery(three, outcome="DEAD"),
+            delivery(three, seconds=5, outcome="REDRIVEN", attempt=1),
+            delivery(one, group="other", seconds=2),
+        ),
+    )
+    first, other = told(found)
+    assert first == {
+        **{"topic": "orders", "group": "g", "day": DAY, "attempts": 5, "messages": 3, "consumers": 2},
+        **{"delivered": 2, "retried": 1, "lapsed": 1, "dead_letters": 1, "most_attempts": 3},
+        **{
+            "latency_p50_ms": 1500,
+            "latency_p90_ms": 60_000,
+            "latency_p99_ms": 60_000,
+            "latency_max_ms": 60_000,
+        },
+    }
+    assert (other["group"], other["attempts"], other["latency_p50_ms"]) == ("other", 1, 2000)
+
+
+def test_percentiles_are_of_successes_only_and_unknown_without_any(spark: SparkSession) -> None:
+    made = [message(n) for n in range(100)]
+    tries = [delivery(m, seconds=n + 1) for n, m in enumerate(made)]
+    [found] = told(figures.daily(messages(spark, *made), deliveries(spark, *tries)))
+    ranks = [found[f"latency_{name}_ms"] for name in ("p50", "p90", "p99", "max")]
+    assert ranks == [50_000, 90_000, 99_000, 100_000]
+    failed = deliveries(spark, delivery(made[0], outcome="RETRY"))
+    [found] = told(figures.daily(messages(spark, *made), failed))
+    assert found["latency_p50_ms"] is None
+    [found] = told(figures.daily(messages(spark, made[1]), deliveries(spark, tries[0])))
+    assert (found["delivered"], found["latency_p50_ms"]) == (1, None)
+
+
+def test_failures_are_counted_by_reason(spark: SparkSession) -> None:
+    of = message(1)
+    ends = [
+        ("RETRY", "HTTP 500"),
+        ("RETRY", "HTTP 500"),
+        ("RETRY", ""),
+        ("DEAD", "HTTP 489"),
+        ("SUCCESS", "fine"),
+    ]
+    tries = [delivery(of, outcome=outcome, detail=detail) for outcome, detail in ends]
+    found = figures.failures(deliveries(spark, *tries, delivery(of, outcome="LAPSED", detail=None)))
+    assert [(row["outcome"], row["reason"], row["attempts"]) for row in told(found)] == [
+        ("RETRY", "HTTP 500", 2),
+        ("DEAD", "HTTP 489", 1),
+        ("LAPSED", "no reason given", 1),
+        ("RETRY", "no reason given", 1),
+    ]
+
+
+def owed(found: DataFrame) -> set[tuple[float, float | None]]:
+    """Acceptance and end in seconds after BEGIN."""
+    seconds = [found[name].cast("double") - BEGIN.timestamp() for name in ("accepted_at", "ended_at")]
+    return {tuple(row) for row in found.select(*seconds).collect()}
+
+
+def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSession) -> None:
+    done, passed, tried, ahead = (message(4 * n, minutes=n) for n in range(4))  # all in shard 0
+    elsewhere = message(1, minutes=9)  # in a shard that the group never touched
+    found = figures.owed(
+        messages(spark, done, passed, tried, ahead, elsewhere, message(1, topic="others")),
+        deliveries(
+            spark,
+            delivery(done, outcome="RETRY"),
+            delivery(done, seconds=30, attempt=2, duration_ms=250),
+            delivery(done, seconds=40, attempt=3),
+            delivery(tried, outcome="RETRY"),
+        ),
+    )
+    assert owed(found) == {(0, 30.25), (120, None), (180, None), (540, None)}
+
+
+def test_the_backlog_is_what_came_and_has_not_ended(spark: SparkSession) -> None:
+    rows = [
+        ("t", "g", BEGIN - 5 * HOUR, BEGIN - HOUR),
+        ("t", "g", BEGIN - 5 * HOUR, BEGIN + 1.5 * HOUR),
+        ("t", "g", BEGIN - 5 * HOUR, None),
+        ("t", "g", BEGIN, BEGIN + HOUR / 2),
+        ("t", "g", BEGIN + HOUR, BEGIN + 2 * HOUR),
+        ("t", "g", BEGIN + 2.9 * HOUR, BEGIN + 30 * HOUR),
+        ("t", "g", BEGIN + 3 * HOUR, None),
+        ("t", "h", BEGIN + 2 * HOUR, None),
+    ]
+    schema = "topic string, group string, accepted_at timestamp, ended_at timestamp"
+    found = told(figures.backlog(spark.createDataFrame(rows, schema), BEGIN, BEGIN + 3 * HOUR))
+    assert [(row["group"], row["came"], row["ended"], row["waiting"]) for row in found] == [
+        ("g", 1, 1, 2),
+        ("g", 1, 1, 2),
+        ("g", 1, 1, 2),
+        ("h", 0, 0, 0),
+        ("h", 0, 0, 0),
+        ("h", 1, 0, 1),
+    ]

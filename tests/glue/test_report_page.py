@@ -1,0 +1,150 @@
+"""The report's page: whole in itself, true to its rows, and safe whatever a reason or a name says."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+
+from glue_jobs.charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.page import MOST_PAIRS, Told, page
+from glue_jobs.report import as_csv
+
+DAY = date(2030, 1, 1)
+NASTY = "<script>alert('x')</script>\"&"
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes; every text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def day(topic: str = "orders", group: str = "g", **fields: Any) -> dict[str, Any]:
+    ranks = {f"latency_{name}_ms": 1500 for name in ("p50", "p90", "p99", "max")}
+    counts = {"attempts": 12, "messages": 10, "delivered": 10, "retried": 2, "lapsed": 0, "dead_letters": 0}
+    return {"topic": topic, "group": group, "day": DAY, **counts, **ranks, **fields}
+
+
+def told(**fields: Any) -> Told:
+    volumes = [{"topic": "orders", "day": DAY, "accepted": 11}]
+    return Told(DAY, DAY, **{"volumes": volumes, "daily": [day()], **fields})
+
+
+def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
+    found = Tags(page(told(failures=[{"topic": "orders", "group": "g", "reason": NASTY, "attempts": 2}])))
+    names = {name for name, _ in found.tags}
+    assert {"html", "svg", "style", "table"} <= names
+    assert names & {"script", "link", "img", "iframe", "object", "base", "form"} == set()
+    given = {name for _, attributes in found.tags for name in attributes}
+    assert {name for name in given if name.startswith("on") or name in ("src", "href")} == set()
+    policies = [a["content"] for name, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert re.search(r"url\(|@import|https?:", page(told())) is None
+
+
+def test_nothing_that_a_row_says_becomes_markup() -> None:
+    failures = [{"topic": NASTY, "group": NASTY, "reason": NASTY, "attempts": 2}]
+    volumes = [{"topic": name, "day": DAY, "accepted": 1} for name in (NASTY, NASTY + "alone")]
+    text = page(told(volumes=volumes, daily=[day(NASTY, NASTY)], failures=failures, gaps=[NASTY]))
+    assert "<script" not in text
+    assert NASTY in Tags(text).texts
+
+
+def test_a_page_tells_the_sums() -> None:
+    rows = [day(), day(group="h", dead_letters=3, delivered=5, latency_p99_ms=90_000)]
+    hours = [
+        {"topic": "orders", "group": group, "hour": datetime(2030, 1, 1, hour), "waiting": waiting}  # noqa: DTZ001
+        for group in "gh"
+        for hour, waiting in ((0, 100), (1, 4))
+    ]
+    text = page(told(daily=rows, backlog=hours))
+    for value, name in (
+        ("11", "accepted"),
+        ("15", "delivered"),
+        ("1.60", "attempts per success"),
+        ("3", "dead letters"),
+        ("8", "waiting at the end"),
+        ("1.5 min", "slowest group's p99"),
+    ):
+        assert f"<b>{value}</b>{name}" in text
+    assert text.count("Dead letters a day") == 2  # its caption, and the same for those who cannot see it
+    assert text.count("<section>") == 2
+
+
+def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None:
+    rows = [day(group=f"g{n}", attempts=n) for n in range(MOST_PAIRS + 5)]
+    text = page(told(daily=rows))
+    assert text.count("<section>") == MOST_PAIRS
+    assert "5 more groups" in text
+    assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
+
+
+def test_a_page_of_nothing_is_a_page() -> None:
+    assert "<table>" in page(Told(DAY, DAY))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (None, "-"),
+        (999, "999"),
+        (9999, "9,999"),
+        (10_000, "10K"),
+        (336_776, "336.8K"),
+        (12_345_678, "12.3M"),
+        (2_000_000, "2M"),
+    ],
+)
+def test_numbers_are_for_people(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (None, "-"),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1000, "1 s"),
+        (1540, "1.5 s"),
+        (90_000, "1.5 min"),
+        (7.2e6, "2 h"),
+    ],
+)
+def test_durations_are_for_people(ms: float | None, text: str) -> None:
+    assert duration(ms) == text
+
+
+@pytest.mark.parametrize("values", [[], [None, None], [0, 0], [1], [5, None, 1e9], [0.5]])
+def test_a_chart_of_any_values_stays_in_its_frame(values: list[float | None]) -> None:
+    labels = [f"d{n}" for n in range(len(values))]
+    for drawn in (
+        bars(labels, Series("x", "c1", values), "t"),
+        lines(labels, [Series("x", "c1", values), Series("y", "c2", values)], timed(values), "t"),
+        lines(labels, [Series("x", "c1", values)], counted(values), "t", every=24),
+    ):
+        assert "nan" not in drawn
+        for y in re.findall(r' (?:cy|y|y1)="([-\d.]+)"', drawn):
+            assert 0 <= float(y) <= 190
+
+
+def test_a_csv_keeps_texts_from_being_formulas() -> None:
+    rows = [{"reason": "=1+1", "n": -5}, {"reason": 'say "a,b"', "n": 2}]
+    assert as_csv(rows, ["reason", "n"]) == 'reason,n\n\'=1+1,-5\n"say ""a,b""",2\n'
