@@ -124,7 +124,11 @@ def _together(rows: DataFrame, split: Mapping[str, int]) -> DataFrame:
     part: Column = F.lit(0)
     for topic, parts in split.items():
         part = F.when(F.col("topic") == topic, F.expr(f"offset div {_STRETCH}") % parts).otherwise(part)
-    return rows.withColumn("part", part).repartition("topic", "part")
+    marked = rows.withColumn("part", part)
+    if not split:
+        return marked.repartition("topic", "part")  # small topics may share a task
+    tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return marked.repartition(tasks, "topic", "part")
 
 
 def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
