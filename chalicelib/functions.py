@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import observe
-from .services.checks import Check
-from .services.wake import job_of
 from .wiring import Deps
 
 _MARGIN_MS = 5_000  # of a function's time: for what is under way to end
@@ -28,11 +26,15 @@ def _shards(event: Event) -> Iterator[str]:
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained."""
+    from .services.wake import job_of
+
     return _told("deliver", deps.deliverer.deliver(job_of(event), _seconds_left(context)).as_dict())
 
 
 def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Ask producers about transactions."""
+    from .services.checks import Check
+
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     return _told("check", dict(deps.checker.check(checks, _seconds_left(context))))
 

@@ -8,61 +8,60 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
-from .ports import (
-    Blobs,
-    Chance,
-    Clock,
-    Control,
-    Cursors,
-    Invoker,
-    Keys,
-    Log,
-    Rates,
-    Records,
-    Sender,
-    Timers,
-    Traces,
-    Transactions,
-)
-from .scheduler.assigner import Assigner
-from .scheduler.checkpoint import Checkpointer
-from .scheduler.expirer import Expirer
-from .scheduler.mover import Mover
-from .scheduler.sweeper import Sweeper
-from .services.amend import Amender
-from .services.assignment import Assignments
-from .services.catalog import Catalog
-from .services.checks import Checker
-from .services.claim import Claimant, Claimer
-from .services.consent import Consent
-from .services.consume import Receiver
-from .services.cursor_state import CursorStates
-from .services.delayed import Delayed
-from .services.deliver import Deliverer
-from .services.due import Due
-from .services.health import Healths
-from .services.intake import Intake
-from .services.key_lookup import KeyLookup
-from .services.lookup import Lookup
-from .services.positions import Positions
-from .services.produce import Producer
-from .services.rates import RateLimits
-from .services.reader import Reader
-from .services.redrive import Redriver
-from .services.settle import Settler
-from .services.setup import Setup
-from .services.tokens import Tokens
-from .services.trace import Tracer
-from .services.transactions import Transactor
-from .services.wake import Waker
-from .services.witness import Witness
 from .settings import Settings
 from .store.clients import Clients, OnClient
+
+if TYPE_CHECKING:
+    from .ports import (
+        Blobs,
+        Chance,
+        Clock,
+        Control,
+        Cursors,
+        Invoker,
+        Keys,
+        Log,
+        Rates,
+        Records,
+        Sender,
+        Timers,
+        Traces,
+        Transactions,
+    )
+    from .scheduler.assigner import Assigner
+    from .scheduler.checkpoint import Checkpointer
+    from .scheduler.expirer import Expirer
+    from .scheduler.mover import Mover
+    from .scheduler.sweeper import Sweeper
+    from .services.amend import Amender
+    from .services.assignment import Assignments
+    from .services.catalog import Catalog
+    from .services.checks import Checker
+    from .services.claim import Claimer
+    from .services.consume import Receiver
+    from .services.cursor_state import CursorStates
+    from .services.delayed import Delayed
+    from .services.deliver import Deliverer
+    from .services.due import Due
+    from .services.intake import Intake
+    from .services.key_lookup import KeyLookup
+    from .services.lookup import Lookup
+    from .services.positions import Positions
+    from .services.produce import Producer
+    from .services.reader import Reader
+    from .services.redrive import Redriver
+    from .services.settle import Settler
+    from .services.setup import Setup
+    from .services.tokens import Tokens
+    from .services.trace import Tracer
+    from .services.transactions import Transactor
+    from .services.wake import Waker
+    from .services.witness import Witness
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 _OWNER_CHARS = 8
@@ -130,7 +129,8 @@ class Adapters:
 
 
 class Deps:
-    """Every service, made from one set of adapters when it is first needed."""
+    """Every service, made from one set of adapters and imported when it is first needed: a cold start pays for what
+    it runs."""
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
@@ -145,48 +145,71 @@ class Deps:
 
     @cached_property
     def catalog(self) -> Catalog:
+        from .services.catalog import Catalog
+
         return Catalog(self.adapters.control, self.adapters.clock)
 
     @cached_property
     def assignments(self) -> Assignments:
+        from .services.assignment import Assignments
+
         return Assignments(self.adapters.control, self.catalog, self.adapters.clock)
 
     @cached_property
     def states(self) -> CursorStates:
+        from .services.cursor_state import CursorStates
+
         return CursorStates(self.adapters.cursors, self.adapters.clock)
 
     @cached_property
     def reader(self) -> Reader:
+        from .services.reader import Reader
+
         return Reader(self.adapters.log, self.adapters.clock)
 
     @cached_property
     def producer(self) -> Producer:
+        from .services.produce import Producer
+
         a = self.adapters
         return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
     def intake(self) -> Intake:
+        from .services.intake import Intake
+        from .services.rates import RateLimits
+
         return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock))
 
     @cached_property
     def receiver(self) -> Receiver:
+        from .services.consume import Receiver
+
         return Receiver(self.assignments, self.claimer, self.adapters.clock, self.adapters.chance)
 
     @cached_property
     def claimer(self) -> Claimer:
+        from .services.claim import Claimer
+
         a = self.adapters
         return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
 
     @cached_property
     def witness(self) -> Witness:
+        from .services.witness import Witness
+
         return Witness(self.adapters.traces, self.assignments.standing, self.adapters.clock)
 
     @cached_property
     def waker(self) -> Waker:
+        from .services.wake import Waker
+
         return Waker(self.catalog, self.adapters.invoker, self.adapters.clock)
 
     @cached_property
     def settler(self) -> Settler:
+        from .services.settle import Settler
+
         return Settler(
             self.states,
             self.reader,
@@ -202,6 +225,9 @@ class Deps:
 
     @cached_property
     def deliverer(self) -> Deliverer:
+        from .services.deliver import Deliverer
+        from .services.health import Healths
+
         a = self.adapters
         return Deliverer(
             self.catalog,
@@ -219,6 +245,8 @@ class Deps:
 
     @cached_property
     def redriver(self) -> Redriver:
+        from .services.redrive import Redriver
+
         a = self.adapters
         return Redriver(
             self.catalog,
@@ -234,19 +262,27 @@ class Deps:
 
     @cached_property
     def tracer(self) -> Tracer:
+        from .services.trace import Tracer
+
         return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
 
     @cached_property
     def due(self) -> Due:
+        from .services.due import Due
+
         return Due(self.catalog, self.producer, self.adapters.timers, self.waker)
 
     @cached_property
     def delayed(self) -> Delayed:
+        from .services.delayed import Delayed
+
         a = self.adapters
         return Delayed(a.timers, a.transactions, a.log, self.positions, self.producer, self.waker, a.clock)
 
     @cached_property
     def transactor(self) -> Transactor:
+        from .services.transactions import Transactor
+
         a = self.adapters
         return Transactor(
             self.catalog,
@@ -260,31 +296,43 @@ class Deps:
 
     @cached_property
     def checker(self) -> Checker:
+        from .services.checks import Checker
+
         a = self.adapters
         return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
 
     @cached_property
     def amender(self) -> Amender:
+        from .services.amend import Amender
+
         a = self.adapters
         return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
 
     @cached_property
     def mover(self) -> Mover:
+        from .scheduler.mover import Mover
+
         a, waker = self.adapters, self.waker
         new_owner = partial(a.chance.id, _OWNER_CHARS)
         return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:
+        from .scheduler.sweeper import Sweeper
+
         a = self.adapters
         return Sweeper(a.control, a.log, a.cursors, lambda shard: self.waker.route([shard]), a.clock)
 
     @cached_property
     def positions(self) -> Positions:
+        from .services.positions import Positions
+
         return Positions(self.adapters.log, self.states)
 
     @cached_property
     def admin(self) -> Setup:
+        from .services.setup import Setup
+
         a = self.adapters
         return Setup(
             a.control, self.catalog, self.positions, self.states, self.assignments, a.clock, a.chance
@@ -292,33 +340,49 @@ class Deps:
 
     @cached_property
     def lookup(self) -> Lookup:
+        from .services.lookup import Lookup
+
         a = self.adapters
         return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, self.delayed, a.clock)
 
     @cached_property
     def key_lookup(self) -> KeyLookup:
+        from .services.key_lookup import KeyLookup
+
         return KeyLookup(self.adapters.keys, self.lookup)
 
     @cached_property
     def tokens(self) -> Tokens:
+        from .services.tokens import Tokens
+
         return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
 
     @cached_property
     def checkpointer(self) -> Checkpointer:
+        from .scheduler.checkpoint import Checkpointer
+
         return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
 
     @cached_property
     def expirer(self) -> Expirer:
+        from .scheduler.expirer import Expirer
+
         return Expirer(self.adapters.control, self._bury, self.adapters.clock)
 
     def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
+        from .services.claim import Claimant
+
         return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms)
 
     @cached_property
     def assigner(self) -> Assigner:
+        from .scheduler.assigner import Assigner
+
         return Assigner(self.adapters.control, self.assignments.look_after, self._ask)
 
     def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
+        from .services.consent import Consent
+
         return Consent(self.sender, self.admin, self.waker).ask(topic, group, consumer)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 from msgspec import json as msgjson
@@ -21,13 +21,15 @@ from ..domain.signing import seal_receipt
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..domain.transaction import State, Transaction
-from ..ports import DeadLetter
-from ..services.claim import Delivery
-from ..services.delayed import Waiting
-from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
-from ..services.produce import Placed
-from ..services.setup import Membership
-from ..services.trace import Event
+
+if TYPE_CHECKING:
+    from ..ports import DeadLetter
+    from ..services.claim import Delivery
+    from ..services.delayed import Waiting
+    from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
+    from ..services.produce import Placed
+    from ..services.setup import Membership
+    from ..services.trace import Event
 
 
 @lru_cache(maxsize=1024)

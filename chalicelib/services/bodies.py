@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..domain.errors import unavailable
 from ..domain.message import Message
-from ..ports import Blobs
+
+if TYPE_CHECKING:
+    from ..ports import Blobs
 
 
 def with_body(blobs: Blobs, message: Message) -> Message:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain.errors import Refused
 from ...domain.outcome import Verdict
 from ...domain.topic import Group, Topic
-from ...services.setup import PULLS, Contact, Membership
 from ...wiring import Deps
 from .. import parse, render
 from ..http import ANY, Answer, Context, call, invalid
 from ..requests import ConsumerBody, NoBody
+
+if TYPE_CHECKING:
+    from ...services.setup import Contact, Membership
 
 _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROLES = ("consume", "admin")
@@ -31,6 +33,8 @@ def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Ans
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:
     """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
+    from ...services.setup import PULLS, Contact
+
     if body.url is not None and body.function is not None:
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
     if body.secret is not None and body.url is None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
 from ...domain.errors import Refused
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.topic import Group, Topic
-from ...ports import DeadLetter
 from ...services.bodies import with_body
-from ...services.redrive import Wanted
 from .. import parse, render
 from ..http import Answer, Context, call, invalid
 from ..requests import BodyBody, RedriveBody, RetryNowBody
+
+if TYPE_CHECKING:
+    from ...ports import DeadLetter
+    from ...services.redrive import Wanted
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = ("consume", "admin")
@@ -51,6 +53,8 @@ def _wanted(told: Any, at: str = "") -> Wanted:
     reason = told.get("reason")
     if reason is not None and reason not in _REASONS:
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
+    from ...services.redrive import Wanted
+
     return Wanted(reason, told.get("tag"), told.get("key"))
 
 

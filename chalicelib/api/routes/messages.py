@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Conflict, Refused
 from ...domain.limits import MAX_KEY_CHARS
@@ -12,11 +12,13 @@ from ...domain.message import Message
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction
 from ...services.bodies import with_body
-from ...services.delayed import Waiting
-from ...services.lookup import Filters
 from .. import parse, render
 from ..http import Answer, Context, call, check_name, invalid
 from ..requests import AmendBody
+
+if TYPE_CHECKING:
+    from ...services.delayed import Waiting
+    from ...services.lookup import Filters
 
 _ROLES = ("consume", "admin")
 _CHANGES = ("produce", "admin")
@@ -29,12 +31,12 @@ def get_message(context: Context, topic: str, id: str) -> Answer:
     """Everything known about a message, with its status per group."""
     found = context.deps.catalog.topic(topic)
     message = context.deps.lookup.find(found, id)
-    if isinstance(message, Waiting):
-        return _waiting(context, topic, message)
+    if isinstance(message, Message):
+        return _in_log(context, found, message)
     if isinstance(message, Transaction):
         whole = with_body(context.deps.adapters.blobs, message.message)
         return Answer(render.to_json(render.prepared(topic, message, whole)))
-    return _in_log(context, found, message)
+    return _waiting(context, topic, message)
 
 
 def _in_log(context: Context, topic: Topic, message: Message) -> Answer:
@@ -55,11 +57,11 @@ def amend_message(context: Context, topic: str, id: str) -> Answer:
     found = context.deps.catalog.topic(topic)
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms())
     message = context.deps.lookup.find(found, id)
-    if isinstance(message, Waiting):
-        return _waiting(context, topic, context.deps.delayed.amend(found, message, changes))
+    if isinstance(message, Message):
+        return _in_log(context, found, context.deps.amender.amend(found, message, changes))
     if isinstance(message, Transaction):
         raise _in_transaction()
-    return _in_log(context, found, context.deps.amender.amend(found, message, changes))
+    return _waiting(context, topic, context.deps.delayed.amend(found, message, changes))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES)
@@ -67,12 +69,12 @@ def cancel_message(context: Context, topic: str, id: str) -> Answer:
     """Take a message back that no group has claimed."""
     found = context.deps.catalog.topic(topic)
     message = context.deps.lookup.find(found, id)
-    if isinstance(message, Waiting):
-        context.deps.delayed.cancel(found, message)
+    if isinstance(message, Message):
+        context.deps.amender.cancel(found, message)
     elif isinstance(message, Transaction):
         raise _in_transaction()
     else:
-        context.deps.amender.cancel(found, message)
+        context.deps.delayed.cancel(found, message)
     return Answer(status=204)
 
 
@@ -120,6 +122,8 @@ def _newest_first(
 
 
 def _filters(context: Context, topic: str) -> Filters:
+    from ...services.lookup import Filters
+
     query = context.query
     status = query.get("status")
     if status is not None and status not in _STATUSES:

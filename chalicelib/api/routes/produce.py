@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,10 +11,12 @@ from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Topic
-from ...services.produce import Placed
 from .. import parse, problems, render
 from ..http import Answer, Context, call, convert
 from ..requests import BatchBody, MessageBody
+
+if TYPE_CHECKING:
+    from ...services.produce import Placed
 
 
 class _JsonTexts(msgspec.Struct):
@@ -41,9 +43,8 @@ def one(context: Context, topic: Topic, draft: Draft) -> Answer:
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
     outcomes = context.deps.intake.produce(topic, drafts)
-    context.deps.waker.appended(
-        topic, {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
-    )
+    placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
+    context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
     return outcomes
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...domain.topic import Group, Topic
 from ...services.bodies import with_body
-from ...services.settle import Answer as Settled
-from ...services.settle import Nack
 from .. import problems, render
 from ..http import Answer, Context, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
+
+if TYPE_CHECKING:
+    from ...services.settle import Answer as Settled
 
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 _CONSUME = ("consume",)
@@ -45,6 +46,8 @@ def nack(context: Context, topic: str, group: str) -> Answer:
     """Give messages back for another attempt, or bury them as dead letters."""
     found, wanted = _find(context, topic, group)
     asked = context.body
+    from ...services.settle import Nack
+
     how = Nack(asked.delay_seconds * 1000, asked.dead_letter, asked.reason)
     return _results(context, context.deps.settler.nack(found, wanted, asked.receipts, how))
 

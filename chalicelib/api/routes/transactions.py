@@ -10,7 +10,6 @@ from ...delivery.webhooks import format_secret
 from ...domain.errors import Forbidden, HeadraceError, Refused
 from ...domain.message import Draft
 from ...domain.transaction import State, Transaction
-from ...services.transactions import Checks
 from .. import parse, render
 from ..http import Answer, Context, call, invalid
 from ..requests import NoBody, TransactionBody
@@ -32,6 +31,8 @@ def prepare(context: Context, topic: str) -> Answer:
     draft = _draft(context)
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
         raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")
+    from ...services.transactions import Checks
+
     checks = Checks(body.check_url, body.check_after_seconds)
     floats = bool(body.message.delay_seconds)
     admitted = deps.intake.admit(found, draft)
