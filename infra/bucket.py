@@ -39,9 +39,9 @@ def bucket(prefix: str) -> dict[str, Any]:
                 "LifecycleConfiguration": {"Rules": _rules()},
             },
         ),
-        "BucketPolicy": kept(
-            "AWS::S3::BucketPolicy",
-            {
+        "BucketPolicy": {
+            "Type": "AWS::S3::BucketPolicy",
+            "Properties": {
                 "Bucket": {"Ref": BUCKET},
                 "PolicyDocument": {
                     "Version": "2012-10-17",
@@ -57,7 +57,7 @@ def bucket(prefix: str) -> dict[str, Any]:
                     ],
                 },
             },
-        ),
+        },
     }
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import names
+from . import bucket, names
 from .__main__ import add_options, given
 from .cli import Aws, Refused
 from .package import BUILD, TEMPLATE
@@ -70,8 +70,8 @@ class Deployment:
         )
         if with_data:
             self._delete_data()
-        bucket = [f"bucket {self._bucket}"] if self._has_bucket() else []
-        return [*(f"table {table}" for table in self._kept_tables()), *bucket]
+        there = [f"bucket {self._bucket}"] if self._has_bucket() else []
+        return [*(f"table {table}" for table in self._kept_tables()), *there]
 
     @property
     def _bucket(self) -> str:
@@ -117,6 +117,10 @@ class Deployment:
         place = ("--s3-bucket", self._artifacts, "--s3-prefix", self._name)
         source = ("--template-file", str(self._build / TEMPLATE), "--output-template-file", str(packaged))
         self._aws.run("cloudformation", "package", "--use-json", *source, *place)
+        told = json.loads(packaged.read_text())
+        # Only what has its name in plain text is taken in again.
+        told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._bucket
+        packaged.write_text(json.dumps(told))
         key = f"{self._name}/{TEMPLATE}"
         self._aws.run("s3", "cp", "--quiet", str(packaged), f"s3://{self._artifacts}/{key}")
         return f"https://s3.{self._aws.region}.amazonaws.com/{self._artifacts}/{key}"
@@ -190,17 +194,23 @@ class Deployment:
 
     def _drop_logs(self) -> None:
         """Functions that still ran while their stack went have opened their logs anew."""
+        begins = f"/aws/lambda/{self._name}-"
+        found = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", begins) or {}
+        there = {str(each["logGroupName"]) for each in found.get("logGroups", [])}
         for name in self._stack.functions:
             log = f"/aws/lambda/{names.function(self._name, name)}"
-            self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
+            if log in there:
+                self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
 
     def _delete_data(self) -> None:
-        for table in self._kept_tables():
-            self._aws.run(
-                "dynamodb", "update-table", "--no-deletion-protection-enabled", "--table-name", table
-            )
-            self._aws.run("dynamodb", "delete-table", "--table-name", table)
-            self._aws.run("dynamodb", "wait", "table-not-exists", "--table-name", table)
+        kept = [("--table-name", table) for table in self._kept_tables()]
+        for table in kept:
+            self._aws.run("dynamodb", "update-table", "--no-deletion-protection-enabled", *table)
+        for table in kept:
+            self._aws.run("dynamodb", "wait", "table-exists", *table)  # not while it is being updated
+            self._aws.run("dynamodb", "delete-table", *table)
+        for table in kept:
+            self._aws.run("dynamodb", "wait", "table-not-exists", *table)
         if self._has_bucket():
             self._aws.run("s3", "rb", "--force", f"s3://{self._bucket}")
 
@@ -218,6 +228,10 @@ def _confirmed(stack: Stack, told: str | None, with_data: bool) -> None:
         told = input(f"This deletes the stack {stack.prefix}, {what}. Type its name to go on: ")
     if told.strip() != stack.prefix:
         raise Wrong(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
+
+
+def _prefix(options: argparse.Namespace, stack: Stack) -> None:
+    print(stack.prefix)
 
 
 def _deploy(options: argparse.Namespace, stack: Stack) -> None:
@@ -246,7 +260,7 @@ def _destroy(options: argparse.Namespace, stack: Stack) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.stack", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="deploy|destroy")
+    commands = parser.add_subparsers(required=True, metavar="deploy|destroy|prefix")
     deploy = commands.add_parser("deploy", help="create or update the stack from what `make package` wrote")
     deploy.set_defaults(run=_deploy)
     destroy = commands.add_parser("destroy", help="delete the stack")
@@ -255,7 +269,9 @@ def main(arguments: list[str] | None = None) -> int:
     destroy.add_argument(
         "--confirm", metavar="PREFIX", help="the stack's name, where nobody is there to type it"
     )
-    for each in (deploy, destroy):
+    prefix = commands.add_parser("prefix", help="print the stack's name")
+    prefix.set_defaults(run=_prefix)
+    for each in (deploy, destroy, prefix):
         add_options(each)
         each.add_argument(
             "--build", type=Path, default=BUILD, help="the folder that was packaged into (build)"

@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import boto3
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements-ministack.txt"
@@ -42,6 +45,11 @@ class MiniStack:
     port: int
     environment: Mapping[str, str]
     """For commands that are to work on it."""
+
+    def client(self, service: str) -> Any:
+        """A boto3 client."""
+        at = {"endpoint_url": f"http://127.0.0.1:{self.port}", "region_name": REGION}
+        return boto3.client(service, aws_access_key_id="test", aws_secret_access_key="test", **at)
 
     def gateway(self, api_id: str) -> Calls:
         return Calls(self.port, f"/_aws/execute-api/{api_id}/api")

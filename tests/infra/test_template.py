@@ -27,7 +27,7 @@ from infra.tables import tables
 from infra.template import Stack, Wrong, template
 from local.functions import functions_of
 
-_KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::S3::BucketPolicy"}
+_KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
 _PREFIXED = ("TableName", "FunctionName", "LogGroupName", "QueueName", "TopicName", "LayerName", "BucketName")
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 
