@@ -85,7 +85,7 @@ def _probe(made: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
     meter = Meter()
     mover = made.deps(meter).mover
     with meter.during() as cost:
-        mover.run_once(lambda: int(time.time() * 1000) < due[-1] + 1_000)
+        mover.run_once(lambda: int(time.time() * 1000) < due[-1] + 30_000)
     late = []
     for place, due_ms in zip(places, due, strict=True):
         message = deps.lookup.message(topic, place.id)  # type: ignore[union-attr]
@@ -156,3 +156,17 @@ def _idle(made: Stage) -> Iterator[Figure]:
             cost = replace(minute)
         yield at_most(f"a minute at rest, {topics} topics: write units", cost.writes, 0, "WU")
         yield at_most(f"a minute at rest, {topics} topics: read units", cost.reads, 10, "RU")
+    yield told("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(made):.3g} RU more")
+
+
+def _watching(made: Stage) -> float:
+    """Read units of a minute's look at one topic that is at rest."""
+    meter = Meter()
+    deps = made.deps(meter)
+    topic, _ = deps.admin.put_topic("watched", {"shards": 4, "alarm_backlog": 100})
+    deps.admin.put_group(topic, "g", {})
+    deps.watch.see(topic)
+    deps.watch.run_once()
+    with meter.during() as minute:
+        deps.watch.run_once()
+    return minute.reads

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from . import observe
 from .wiring import Deps
 
+if TYPE_CHECKING:
+    from .scheduler.watch import Backlog
+
 _MARGIN_MS = 5_000  # of a function's time: for what is under way to end
 Event = Mapping[str, Any]
+_METRICS = {
+    "moved": "Moved",
+    "late_ms": "DelayLateness",
+    "stale": "Stale",
+    "assigned": "Reassigned",
+    "checkpoints": "Checkpoints",
+}
+"""Which counts of reports are metrics."""
 
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:
@@ -28,7 +40,11 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained."""
     from .services.wake import job_of
 
-    return _told("deliver", deps.deliverer.deliver(job_of(event), _seconds_left(context)).as_dict())
+    job = job_of(event)
+    report = deps.deliverer.deliver(job, _seconds_left(context))
+    for trouble in report.troubles:
+        observe.event("attempt failed", topic=job.topic, group=job.group, **asdict(trouble))
+    return _told("deliver", report.as_dict(), deps)
 
 
 def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
@@ -36,33 +52,55 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     from .services.checks import Check
 
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
-    return _told("check", dict(deps.checker.check(checks, _seconds_left(context))))
+    ended = deps.checker.check(checks, _seconds_left(context))
+    observe.metrics(deps.adapters.stage, {"Checks": ended.total()} if ended else {})
+    return _told("check", dict(ended), deps)
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Move what is due: on schedule, or because somebody has just filed a timer in these fragments."""
     fragments = event.get("detail", {}).get("fragments")
-    return _told("mover", deps.mover.run_once(_has_time(context), fragments).as_dict())
+    return _told("mover", deps.mover.run_once(_has_time(context), fragments).as_dict(), deps)
 
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
-    """Wake what nobody is at work on."""
-    return _told("sweep", deps.sweeper.run_once(_has_time(context)).as_dict())
+    """Wake what nobody is at work on; see how much lies where somebody wants to be warned."""
+    has_time, stage = _has_time(context), deps.adapters.stage
+    swept = deps.sweeper.run_once(has_time)
+    watched = deps.watch.run_once(has_time)
+    for backlog in watched.backlogs:
+        told = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
+        observe.metrics(stage, told, topic=backlog.topic)
+    for backlog in watched.over:
+        observe.event("backlog over alarm", **asdict(backlog))
+    observe.metrics(stage, _worst(watched.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {}))
+    return _told("sweep", swept.as_dict() | {"over": len(watched.over)}, deps)
+
+
+def _worst(backlogs: Sequence[Backlog]) -> dict[str, int]:
+    """The stage's: told while there is anything, and once when there is no more."""
+    if not backlogs:
+        return {}
+    return {
+        "Backlog": sum(backlog.messages for backlog in backlogs),
+        "OldestAge": max(backlog.age_ms for backlog in backlogs) // 1000,
+        "BacklogOverAlarm": sum(backlog.is_over for backlog in backlogs),
+    }
 
 
 def assign(context: Any, deps: Deps) -> dict[str, Any]:
     """Keep assignments true, and ask again those who have not agreed yet to be called."""
-    return _told("assign", deps.assigner.run_once(_has_time(context)).as_dict())
+    return _told("assign", deps.assigner.run_once(_has_time(context)).as_dict(), deps)
 
 
 def checkpoint(context: Any, deps: Deps) -> dict[str, Any]:
     """Write down the tails of quiet shards."""
-    return _told("checkpoint", deps.checkpointer.run_once(_has_time(context)).as_dict())
+    return _told("checkpoint", deps.checkpointer.run_once(_has_time(context)).as_dict(), deps)
 
 
 def expire(context: Any, deps: Deps) -> dict[str, Any]:
     """Make dead letters of what is still owed when its retention ends."""
-    return _told("expire", deps.expirer.run_once(_has_time(context)).as_dict())
+    return _told("expire", deps.expirer.run_once(_has_time(context)).as_dict(), deps)
 
 
 def _seconds_left(context: Any) -> Callable[[], float]:
@@ -73,8 +111,12 @@ def _has_time(context: Any) -> Any:
     return lambda: context.get_remaining_time_in_millis() > _MARGIN_MS
 
 
-def _told(function: str, report: dict[str, Any]) -> dict[str, Any]:
-    """Log what a run did, if it did anything else than all went well."""
+def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
+    """Tell what a run did: its metrics, and a log line if it did anything else than all went well."""
+    counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
+    if not report.get("finished", True) and function != "sweep":  # a sweep at rest stops early on purpose
+        counts["Unfinished"] = 1
+    observe.metrics(deps.adapters.stage, counts | deps.tally.take())
     if any(value for name, value in report.items() if name != "DONE" and value is not True):
         observe.report(function, report)
     return report

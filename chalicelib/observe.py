@@ -1,9 +1,34 @@
-"""Log lines: one JSON object each, with ids and codes, never bodies, headers or tokens."""
+"""Log lines and metrics: one JSON object each on standard output, with ids and codes, never bodies, headers or tokens.
+
+A metric is a log line in CloudWatch's embedded format (docs/adr/0013): it costs no call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
+
+NAMESPACE = "Headrace"
+UNITS = {
+    "Accepted": "Count",  # messages stored, by any way in
+    "Delivered": "Count",  # deliveries that ended in SUCCESS
+    "Failed": "Count",  # attempts that did not, as whoever made them said
+    "Dead": "Count",  # deliveries that became dead letters
+    "Stale": "Count",  # settlements of pushes that came after their lease
+    "Moved": "Count",  # delayed messages and retries that came to their shards
+    "DelayLateness": "Milliseconds",  # the greatest of a run, behind the due time
+    "Checks": "Count",  # producers asked about transactions
+    "Forgotten": "Count",  # shards with work that only the sweep found
+    "Reassigned": "Count",  # groups whose shards changed hands on the schedule
+    "Checkpoints": "Count",  # tails of quiet shards written down
+    "Backlog": "Count",  # unsettled messages for the group furthest behind
+    "OldestAge": "Seconds",  # of the oldest of them
+    "BacklogOverAlarm": "Count",  # topics with more than their alarm_backlog
+    "Unfinished": "Count",  # runs that time ended
+    "Unavailable": "Count",  # requests answered with 503
+}
+"""Every metric there is."""
 
 
 @cache
@@ -13,16 +38,42 @@ def _logger() -> Any:
     return Logger(service="Headrace")  # Chalice logs as "headrace"
 
 
-def unavailable(error: BaseException, request_id: str, call: str) -> None:
+def unavailable(error: BaseException, request_id: str, call: str, traceparent: str | None = None) -> None:
     """A request that ended in 503: what failed below, and for which call."""
-    _logger().warning("unavailable", request_id=request_id, call=call, exc_info=error)
+    ids = _ids(request_id=request_id, call=call, traceparent=traceparent)
+    _logger().warning("unavailable", **ids, exc_info=error)
 
 
-def unexpected(error: BaseException, request_id: str, call: str) -> None:
+def unexpected(error: BaseException, request_id: str, call: str, traceparent: str | None = None) -> None:
     """A request that met a bug of ours."""
-    _logger().error("unexpected", request_id=request_id, call=call, exc_info=error)
+    ids = _ids(request_id=request_id, call=call, traceparent=traceparent)
+    _logger().error("unexpected", **ids, exc_info=error)
 
 
-def report(job: str, counts: dict[str, Any]) -> None:
+def report(job: str, counts: Mapping[str, Any]) -> None:
     """What one run of a timed job did."""
     _logger().info(job, **counts)
+
+
+def event(name: str, **ids: Any) -> None:
+    """Something that a person may want to find again, by its ids."""
+    _logger().warning(name, **_ids(**ids))
+
+
+def _ids(**ids: Any) -> dict[str, Any]:
+    return {name: value for name, value in ids.items() if value is not None}
+
+
+def metrics(stage: str, values: Mapping[str, float], topic: str | None = None) -> None:
+    """Numbers of a stage, or of one of its topics: only of such as their owners want to be warned of, for each
+    metric of each topic is paid for. A stage without a name tells none."""
+    if not stage or not values:
+        return
+    from aws_lambda_powertools.metrics import EphemeralMetrics  # late, as the logger
+
+    line = EphemeralMetrics(namespace=NAMESPACE, service=stage)
+    if topic is not None:
+        line.add_dimension("topic", topic)
+    for name, value in values.items():
+        line.add_metric(name, UNITS[name], value)
+    line.flush_metrics()

@@ -374,6 +374,10 @@ class Timers(Protocol):
         """The first timers of a fragment that are due by then, in order of time; read consistently."""
         ...
 
+    def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
+        """The first timers of a fragment that stand behind a mark, in order of time; read consistently."""
+        ...
+
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
         ...

@@ -33,6 +33,9 @@ class Settings:
     allow_loopback: bool = False
     """HEADRACE_ALLOW_LOOPBACK (0; 1 under `make run`): subscriber URLs may be http on this machine, unasked."""
 
+    port: int | None = None
+    """HEADRACE_PORT (8700 under `make run`): where a local run serves; no subscriber on this machine may have it."""
+
     account: str = ""
     """HEADRACE_ACCOUNT: the AWS account whose Lambda functions may be consumers."""
 
@@ -47,6 +50,9 @@ class Settings:
 
     check: str | None = None
     """HEADRACE_CHECK: the deployed name of the function `check`."""
+
+    deployed: bool = False
+    """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
     @property
     def folder(self) -> Path:
@@ -69,9 +75,11 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         origin=(get("HEADRACE_ORIGIN") or "headrace.local").lower(),
         ports=tuple(int(port) for port in get("HEADRACE_PORTS", "443").split(",")),
         allow_loopback=get("HEADRACE_ALLOW_LOOPBACK", "0") == "1",
+        port=int(port) if (port := get("HEADRACE_PORT")) else None,
         account=get("HEADRACE_ACCOUNT", ""),
         functions=Path(path) if (path := get("HEADRACE_FUNCTIONS")) else None,
         deliver=get("HEADRACE_DELIVER") or None,
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
+        deployed=deployed,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.topic import Consumer, Group, Topic
+from .services.tally import Tally
 from .settings import Settings
 from .store.clients import Clients, OnClient
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .scheduler.expirer import Expirer
     from .scheduler.mover import Mover
     from .scheduler.sweeper import Sweeper
+    from .scheduler.watch import Watch
     from .services.amend import Amender
     from .services.assignment import Assignments
     from .services.catalog import Catalog
@@ -126,6 +128,8 @@ class Adapters:
     sender: Callable[[], Sender]
     invoker: Invoker
     threads: Callable[[], Executor]
+    stage: str = ""
+    """The name under which metrics are told; empty: they are not."""
 
 
 class Deps:
@@ -134,6 +138,7 @@ class Deps:
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
+        self.tally = Tally()
 
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
@@ -159,7 +164,7 @@ class Deps:
     def states(self) -> CursorStates:
         from .services.cursor_state import CursorStates
 
-        return CursorStates(self.adapters.cursors, self.adapters.clock)
+        return CursorStates(self.adapters.cursors, self.adapters.clock, self.tally)
 
     @cached_property
     def reader(self) -> Reader:
@@ -179,7 +184,7 @@ class Deps:
         from .services.intake import Intake
         from .services.rates import RateLimits
 
-        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock))
+        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock), self.tally)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -217,6 +222,7 @@ class Deps:
             self.adapters.clock,
             lambda: self.signing_key,
             self.waker.filed,
+            self.tally,
         )
 
     @cached_property
@@ -292,6 +298,7 @@ class Deps:
             a.clock,
             a.chance,
             lambda: self.signing_key,
+            self.tally,
         )
 
     @cached_property
@@ -314,14 +321,23 @@ class Deps:
 
         a, waker = self.adapters, self.waker
         new_owner = partial(a.chance.id, _OWNER_CHARS)
-        return Mover(a.timers, self.due.append, waker.due, waker.check, a.clock, new_owner)
+        return Mover(a.timers, self.due.append, waker.due, waker.check, waker.mover, a.clock, new_owner)
 
     @cached_property
     def sweeper(self) -> Sweeper:
         from .scheduler.sweeper import Sweeper
 
         a = self.adapters
-        return Sweeper(a.control, a.log, a.cursors, lambda shard: self.waker.route([shard]), a.clock)
+        return Sweeper(
+            a.control, a.log, a.cursors, lambda shard: self.waker.route([shard]), a.clock, self.watch.see
+        )
+
+    @cached_property
+    def watch(self) -> Watch:
+        from .scheduler.watch import Watch
+
+        a = self.adapters
+        return Watch(a.control, a.log, a.cursors, a.clock)
 
     @cached_property
     def positions(self) -> Positions:
@@ -454,6 +470,7 @@ def dynamo_adapters(
         sender=lambda: _sender(settings, clients, clock),
         invoker=invoker or Nobody(),
         threads=_threads,
+        stage=settings.prefix if settings.deployed else "",
     )
 
 
@@ -467,7 +484,8 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
     from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
     from .delivery.sender import Sender as Out
 
-    rules = Rules(frozenset(settings.ports), frozenset({settings.origin}), settings.allow_loopback)
+    own_hosts = frozenset({settings.origin})
+    rules = Rules(frozenset(settings.ports), own_hosts, settings.allow_loopback, settings.port)
     functions: Functions = LocalFunctions(settings.functions)
     if settings.account:
         functions = LambdaFunctions(

@@ -15,7 +15,7 @@ Statement = dict[str, Any]
 
 _READ = "GetItem Query"
 _APPEND = "GetItem Query PutItem UpdateItem"  # put segments, count reserved offsets, close holes
-_CLAIM = "GetItem Query PutItem UpdateItem"
+_CLAIM = "GetItem PutItem UpdateItem"
 _NOTE = "PutItem BatchWriteItem"
 
 # Transactions need the actions of their parts. What a table's index needs stands under `table/index/…`.
@@ -39,7 +39,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": "Query PutItem",
         "cursors": _CLAIM,
         "records": "PutItem",
-        "timers": _NOTE,
+        "timers": "PutItem",
         "traces": _NOTE,
         "control": f"{_READ} PutItem",
     },
@@ -62,8 +62,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": "Query PutItem",
         "cursors": _CLAIM,
         "records": "PutItem",
-        "traces": _NOTE,
-        "control": _READ,
+        "control": "Query",
     },
     "journal": {},
 }
@@ -84,7 +83,7 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     "journal": {"journal": ("s3:PutObject",)},
 }
 
-STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "records", "traces")}
+STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}
 """The tables whose streams wake a function."""
 
 _STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")

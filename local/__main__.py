@@ -111,6 +111,7 @@ def _set_environment(chosen: Options, endpoint: str) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS."""
     os.environ[_ENDPOINT] = endpoint
     os.environ["HEADRACE_DATA"] = str(chosen.data)
+    os.environ["HEADRACE_PORT"] = str(chosen.port)
     for name, value in {
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "local",

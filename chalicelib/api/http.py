@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,14 +23,12 @@ from ..domain.errors import (
 )
 from ..domain.topic import Caller
 from ..wiring import Deps
-from . import problems, strict
+from . import problems, strict, tracing
+from .issues import issue_of
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
 ANY = ("produce", "consume", "admin")
-_WHERE = re.compile(r"(.*) - at `(?:key` in `)?\$?\.?(.*)`\Z", re.DOTALL)
-_QUOTED = re.compile(r"(Invalid enum value|Invalid value) '.*'", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +115,25 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
     try:
         context = _context(entry, request, params, request_id)
         answer = entry.handler(context, **params)
+        tell(context.deps)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
-            observe.unavailable(error, request_id, entry.handler.__name__)
+            trace = tracing.of_request(request.headers)
+            observe.unavailable(error, request_id, entry.handler.__name__, trace)
+            observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(error, request_id)
     except Exception as error:
-        observe.unexpected(error, request_id, entry.handler.__name__)
+        trace = tracing.of_request(request.headers)
+        observe.unexpected(error, request_id, entry.handler.__name__, trace)
+        observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
+
+
+def tell(deps: Deps) -> None:
+    """What happened to messages, as metrics."""
+    if counts := deps.tally.take():
+        observe.metrics(deps.adapters.stage, counts)
 
 
 def _request_id(request: Request) -> str:
@@ -219,21 +227,10 @@ def convert(value: Any, kind: type[T], at: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        issue = _issue(str(error), at)
+        issue = issue_of(str(error), kind, at)
         raise invalid(issue.path, issue.issue) from None
 
 
 def invalid(path: str, issue: str) -> Malformed:
     """The error for one field that is wrong."""
     return Malformed("VALIDATION", f"{path or 'body'}: {issue}", issues=(Issue(path, issue),))
-
-
-def _issue(text: str, at: str) -> Issue:
-    """The path and the reason in a msgspec error, without the value that caused it."""
-    match = _WHERE.match(text)
-    reason, path = (match[1], match[2]) if match else (text, "")
-    unknown = _UNKNOWN.match(reason)
-    if unknown:
-        path, reason = ".".join(p for p in (path, unknown[1][:64]) if p), "unknown field"
-    path = ".".join(p for p in (at, path) if p)
-    return Issue(path, _QUOTED.sub(r"\1", reason))

@@ -52,8 +52,8 @@ def retry(given: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
 
 
 def tags(text: str | None) -> tuple[str, ...] | None:
-    """The tags of a filter like `paid || refunded`; None for `*` or nothing."""
-    if text is None or text.strip() in ("", "*"):
+    """The tags of a filter like `paid || refunded`; None for `*` or no filter at all."""
+    if text is None:
         return None
     parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
     if "*" in parts:
@@ -200,4 +200,6 @@ def page(context: Context, purpose: str, items: list[Any], following: Any) -> di
 def item_error(error: HeadraceError, path: str) -> HeadraceError:
     """An item's error with paths that begin at the item."""
     issues = tuple(replace(i, path=f"{path}.{i.path}" if i.path else path) for i in error.issues)
+    if error.code == "VALIDATION":
+        return invalid(issues[0].path, issues[0].issue)
     return type(error)(error.code, error.detail, issues=issues)

@@ -218,11 +218,12 @@ def _at(ms: int | None) -> str | None:
     return at(ms) if ms is not None else None
 
 
-def placed(topic_name: str, p: Placed) -> dict[str, Any]:
+def placed(topic_name: str, p: Placed, standing: str | None = None) -> dict[str, Any]:
+    """Where a message was stored; `standing` is what has become of one that was stored before."""
     return {
         "id": p.id,
         "topic": topic_name,
-        "status": "NEW" if p.due_ms is None else "DELAYED",
+        "status": standing or ("NEW" if p.due_ms is None else "DELAYED"),
         "shard": p.shard,
         "offset": p.offset,
         "accepted_at": at(p.accepted_ms),

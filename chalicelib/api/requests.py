@@ -48,8 +48,8 @@ class TopicBody(Struct, forbid_unknown_fields=True):
     retry: Retry | UnsetType = UNSET
     lease_seconds: LeaseSeconds | UnsetType = UNSET
     retention_days: Annotated[int, Meta(ge=1, le=lim.MAX_RETENTION_DAYS)] | UnsetType = UNSET
-    alarm_backlog: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    rate_limit: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    alarm_backlog: Annotated[int, Meta(ge=1, le=lim.MAX_OFFSET)] | UnsetType | None = UNSET
+    rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | UnsetType | None = UNSET
     on_rate_limit: Literal["reject", "dead_letter"] | UnsetType = UNSET
     max_body_bytes: Annotated[int, Meta(ge=1, le=lim.MAX_BODY_BYTES)] | UnsetType = UNSET
     dedup_window_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DEDUP_WINDOW_SECONDS)] | UnsetType = UNSET
@@ -117,7 +117,7 @@ class AmendBody(Struct, forbid_unknown_fields=True):
 class SeekBody(Struct, forbid_unknown_fields=True):
     """Where to send a group: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
 
-    to: str | Annotated[int, Meta(ge=0)]
+    to: str | Annotated[int, Meta(ge=0, le=lim.MAX_OFFSET)]
     shard: Annotated[int, Meta(ge=0)] | None = None
 
 

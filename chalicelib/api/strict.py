@@ -1,53 +1,20 @@
-"""Strict JSON at the door: what other parsers forgive is refused here, each with its reason."""
+"""Strict JSON at the door, and the compact texts that are stored."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from ..domain.errors import Malformed
-from ..domain.limits import MAX_JSON_DEPTH
+from ..domain.strict_json import dump, parse
 
-# Possessive, and content with a string that never ends: else such a body takes time squared.
-_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+__all__ = ["compact", "dump", "parse"]
+
 _INEXACT = re.compile(rb"[0-9][.eE]|-0")  # perhaps a number that a float would change
 _EXACT = msgspec.json.Encoder(decimal_format="number")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-def parse(raw: bytes) -> Any:
-    """The value of a JSON text.
-
-    Malformed for: no UTF-8, a byte order mark, nesting over 32, a key twice, NaN or infinities, lone
-    surrogates, anything behind the value. RFC 8259, read strictly.
-    """
-    if raw.startswith(b"\xef\xbb\xbf"):
-        _refuse("The body begins with a byte order mark; send plain UTF-8.")
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        _refuse("The body is not UTF-8.")
-    if _is_too_deep(raw):
-        _refuse(f"The JSON is nested deeper than {MAX_JSON_DEPTH} levels.")
-    try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-    except json.JSONDecodeError as error:
-        _refuse(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.")
-    except ValueError:  # Python refuses integers of more than 4,300 digits
-        _refuse("A number in the body is too long.")
-    if _SURROGATE.search(raw):
-        _check_surrogates(value)
-    return value
-
-
-def dump(value: Any) -> bytes:
-    """The compact UTF-8 text of a JSON value."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def compact(text: bytes, value: Any) -> bytes:
@@ -59,47 +26,3 @@ def compact(text: bytes, value: Any) -> bytes:
 
 def _int(text: str) -> int | Decimal:
     return Decimal(text) if text == "-0" else int(text)
-
-
-def _is_too_deep(raw: bytes) -> bool:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_JSON_DEPTH:
-        return False
-    depth = 0
-    for match in _STRUCTURE.finditer(raw):
-        token = match[0]
-        if token in b"[{":
-            depth += 1
-            if depth > MAX_JSON_DEPTH:
-                return True
-        elif token in b"]}":
-            depth -= 1
-    return False
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        _refuse("An object in the body has the same key twice.")
-    return made
-
-
-def _constant(_: str) -> NoReturn:
-    _refuse("NaN and infinities are not JSON.")
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        _refuse("A number in the body is too large.")
-    return number
-
-
-def _check_surrogates(value: Any) -> None:
-    try:
-        dump(value)
-    except UnicodeEncodeError:
-        _refuse("A string in the body has half a surrogate pair.")
-
-
-def _refuse(detail: str) -> NoReturn:
-    raise Malformed("INVALID_JSON", detail)

@@ -66,17 +66,19 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORTS = {"http": 80, "https": 443}
 
-UNUSABLE = "the address cannot be used"  # blocked, or without an answer in DNS: nobody learns which
+UNUSABLE = "has no address that may be called"  # blocked, or without an answer in DNS: nobody learns which
+_OURS = "is Headrace's own: messages would go in circles"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a stage allows: ports besides 443; its own host names (lower case), which may never be called; and
-    whether loopback may be, even by http and on any port (local runs only)."""
+    whether loopback may be, even by http and on any port but its own (local runs only)."""
 
     ports: frozenset[int] = frozenset()
     own_hosts: frozenset[str] = frozenset()
     allow_loopback: bool = False
+    own_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,11 @@ def _known_addresses(host: str, is_v6: bool, rules: Rules) -> tuple[str, ...] | 
 
 def _forbidden(target: Target, rules: Rules) -> str | None:
     if target.loopback:
-        return None if target.port < 65536 else "names no port"
+        return _OURS if target.port == rules.own_port else None if target.port < 65536 else "names no port"
     if target.scheme != "https":
         return "must begin with https://"
     if target.port != _PORTS["https"] and target.port not in rules.ports:
         return "must use port 443"
     if target.host in rules.own_hosts:
-        return "is our own"
+        return _OURS
     return None if all(map(is_good, target.addresses)) else UNUSABLE

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ..domain import strict_json
+from ..domain.errors import Malformed
 from ..domain.transaction import Answer, State, Transaction
 from .egress import Reply, Unreached
 from .events import rfc3339
@@ -38,7 +40,7 @@ def read(answer: Reply | Unreached) -> Answer:
     if answer.status != 200:
         return Answer(None, f"HTTP {answer.status}")
     try:
-        told = msgspec.json.decode(answer.body, type=_Told).state
-    except (ValueError, RecursionError):
+        told = msgspec.convert(strict_json.parse(answer.body), _Told).state
+    except (Malformed, msgspec.ValidationError):
         return Answer(None, "the answer is malformed")
     return Answer(_DECISIONS[told], told)

@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import Any, cast
 
@@ -106,15 +107,15 @@ class Connection:
         self._send(request, deadline)
         wire = _Wire(self, deadline)
         reader = _Reader(wire)
-        response = HTTPResponse(cast(socket.socket, reader), method=method)
-        response.begin()
+        response = _final(reader, method)
         wire.begin_body()
         body = _body(response)
         cut = wire.left == 0 or len(body) >= MAX_REPLY_BYTES
         if response.length and not cut:
             raise BrokenOff
         headers = {name.lower(): value for name, value in response.headers.items()}
-        reusable = response.isclosed() and not response.will_close and not reader.has_more(wire)
+        spent = response.will_close or response.status == HTTPStatus.SWITCHING_PROTOCOLS
+        reusable = response.isclosed() and not spent and not reader.has_more(wire)
         return Answer(response.status, headers, body), reusable
 
     def _send(self, request: bytes, deadline: Deadline) -> None:
@@ -180,6 +181,16 @@ class _Reader(io.BufferedReader):
 
     def close(self) -> None:
         """HTTPResponse does so at the answer's end, before one can ask whether there is more."""
+
+
+def _final(reader: _Reader, method: str) -> HTTPResponse:
+    """The final answer, its head read. Informational ones before it are passed over; all heads together have the
+    limit of one, so there are not many."""
+    while True:
+        response = HTTPResponse(cast(socket.socket, reader), method=method)
+        response.begin()
+        if response.status // 100 != 1 or response.status == HTTPStatus.SWITCHING_PROTOCOLS:
+            return response
 
 
 def _body(response: HTTPResponse) -> bytes:

@@ -88,7 +88,7 @@ class Egress:
         except (OSError, HTTPException, ValueError) as error:
             return Unreached(_detail(error, seconds), deadline.spent_ms())
         if answer is None:
-            return Unreached(UNUSABLE, deadline.spent_ms())
+            return Unreached("the address cannot be used", deadline.spent_ms())
         return Reply(answer.status, answer.headers, answer.body, deadline.spent_ms())
 
     def refusal(self, url: str) -> str | None:

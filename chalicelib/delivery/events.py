@@ -17,15 +17,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..domain.message import JSON, Draft
+from ..domain.message import JSON, TRACEPARENT, Draft, traceparent
 from ..domain.outcome import Attempt, Parcel
 
 _TYPE = "headrace.message"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}")
 _NOT_KEPT = {"id", "source", "specversion", "time", "datacontenttype", "data", "data_base64"}
 _OUR_PREFIXES = ("ce-", "webhook-", "headrace-")
-_NOT_FORWARDED = {"content-type", "authorization", "cookie"}
-_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_NOT_FORWARDED = {"content-type", "authorization", "cookie", "set-cookie", "x-api-key"}
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
+_PLAIN = "".join(char for char in _PRINTABLE if char not in ' "%')  # CloudEvents' HTTP binding, 3.1.3.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ def _batch(parcel: Parcel) -> Post:
     """A batch bears what differs by message as extensions; headers of its messages are not forwarded."""
     ids = "\n".join(attempt.message.id for attempt in parcel.attempts)
     events = [
-        {"headrace" + name: value for name, value in _place(attempt).items()} | _event(parcel, attempt)
+        {"headrace" + name: value for name, value in _place(attempt).items()}
+        | _trace(attempt)
+        | _event(parcel, attempt)
         for attempt in parcel.attempts
     ]
     headers = {"Headrace-Topic": parcel.topic, "Headrace-Group": parcel.group}
@@ -75,6 +78,12 @@ def _batch(parcel: Parcel) -> Post:
         headers | {"Content-Type": "application/cloudevents-batch+json"},
         msgspec.json.encode(events),
     )
+
+
+def _trace(attempt: Attempt) -> dict[str, str]:
+    """CloudEvents' extension for distributed tracing."""
+    told = traceparent(attempt.message.draft)
+    return {TRACEPARENT: told} if told else {}
 
 
 def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
@@ -129,13 +138,14 @@ def _place(attempt: Attempt) -> dict[str, str]:
 
 def _places(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
     place = {"topic": parcel.topic, "group": parcel.group, **_place(attempt)}
-    return {f"Headrace-{name.capitalize()}": value for name, value in place.items()}
+    return {f"Headrace-{name.capitalize()}": quote(value, safe=_PRINTABLE) for name, value in place.items()}
 
 
 def _forwarded(draft: Draft) -> dict[str, str]:
-    """The producer's own headers, but for those we set and those that would carry somebody's credentials."""
+    """The producer's own headers, but for those we set and those that would carry somebody's credentials. What is no
+    printable ASCII is percent-encoded; the rest stays as it is, the percent sign too."""
     return {
-        name: value
+        name: quote(value, safe=_PRINTABLE)
         for name, value in draft.headers.items()
         if not name.lower().startswith(_OUR_PREFIXES) and name.lower() not in _NOT_FORWARDED
     }

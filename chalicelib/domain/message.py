@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 JSON = "application/json"
 RATE_LIMITED = "RATE_LIMITED"
+TRACEPARENT = "traceparent"
 _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
 
 
@@ -85,6 +86,11 @@ class Message:
     offset: int
     accepted_ms: int
     draft: Draft
+
+
+def traceparent(draft: Draft) -> str | None:
+    """The W3C trace that the message belongs to, if its producer told one."""
+    return next((value for name, value in draft.headers.items() if name.lower() == TRACEPARENT), None)
 
 
 def expired(draft: Draft, now_ms: int) -> bool:

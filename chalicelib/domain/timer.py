@@ -48,11 +48,21 @@ class Timer:
     def fragment(self) -> int:
         return fragment_of(self.id)
 
+    @property
+    def mark(self) -> str:
+        """Its place in its fragment: timers sort by time."""
+        return mark_of(self.due_ms, self.id)
+
 
 def again(timer: Timer, now_ms: int) -> Timer:
     """The next timer after a CHECK: whole periods later. So two that were made for one are the same."""
     periods = (now_ms - timer.due_ms) // timer.every_ms + 1
     return replace(timer, due_ms=timer.due_ms + periods * timer.every_ms)
+
+
+def mark_of(due_ms: int, timer_id: str = "") -> str:
+    """Where a timer stands in its fragment; without an id, before all that are due then."""
+    return f"{due_ms:015d}#{timer_id}"
 
 
 def fragment_of(timer_id: str) -> int:

@@ -1,7 +1,8 @@
 """The mover: takes timers that are due to where they belong, each exactly once.
 
 Most timers become rows of the log, in the transaction that removes them. A run holds a lease per fragment, so that
-movers share the work instead of racing; safety never depends on it.
+movers share the work instead of racing; safety never depends on it. A run that falls behind gives half of its fragments
+to another.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from operator import attrgetter
 
 from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
@@ -21,8 +25,9 @@ _LEASE_MS = 15_000
 _RENEW_MS = 5_000
 _TICK_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.05  # what is due within it goes together
-_PAGE = 500
-_LARGEST_PAGE = 8_000
+_LONG_TICK_MS = 1_000  # a mover whose tick takes longer is behind, and shares its fragments
+_PAGE = 250  # of one fragment
+_LARGEST_PAGE = 4_000
 
 Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 """Put the drafts of timers into a shard, to be kept for so many days, taking the timers away; how many went."""
@@ -30,6 +35,8 @@ Wake = Callable[[Sequence[Timer]], None]
 """Start the deliveries that WAKE timers stand for."""
 Check = Callable[[Sequence[Timer]], None]
 """Start the checks of transactions; each timer is at its next time already."""
+HandOver = Callable[[Sequence[int]], None]
+"""Start another mover for these fragments."""
 
 
 @dataclass(slots=True)
@@ -56,6 +63,7 @@ class Mover:
         append: Append,
         wake: Wake,
         check: Check,
+        hand_over: HandOver,
         clock: Clock,
         new_owner: Callable[[], str],
     ) -> None:
@@ -64,6 +72,7 @@ class Mover:
         self._append = append
         self._wake = wake
         self._check = check
+        self._hand_over = hand_over
         self._clock = clock
         self._new_owner = new_owner
 
@@ -81,11 +90,15 @@ class Mover:
         held = [f for f in soon if self._hold(f, owner)]
         renewed_ms = self._clock.now_ms()
         while held and has_time():
-            if self._clock.now_ms() - renewed_ms >= _RENEW_MS:
+            now_ms = self._clock.now_ms()
+            if now_ms - renewed_ms >= _RENEW_MS:
                 held = [f for f in held if self._hold(f, owner)]
-                renewed_ms = self._clock.now_ms()
+                renewed_ms = now_ms
             report.ticks += 1
-            nearest = {f: self._drain(f, report) for f in held}
+            is_behind = partial(self._is_due, now_ms + _LONG_TICK_MS)
+            nearest = self._drain(held, report, is_behind)
+            if is_behind():
+                held = self._share(held, owner)
             held = [f for f in held if self._is_soon(nearest[f]) or not self._leave(f, owner)]
             if held:
                 self._clock.sleep(self._pause([nearest[f] for f in held]))
@@ -97,31 +110,46 @@ class Mover:
     def tick(self, fragments: Iterable[int]) -> Report:
         """Move what is due now in these fragments, whoever holds them."""
         report = Report(ticks=1)
-        for fragment in fragments:
-            self._drain(fragment, report)
+        self._drain(list(fragments), report)
         return report
 
-    def _drain(self, fragment: int, report: Report) -> int | None:
-        """Move what is due now; when the fragment's next timer is due. What cannot be moved now hides nobody: behind
-        it, more is looked at."""
-        page = _PAGE
-        next_ms = self._next_ms(fragment, consistent=True)
-        while next_ms is not None and next_ms <= self._clock.now_ms():
-            due = self._timers.due(fragment, self._clock.now_ms(), page)
-            done = self._move(due, report)
-            next_ms = self._next_ms(fragment, consistent=True)
-            if len(due) < page or page > _LARGEST_PAGE:
-                break
-            page = page if done == len(due) else 2 * page
-        return next_ms
+    def _drain(
+        self, fragments: Sequence[int], report: Report, is_enough: Callable[[], bool] = lambda: False
+    ) -> dict[int, int | None]:
+        """Move what is due now, or until it is enough; when each fragment's next timer is due. The fragments go
+        together, so that what belongs to one shard is one segment. What cannot be moved now hides nobody: behind it,
+        more is looked at."""
+        nearest = {f: self._next_ms(f, consistent=True) for f in fragments}
+        pages = dict.fromkeys(fragments, _PAGE)
+        while True:
+            pages = {f: page for f, page in pages.items() if self._is_due(nearest[f])}
+            if not pages:
+                return nearest
+            due = {f: self._timers.due(f, self._clock.now_ms(), page) for f, page in pages.items()}
+            all_went = self._move(sorted(chain.from_iterable(due.values()), key=attrgetter("due_ms")), report)
+            nearest |= {f: self._next_ms(f, consistent=True) for f in due}
+            if is_enough():
+                return nearest
+            full = {f: page for f, page in pages.items() if page <= len(due[f]) < _LARGEST_PAGE}
+            pages = {f: page if all_went else 2 * page for f, page in full.items()}
+
+    def _share(self, held: list[int], owner: str) -> list[int]:
+        """Give every other fragment to another mover; which stay."""
+        given = held[1::2]
+        for fragment in given:
+            self._timers.let_go(fragment, owner)
+        if given:
+            self._hand_over(given)
+        return held[::2]
 
     def _leave(self, fragment: int, owner: str) -> bool:
         """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
         self._timers.let_go(fragment, owner)
         return not self._is_soon(self._next_ms(fragment, consistent=True)) or not self._hold(fragment, owner)
 
-    def _move(self, due: Sequence[Timer], report: Report) -> int:
-        """Take timers to where they belong; how many are dealt with. What the store refuses now stays for later."""
+    def _move(self, due: Sequence[Timer], report: Report) -> bool:
+        """Take timers, the earliest first, to where they belong; whether all went. What the store refuses now stays
+        for later."""
         by_shard: defaultdict[tuple[ShardKey, int], list[Timer]] = defaultdict(list)
         wakes = [timer for timer in due if timer.kind is TimerKind.WAKE]
         for timer in due:
@@ -129,20 +157,19 @@ class Mover:
                 by_shard[timer.shard, timer.keep_days].append(timer)
         if due:
             report.late_ms = max(report.late_ms, self._clock.now_ms() - due[0].due_ms)
-        done = 0
+        all_went = True
         for (shard, keep_days), timers in by_shard.items():
             try:
                 report.moved += self._append(shard, keep_days, timers)
-                done += len(timers)
             except Unavailable:
-                report.finished = False
+                report.finished = all_went = False
         if wakes:
             self._wake(wakes)
             self._timers.drop(wakes)
             report.woken += len(wakes)
         checks = [timer for timer in due if timer.kind is TimerKind.CHECK]
         self._check_all(checks, report)
-        return done + len(wakes) + len(checks)
+        return all_went
 
     def _check_all(self, checks: Sequence[Timer], report: Report) -> None:
         """Producers may hang: they are asked by a function of its own."""
@@ -160,6 +187,9 @@ class Mover:
 
     def _next_ms(self, fragment: int, *, consistent: bool) -> int | None:
         return self._timers.next_ms(fragment, consistent=consistent)
+
+    def _is_due(self, due_ms: int | None) -> bool:
+        return due_ms is not None and due_ms <= self._clock.now_ms()
 
     def _is_soon(self, next_ms: int | None) -> bool:
         return next_ms is not None and next_ms <= self._clock.now_ms() + SOON_MS

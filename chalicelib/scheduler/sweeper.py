@@ -38,12 +38,22 @@ class Sweeper:
     goes on there, so that an idle system costs next to nothing, however many topics it has; one that finds something
     goes all the way round."""
 
-    def __init__(self, control: Control, log: Log, cursors: Cursors, wake: Wake, clock: Clock) -> None:
+    def __init__(
+        self,
+        control: Control,
+        log: Log,
+        cursors: Cursors,
+        wake: Wake,
+        clock: Clock,
+        see: Callable[[Topic], None] = lambda _: None,
+    ) -> None:
+        """`see` is shown each topic that it comes by."""
         self._control = control
         self._log = log
         self._cursors = cursors
         self._wake = wake
         self._clock = clock
+        self._see = see
         self._after: str | None = None
         self._thorough = _FIRST_ROUNDS
 
@@ -56,6 +66,7 @@ class Sweeper:
                 report.finished = False
                 break
             report.topics += 1
+            self._see(topic)
             for staffed in self._control.staffed(topic):
                 if not staffed.group.paused:
                     self._group(topic, staffed, report)

@@ -11,6 +11,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports import Clock, Conflict, Cursors, Record, Refused
 from .cache import Aging
+from .tally import DEAD, Tally
 
 _FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
 
@@ -26,8 +27,10 @@ class State:
 class CursorStates:
     """Reads and conditional writes of cursors, with the last state kept."""
 
-    def __init__(self, cursors: Cursors, clock: Clock) -> None:
+    def __init__(self, cursors: Cursors, clock: Clock, tally: Tally) -> None:
+        """`tally` counts what becomes a dead letter: that is always part of a cursor's write."""
         self.cursors = cursors
+        self._tally = tally
         self._seen: Aging[CursorKey, State] = Aging(clock, _FRESH_MS)
 
     def last(self, key: CursorKey) -> State:
@@ -62,6 +65,7 @@ class CursorStates:
             if result.why is Conflict.UNKNOWN:
                 raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
             return None
+        self._tally.add(DEAD, sum(record.status == "DEAD" for record in records))
         return self._keep(key, result)
 
     def update(self, key: CursorKey, attempt: Callable[[State], Change | None]) -> State | None:

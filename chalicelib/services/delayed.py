@@ -84,16 +84,26 @@ class Delayed:
         self, topic: Topic, message_id: str, first_ms: int, shard: int | None
     ) -> Waiting | Message | None:
         """A message that was due at `first_ms` when its id was given out."""
-        timer, due_ms = self._timers.find(first_ms, message_id), first_ms
-        if timer is None and (moved := self._timers.moved(message_id)):
-            if moved.cancelled:
-                return Waiting(moved.cancelled, cancelled=True)
-            timer, due_ms = self._timers.find(moved.due_ms, message_id), moved.due_ms
-        if timer is not None:
-            return Waiting(timer) if timer.shard.topic_uid == topic.uid else None
+        waiting, due_ms = self._waiting(message_id, first_ms)
+        if waiting:
+            return waiting if waiting.timer.shard.topic_uid == topic.uid else None
         shards = range(topic.shards) if shard is None else [shard]
         found = (self._in_log(topic.shard_key(s), message_id, due_ms) for s in shards if s < topic.shards)
         return next((message for message in found if message), None)
+
+    def waiting(self, message_id: str) -> Waiting | None:
+        """A delayed message that is not due yet, or was cancelled before; three reads at most."""
+        timed = ids.parse_timed_id(message_id)
+        return self._waiting(message_id, timed.due_ms)[0] if timed else None
+
+    def _waiting(self, message_id: str, first_ms: int) -> tuple[Waiting | None, int]:
+        """The same, and when it was due in the end."""
+        timer, due_ms = self._timers.find(first_ms, message_id), first_ms
+        if timer is None and (moved := self._timers.moved(message_id)):
+            if moved.cancelled:
+                return Waiting(moved.cancelled, cancelled=True), moved.due_ms
+            timer, due_ms = self._timers.find(moved.due_ms, message_id), moved.due_ms
+        return (Waiting(timer) if timer else None), due_ms
 
     def _in_log(self, shard: ShardKey, message_id: str, due_ms: int) -> Message | None:
         """Look through what entered the shard from the message's time on."""

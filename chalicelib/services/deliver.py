@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..domain.errors import NotFound, Unavailable
+from ..domain.message import traceparent
 from ..domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ..domain.signing import Receipt
 from ..domain.timer import Timer, TimerKind
@@ -23,7 +24,7 @@ from .consume import LANE_SHARE
 from .health import Healths
 from .parcels import parcels, ruling
 from .settle import Ruling, Settler
-from .wake import Job, Waker, workers_of
+from .wake import Job, Waker, share_of, workers_of
 
 MAX_ATTEMPT_SECONDS = 60
 _MARGIN_SECONDS = (
@@ -33,6 +34,7 @@ _GATHER_SECONDS = 0.02  # outcomes this close to one another are settled togethe
 _LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
 _LOOK_MS = 1_000
 _LOST_RACES = 10
+_TROUBLES = 100
 
 Owners = Callable[[Topic, Group], Sequence[Consumer | None]]
 """Who has which shard."""
@@ -41,13 +43,29 @@ Events = queue.SimpleQueue[Finished | None]
 """What a delivery waits for: parcels that came back, or a bell (None): look again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An attempt that failed, by its ids."""
+
+    message_id: str
+    shard: int
+    offset: int
+    attempt: int
+    consumer: str
+    verdict: str
+    detail: str
+    traceparent: str | None
+
+
 @dataclass(slots=True)
 class Report:
-    """What one delivery did: attempts by what came of them, and settlements that came too late."""
+    """What one delivery did: attempts by what came of them, and settlements that came too late. `troubles` are the
+    first failed attempts; what there is more of is only counted."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     stale: int = 0
     finished: bool = True
+    troubles: list[Trouble] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, int | bool]:
         return {**self.outcomes, "stale": self.stale, "finished": self.finished}
@@ -287,6 +305,7 @@ class _Run:
         for consumer, deliveries, outcomes in finished:
             self._count(consumer, deliveries, -1)
             self.report.outcomes.update(outcome.verdict.value for outcome in outcomes)
+            self._remember(consumer, deliveries, outcomes)
             if found:
                 self._of.healths.note(*found, consumer, outcomes, found[1].max_in_flight)
                 now_ms = self._of.clock.now_ms()
@@ -296,6 +315,16 @@ class _Run:
             return
         answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])
         self.report.stale += sum(answer is not None for answer in answers)
+
+    def _remember(
+        self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
+    ) -> None:
+        for delivery, outcome in zip(deliveries, outcomes, strict=True):
+            if len(self.report.troubles) < _TROUBLES and outcome.verdict not in (Verdict.DONE, Verdict.HELD):
+                message = delivery.message
+                place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
+                told = outcome.verdict.value, outcome.detail, traceparent(message.draft)
+                self.report.troubles.append(Trouble(*place, *told))
 
 
 def _lane_share(most: int) -> int:
@@ -310,9 +339,9 @@ class _Sources:
         self.topic = topic
         self.group = group
         workers = workers_of(topic, group)
-        share = group.max_in_flight // workers + (job.worker < group.max_in_flight % workers)
-        self.budget = max(share, group.batch_size)
-        self._shards = range(job.worker, topic.shards, workers)
+        self.budget = share_of(topic, group, job.worker)
+        # There were more workers before the group's settings changed: another one has this one's shards now.
+        self._shards = range(job.worker, topic.shards if job.worker < workers else 0, workers)
         self._has_lane = job.worker == 0
         if job.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards

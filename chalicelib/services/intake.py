@@ -10,18 +10,25 @@ from ..domain.message import RATE_LIMITED, Draft
 from ..domain.topic import Topic
 from .produce import Placed, Producer, refusal
 from .rates import RateLimits
+from .tally import ACCEPTED, Tally
 
 
 class Intake:
     """Producer.produce for topics that may have a rate limit."""
 
-    def __init__(self, producer: Producer, limits: RateLimits) -> None:
+    def __init__(self, producer: Producer, limits: RateLimits, tally: Tally) -> None:
         self._producer = producer
+        self._tally = tally
         self._limits = limits
 
     def produce(self, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
         """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
         as a dead letter for every group, where the topic wants that. What would be refused anyway does not count."""
+        outcomes = self._produce(topic, drafts)
+        self._tally.add(ACCEPTED, sum(isinstance(o, Placed) and not o.duplicate for o in outcomes))
+        return outcomes
+
+    def _produce(self, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
         if topic.rate_limit is None:
             return self._producer.produce(topic, drafts)
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]

@@ -98,17 +98,31 @@ class Lookup:
 
     def message(self, topic: Topic, message_id: str) -> Message:
         """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
-        place = ids.parse_message_id(message_id)
-        if place and place[1] < topic.shards:
-            trust = self._reader.recent()
-            slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], trust)[place[2]]
-            if slot.message and slot.message.id == message_id:
-                return slot.message
-        elif isinstance(found := self._delayed.find(topic, message_id), Message):
-            return found
+        message = self._in_its_place(topic, message_id)
+        if message is None and ids.parse_message_id(message_id) is None:
+            found = self._delayed.find(topic, message_id)
+            message = found if isinstance(found, Message) else None
+        if message:
+            return message
         raise NotFound(
             "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )
+
+    def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
+        """The message whose id tells its shard and offset."""
+        place = ids.parse_message_id(message_id)
+        if place is None or place[1] >= topic.shards:
+            return None
+        slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], self._reader.recent())[place[2]]
+        return slot.message if slot.message and slot.message.id == message_id else None
+
+    def standing(self, topic: Topic, message_id: str) -> str:
+        """NEW, or what keeps a message from everybody: DELAYED, CANCELLED. Three reads at most: a message that was
+        delayed is NEW once it is due, whatever became of it then."""
+        if waiting := self._delayed.waiting(message_id):
+            return "CANCELLED" if waiting.cancelled else "DELAYED"
+        message = self._in_its_place(topic, message_id)
+        return "CANCELLED" if message and message.draft.cancelled else "NEW"
 
     def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
@@ -117,9 +131,8 @@ class Lookup:
 
     def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
         """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
-        statuses = [
-            self._status(key, message.offset) for key in self._cursor_keys(topic, group, message.shard)
-        ]
+        keys = self._cursor_keys(topic, group, message.shard)
+        statuses = [self._status(topic, group, key, message.offset) for key in keys]
         if message.draft.cancelled:
             return DeliveryStatus("CANCELLED", 0) if any(statuses) else None
         return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
@@ -127,7 +140,7 @@ class Lookup:
     def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
         return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
 
-    def _status(self, key: CursorKey, offset: int) -> DeliveryStatus | None:
+    def _status(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> DeliveryStatus | None:
         cursor = self._cursors.get(key, consistent=True) or Cursor()
         place, span = algebra.position(cursor, offset)
         if place is Position.NOT_OWED:
@@ -135,7 +148,24 @@ class Lookup:
         if place is Position.NEW:
             return DeliveryStatus("NEW", 0)
         record = self._records.get(key, offset)
-        return _told(place, span, record)
+        told = _told(place, span, record)
+        if place is Position.SETTLED and told.status == "RETRYING":
+            lane = cursor_key(topic, group, None, key.consumer_uid)
+            if (told.next_attempt_ms or 0) <= self._clock.now_ms() and (
+                n := self._attempt_in(lane, key, offset)
+            ):
+                return DeliveryStatus("RUNNING", n, None, told.last_error)
+        return told
+
+    def _attempt_in(self, lane: CursorKey, key: CursorKey, offset: int) -> int | None:
+        """The number of the attempt that is under way in a retry lane for the message of this place."""
+        cursor = self._cursors.get(lane, consistent=True) or Cursor()
+        leased = {o: n for lease in cursor.leases.values() for o, n in lease.attempts().items()}
+        for slot in self._reader.fetch(lane.shard, leased).values():
+            origin = slot.message.draft.origin if slot.message else None
+            if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
+                return origin.attempts + leased[slot.offset]
+        return None
 
     def newest_first(
         self, topic: Topic, filters: Filters, limit: int, starts: dict[int, int] | None

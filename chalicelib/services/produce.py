@@ -12,7 +12,7 @@ from datetime import timedelta
 from ..domain import ids
 from ..domain.errors import Conflict, HeadraceError, Refused, TooLarge
 from ..domain.limits import BLOB_THRESHOLD_BYTES, LOSSES_BEFORE_RESERVING, TAIL_TRUST
-from ..domain.message import Draft
+from ..domain.message import TRACEPARENT, Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.sharding import shard_of
 from ..domain.timer import ANY, Timer, TimerKind
@@ -431,7 +431,9 @@ def content_hash(draft: Draft) -> str:
         draft.tag,
         draft.ordering_key,
         draft.shard,
-        sorted(draft.headers.items()),
+        sorted(
+            item for item in draft.headers.items() if item[0].lower() != TRACEPARENT
+        ),  # each try has its own
     )
     return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 

@@ -145,10 +145,10 @@ class Redriver:
         for letter in letters:
             by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
+            now_ms = self._clock.now_ms()  # before anybody can take them up
             moves = [(x, _entry_of(x)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             gone = [x for x, place in zip(members, placed, strict=True) if place]
-            now_ms = self._clock.now_ms()
             tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, "REDRIVEN")) for x in gone]
             self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
@@ -173,10 +173,21 @@ class Redriver:
             for key, offset in self._places(topic, group, message_id)
         ]
         if not any(tried):
-            raise Conflict(
-                "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
-            )
+            raise self._nothing_to_try(topic, group, message_id)
         self._waker.group(topic, group)
+
+    def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
+        places = self._places(topic, group, message_id)
+        records = [self._records.get(key, offset) for key, offset in places]
+        if any(record and record.status == "DEAD" for record in records):
+            return Conflict(
+                "DEAD_LETTER_GONE",
+                f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted, or its "
+                "content had expired. Publish it anew.",
+            )
+        return Conflict(
+            "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
+        )
 
     def _try_now(self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str) -> bool:
         letter = self._records.dead_letter(key, offset)

@@ -20,6 +20,7 @@ from ..ports import Clock, Record
 from . import lanes
 from .cursor_state import CursorStates, State
 from .reader import Reader
+from .tally import DELIVERED, FAILED, Tally
 from .witness import Witness
 
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
@@ -89,6 +90,7 @@ class Settler:
         clock: Clock,
         signing_key: Callable[[], bytes],
         filed: Callable[[Sequence[Timer]], None],
+        tally: Tally,
     ) -> None:
         """`filed` is told of new timers."""
         self._states = states
@@ -97,6 +99,7 @@ class Settler:
         self._clock = clock
         self._signing_key = signing_key
         self._filed = filed
+        self._tally = tally
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
         """Record SUCCESS; per receipt None or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
@@ -210,6 +213,7 @@ class _Leased:
                 return settled, error
             if written:
                 settled.update(step.result.offset for step in steps)
+                self._count(steps)
                 left = [receipt for receipt in left if receipt.leased not in settled]
                 who, started_ms = (lease.owner, self._key.consumer_uid), held[0].claimed_ms
                 tried = [(step.shard, step.tried) for step in steps if step.tried]
@@ -226,6 +230,11 @@ class _Leased:
         if written and timers:
             self._of._filed(timers)
         return written
+
+    def _count(self, steps: Sequence[_Step]) -> None:
+        fates = [step.result.fate for step in steps if step.result.fate is not Fate.BACK]
+        self._of._tally.add(DELIVERED, fates.count(Fate.SUCCESS))
+        self._of._tally.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
 
     def _step(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
         tried = _tried(receipt, ruled, attempt, self._now_ms)

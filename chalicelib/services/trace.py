@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 
 from ..domain.message import Message
 from ..domain.topic import Group, Topic, cursor_key
@@ -39,7 +39,8 @@ class Tracer:
         self._records = records
 
     def path(self, topic: Topic, message: Message) -> list[Event]:
-        """Everything that happened to the message, in order of time."""
+        """Everything that happened to the message, in order of time. What came of it is told by other clocks than
+        its acceptance: whatever they say, that was before."""
         events = [Event(message.accepted_ms, "accepted", message.shard)]
         if changed_ms := message.draft.changed_ms:
             events.append(
@@ -47,21 +48,29 @@ class Tracer:
             )
         for group in self._catalog.groups(topic):
             events += self._of_group(topic, group, message)
-        return sorted(events, key=lambda e: e.at_ms)
+        told = (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in events)
+        return sorted(told, key=lambda e: e.at_ms)
 
     def _of_group(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
+        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
         rows = self._traces.covering(key, message.offset)
+        dead: set[str] = set()
         for row in rows:
+            uid = row.key.consumer_uid
             for tried in row.tried:
                 if tried.offset == message.offset:
-                    yield from _events(group, message.shard, row, tried)
-        if not any(t.outcome == "DEAD" for row in rows for t in row.tried if t.offset == message.offset):
-            yield from self._buried_unseen(topic, group, message)
+                    yield from _events(group, message.shard, row, tried, names.get(uid))
+                    dead |= {uid} if tried.outcome == "DEAD" else set()
+        yield from self._buried_unseen(topic, group, message, names, dead)
 
-    def _buried_unseen(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
+    def _buried_unseen(
+        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], seen: Set[str]
+    ) -> Iterator[Event]:
         """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
         for uid in self._catalog.cursor_owners(topic, group):
+            if uid in seen:
+                continue
             record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
             if record and record.status == "DEAD":
                 yield Event(
@@ -69,15 +78,17 @@ class Tracer:
                     "buried",
                     message.shard,
                     group.name,
+                    names.get(uid),
                     attempt=record.attempts or None,
                     outcome="DEAD",
                     detail=record.reason,
                 )
 
 
-def _events(group: Group, shard: int, row: TraceRow, tried: Tried) -> Iterator[Event]:
+def _events(group: Group, shard: int, row: TraceRow, tried: Tried, whose: str | None) -> Iterator[Event]:
+    """`whose` cursor it was, in a broadcast."""
     if tried.outcome == "REDRIVEN":
-        yield Event(row.started_ms, "redriven", shard, group.name)
+        yield Event(row.started_ms, "redriven", shard, group.name, whose)
         return
     ended_ms = row.started_ms + tried.duration_ms
     yield Event(
@@ -99,6 +110,7 @@ def _events(group: Group, shard: int, row: TraceRow, tried: Tried) -> Iterator[E
             "buried",
             shard,
             group.name,
+            whose,
             attempt=tried.attempt,
             outcome="DEAD",
             detail=tried.detail or None,

@@ -28,6 +28,7 @@ from ..domain.transaction import (
 from ..ports import Chance, Clock, DedupEntry, Transactions
 from .catalog import Catalog
 from .produce import Producer, content_hash, mismatch, refusal
+from .tally import ACCEPTED, Tally
 from .wake import SOON_MS, Waker
 
 _TRIES = 8
@@ -54,6 +55,7 @@ class Transactor:
         clock: Clock,
         chance: Chance,
         key: Callable[[], bytes],
+        tally: Tally,
     ) -> None:
         self._catalog = catalog
         self._transactions = transactions
@@ -62,6 +64,7 @@ class Transactor:
         self._clock = clock
         self._chance = chance
         self._key = key
+        self._tally = tally
 
     def prepare(
         self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False
@@ -139,6 +142,7 @@ class Transactor:
                 held = replace(held, checks=held.checks + 1, last_answer=answer.detail)
             decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held)
             if decided:
+                self._tally.add(ACCEPTED, wanted is State.COMMITTED)
                 return decided
             held = self.find(held.id)
         raise unavailable("Others keep changing this transaction; try again.")

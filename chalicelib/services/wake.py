@@ -43,8 +43,15 @@ def job_of(event: Mapping[str, Any]) -> Job:
 
 
 def workers_of(topic: Topic, group: Group) -> int:
-    """How many deliveries of a group run beside one another: one for each shard, if so many may be in flight."""
-    return min(topic.shards, group.max_in_flight)
+    """How many deliveries of a group run beside one another: one for each shard, if each may have a whole batch under
+    way."""
+    return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
+
+
+def share_of(topic: Topic, group: Group, worker: int) -> int:
+    """How many messages one of these deliveries may have under way; all of them together `max_in_flight`."""
+    workers = workers_of(topic, group)
+    return group.max_in_flight // workers + (worker < group.max_in_flight % workers)
 
 
 class Waker:
@@ -133,7 +140,11 @@ class Waker:
                     timer.due_ms, self._awake_until.get(timer.fragment, 0)
                 )
         if asleep:
-            self._start("mover", as_if_scheduled({"fragments": sorted(asleep)}))
+            self.mover(sorted(asleep))
+
+    def mover(self, fragments: Sequence[int]) -> None:
+        """Start a mover for these fragments."""
+        self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
 
     def _start(self, function: str, event: Mapping[str, Any]) -> None:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""

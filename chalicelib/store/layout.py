@@ -105,7 +105,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..domain.segment import ShardKey
-from ..domain.timer import fragment_of
+from ..domain.timer import fragment_of, mark_of
 from ..domain.topic import CursorKey
 
 FORMAT = "1"
@@ -277,7 +277,7 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
 
 
 def timer_key(due_ms: int, timer_id: str) -> Item:
-    return {"f": text(str(fragment_of(timer_id))), "t": text(f"{due_ms:015d}#{timer_id}")}
+    return {"f": text(str(fragment_of(timer_id))), "t": text(mark_of(due_ms, timer_id))}
 
 
 def forward_key(timer_id: str) -> Item:

@@ -28,6 +28,8 @@ from .layout import (
     timer_key,
 )
 
+_BEHIND_ALL = "~"  # and before the lease
+
 
 class DynamoTimers:
     """ports.Timers: one write unit for a small timer, one query for what is due."""
@@ -93,10 +95,14 @@ class DynamoTimers:
         return True
 
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
-        return [_timer(item) for item in self._before(fragment, f"{until_ms + 1:015d}", limit)]
+        return [_timer(item) for item in self._between(fragment, "0", f"{until_ms + 1:015d}", limit)]
+
+    def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
+        # "!" sorts before all that ids hold
+        return [_timer(item) for item in self._between(fragment, f"{mark}!", _BEHIND_ALL, limit)]
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
-        first = self._before(fragment, "~", 1, consistent=consistent)
+        first = self._between(fragment, "0", _BEHIND_ALL, 1, consistent=consistent)
         return next((_timer(item).due_ms for item in first), None)
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
@@ -139,12 +145,14 @@ class DynamoTimers:
         except ConditionFailed:
             return
 
-    def _before(self, fragment: int, end: str, limit: int, *, consistent: bool = True) -> list[Item]:
-        """The first rows whose sort keys lie before `end`: never the lease's."""
+    def _between(
+        self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
+    ) -> list[Item]:
+        """The first rows whose sort keys lie from `first` to `end`: never the lease's."""
         found = self._dynamo.query(
             TableName=self._table,
-            KeyConditionExpression="f = :f AND t < :end",
-            ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(end)},
+            KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
+            ExpressionAttributeValues={":f": text(str(fragment)), ":first": text(first), ":end": text(end)},
             Limit=limit,
             ConsistentRead=consistent,
         )

@@ -7,6 +7,8 @@ import pytest
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.services.produce import Placed
+from chalicelib.services.wake import Job
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk, fails
@@ -94,6 +96,43 @@ def test_a_late_success_is_one(stage: Stage) -> None:
     assert status
     assert (status.status, status.attempts) == ("SUCCESS", 3)
     assert desk.subscribers.numbers()[placed.id] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later_one(
+    stage: Stage, mode: str
+) -> None:
+    desk = PushDesk.at(stage, retry=EXACT, mode=mode)
+    group = desk.group()
+    placed: list[Placed] = []
+    seen: list[object] = []
+
+    def status(index: int) -> object:
+        message = desk.deps.lookup.message(desk.topic, placed[index].id)
+        told = desk.deps.lookup.delivery(desk.topic, group, message)
+        return told and (told.status, told.attempts)
+
+    def looks(parcel: Parcel) -> Outcome:
+        number = parcel.attempts[0].number
+        if parcel.attempts[0].message.id != placed[0].id:
+            return Outcome(Verdict.FAILED)
+        seen.append((status(0), status(1) if number > 1 else None))
+        return Outcome(Verdict.FAILED if number < 3 else Verdict.DONE)
+
+    desk.subscriber(group, "one", does=looks)
+    placed += desk.produce(make.draft(1))
+    desk.push()
+    assert status(0) == ("RETRYING", 1)
+    stage.clock.advance(1_000)
+    placed += desk.produce(make.draft(2))
+    desk.push()
+    desk.pass_time(39)
+    assert seen == [
+        (("RUNNING", 1), None),
+        (("RUNNING", 2), ("RETRYING", 1)),
+        (("RUNNING", 3), ("RETRYING", 2)),
+    ]
+    assert (status(0), status(1)) == (("SUCCESS", 3), ("RETRYING", 2))
 
 
 def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: Stage) -> None:
@@ -281,21 +320,35 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
         assert status.status == "SUCCESS"
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 50])
 @pytest.mark.parametrize("payload", ["binary", "batch"])
-def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str) -> None:
+def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, batch_size: int) -> None:
     desk = PushDesk.at(stage, shards=4)
-    group = desk.group(max_in_flight=2, payload=payload)
+    group = desk.group(max_in_flight=3, payload=payload, batch_size=batch_size)
     under_way: list[int] = []
 
-    def counts(_: object) -> Outcome:
-        under_way.append(sum(desk.cursor(group, s).in_flight for s in range(4)))
+    def counts(parcel: Parcel) -> Outcome:
+        under_way.extend([sum(desk.cursor(group, s).in_flight for s in range(4))] * len(parcel.attempts))
         return Outcome(Verdict.DONE)
 
     desk.subscriber(group, "one", does=counts)
     desk.produce(*make.drafts(20))
     desk.push()
     assert len(under_way) == 20
-    assert max(under_way) <= 2
+    assert max(under_way) <= 3
+
+
+def test_who_has_no_share_any_more_leaves_the_shards_to_others(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=4)
+    desk.subscriber(group, "one")
+    last = Job(desk.topic.name, group.name, worker=3)
+    desk.group(max_in_flight=1)
+    desk.produce(*(make.draft(shard=shard) for shard in range(4)))
+    desk.deps.deliverer.deliver(last, lambda: 60.0)
+    assert desk.subscribers.calls == []
+    desk.push()
+    assert len(desk.subscribers.calls) == 4
 
 
 def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage) -> None:

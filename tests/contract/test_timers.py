@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.timer import Timer, TimerKind, retry_id
+from chalicelib.domain.timer import Timer, TimerKind, mark_of, retry_id
 from chalicelib.ports import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -98,6 +98,28 @@ def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> N
     assert timers.due(1, FOREVER, 4) == in_order[:4]
     assert timers.due(1, FOREVER, 99) == in_order
     assert timers.next_ms(1) == 5
+
+
+def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
+    times = [START_MS, START_MS, START_MS + 1, 5, 253_402_300_799_999]
+    filed = [make.timer(due_ms, fragment=1) for due_ms in times]
+    timers.file(filed)
+    assert timers.hold(1, "owner", START_MS, START_MS + 1)
+    assert timers.cancel(*_another(timers))
+    in_order = sorted(filed, key=lambda timer: timer.mark)
+    assert timers.behind(1, mark_of(0), 99) == in_order
+    for n, timer in enumerate(in_order, 1):
+        assert timers.behind(1, timer.mark, 2) == in_order[n : n + 2]
+    assert timers.behind(1, mark_of(START_MS), 1) == in_order[1:2]
+    assert timers.behind(2, mark_of(0), 9) == []
+    timers.let_go(1, "owner")
+
+
+def _another(timers: Timers) -> tuple[Timer, int]:
+    """A timer of fragment 1, and until when it is known when it is cancelled."""
+    timer = make.timer(START_MS + 7, fragment=1)
+    timers.file([timer])
+    return timer, START_MS // 1000 + 60
 
 
 def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:

@@ -12,8 +12,10 @@ from chalicelib.domain.limits import MAX_RECEIVE
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import TraceRow, Tried
 from chalicelib.ports import Traces
+from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS
+from tests.support.clock import START_MS, ManualClock
+from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 
@@ -121,6 +123,21 @@ def test_a_crowd_of_rows_around_an_offset_hides_none(traces: Traces, key: Cursor
     traces.write([*crowd, behind])
     found = traces.covering(key, 900)
     assert [row.id for row in found] == [row.id for row in [*crowd, behind]]
+
+
+def test_an_attempt_never_comes_before_its_message_whatever_the_clocks_say(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft())
+    behind = ManualClock(stage.clock.now_ms() - 1_500)
+    slow = replace(desk, deps=Deps(replace(stage.another(), clock=behind)))
+    slow.ack(group, slow.receive(group))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    events = desk.deps.tracer.path(desk.topic, message)
+    assert [(e.event, e.at_ms) for e in events] == [
+        ("accepted", placed.accepted_ms),
+        ("delivered", placed.accepted_ms),
+    ]
 
 
 def test_rows_go_at_their_time(stage: Stage, key: CursorKey) -> None:

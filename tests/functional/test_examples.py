@@ -161,6 +161,14 @@ def test_the_receiver_prints_what_is_signed_and_refuses_what_is_not(headrace: An
             receiver.terminate()
 
 
+def test_a_local_run_does_not_take_itself_for_a_subscriber(headrace: Any, whole: tuple[str, Path]) -> None:
+    headrace.ask("PUT", "/v1/topics/circle")
+    headrace.ask("PUT", "/v1/topics/circle/groups/g")
+    own = f"http://localhost:{whole[0].rpartition(':')[2]}/v1/publish/circle"
+    with pytest.raises(Exception, match="This url is Headrace's own"):
+        headrace.ask("PUT", "/v1/topics/circle/groups/g/consumers/me", {"url": own})
+
+
 def test_the_example_functions_are_called_by_name(headrace: Any) -> None:
     headrace.ask("PUT", "/v1/topics/charged", {"shards": 1})
     group = "/v1/topics/charged/groups/g"

@@ -1,6 +1,6 @@
 """Who uses the world: each actor is a task that acts, thinks a while, and acts again.
 
-To add one (delayed messages, transactions …): write `def somebody(world) -> None`, a loop that asks by `world.ask`, and
+To add one: write `def somebody(world) -> None`, a loop that asks by `world.ask`, and
 start it in `begin`.
 """
 
@@ -15,11 +15,13 @@ from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
 from tests.simulation.clients import TOPIC, SimClient
+from tests.simulation.deferring import delayer, trader
 from tests.simulation.operators import contact, operator
 from tests.simulation.plan import GroupPlan
 from tests.simulation.world import World
 from tests.support.flows import draft
 
+_DEFERRING = 2  # producers of delayed messages, and of transactions
 _KEYS = ("a", "b", None)
 _TAGS = ("red", "blue", "green", None)
 
@@ -36,6 +38,11 @@ def begin(world: World) -> None:
     spawn = partial(_spawn, world)
     for n in range(world.plan.producers):
         spawn(partial(producer, world, f"p{n}"))
+    for n in range(_DEFERRING):
+        if world.plan.delayed:
+            spawn(partial(delayer, world, f"d{n}"))
+        if world.plan.deals:
+            spawn(partial(trader, world, f"t{n}"))
     for group in world.plan.groups:
         for n in range(group.pullers):
             spawn(

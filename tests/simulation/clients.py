@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Draft
+from chalicelib.domain.topic import Topic
+from chalicelib.domain.transaction import State, Transaction
 from chalicelib.ports import DeadLetter
 from chalicelib.services.claim import Delivery
+from chalicelib.services.delayed import Waiting
 from chalicelib.services.produce import Placed
 from chalicelib.services.redrive import Wanted
 from chalicelib.services.setup import PULLS, Contact
+from chalicelib.services.transactions import Checks
 from tests.simulation.processes import Process
 from tests.support.events import Event, Op, Told
-from tests.support.flows import LEASE_SECONDS, Client, History, label_of
+from tests.support.flows import LEASE_SECONDS, Client, History, label_of, told
 
 TOPIC = "orders"
 
@@ -120,3 +128,47 @@ class SimClient(Client):
             with self._asking(self._about_letter(Op.DISCARD, letter)) as asking:
                 self.deps.redriver.discard(letter)
                 asking.note_all(Told.OK)
+
+    def amend(self, message_id: str, **changes: Any) -> Told:
+        """Edit, hurry or postpone a delayed message."""
+        delayed = self.deps.delayed
+        return self._change_mind(message_id, lambda topic, found: delayed.amend(topic, found, changes))
+
+    def cancel(self, message_id: str) -> Told:
+        """Take a delayed message back."""
+        return self._change_mind(message_id, self.deps.delayed.cancel)
+
+    def _change_mind(self, message_id: str, change: Callable[[Topic, Waiting], object]) -> Told:
+        """REFUSED: it was too late, for the message has come."""
+        try:
+            found = self.deps.lookup.find(self.topic, message_id)
+            if not isinstance(found, Waiting):
+                return Told.REFUSED
+            change(self.topic, found)
+            return Told.OK
+        except HeadraceError as error:
+            return told(error)
+
+    def prepare(self, draft: Draft, checks: Checks, *, floats: bool) -> Transaction:
+        """What comes of it is not known before it is decided."""
+        asked = self._event(
+            Op.PRODUCE,
+            label=label_of(draft.body),
+            unit=draft.ordering_key or "-",
+            tag=draft.tag or "",
+            dedup_id=draft.dedup_id or "",
+            later=True,
+        )
+        with self._asking(asked) as asking:
+            made, _ = self.deps.transactor.prepare(self.topic, draft, checks, floats=floats)
+            asking.note([replace(asked, message_id=made.message_id)])
+        return made
+
+    def decide(self, transaction_id: str, wanted: State) -> Told:
+        """Commit or roll back. REFUSED: the opposite was decided."""
+        transactor = self.deps.transactor
+        try:
+            transactor.decide(transactor.find(transaction_id), wanted)
+            return Told.OK
+        except HeadraceError as error:
+            return told(error)

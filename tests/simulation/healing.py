@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import CursorKey
+from chalicelib.services.checks import Check
 from chalicelib.services.positions import all_keys
 from chalicelib.services.wake import job_of
 from tests.simulation.clients import SimClient
@@ -60,14 +61,19 @@ def _repair(client: SimClient) -> None:
 
 def _minute(world: World, process: Process, inbox: Inbox) -> None:
     """What schedules start, and what that starts."""
-    deps = process.deps
+    deps, began_ms = process.deps, process.clock.now_ms()
     deps.mover.tick(range(FRAGMENTS))
+    for fragment in range(FRAGMENTS):
+        for late in deps.adapters.timers.due(fragment, began_ms, 1):
+            world.accuse(f"{late.id} is {began_ms - late.due_ms} ms late")
     deps.sweeper.run_once()
     deps.assigner.run_once()
     while inbox.asked:
         function, event = inbox.asked.popleft()
         if function == "deliver":
             deps.deliverer.deliver(job_of(event), lambda: 600.0)
+        elif function == "check":
+            deps.checker.check([Check(*each) for each in event["checks"]], lambda: 600.0)
 
 
 def _pull(client: SimClient) -> None:

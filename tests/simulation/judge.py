@@ -40,10 +40,11 @@ def play(seed: int) -> tuple[World, list[str]]:
 def _judged(world: World, client: SimClient) -> Iterator[str]:
     client.deps = Deps(replace(world.adapters, clock=client.deps.adapters.clock))
     end = final(client, timers_of)
-    judged = check(world.events, end, 2 * world.plan.skew_ms)
+    judged = check(world.promises.resolved(world.events), end, 2 * world.plan.skew_ms)
     known = _second_lives(world, end)
     yield from world.complaints
     yield from (f"{v.kind}: {v.about}" for v in judged if not _excused(world, v, known))
+    yield from world.promises.broken(client.deps, client.topic, end)
     yield from _same_ids(world)
 
 

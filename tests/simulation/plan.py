@@ -44,6 +44,8 @@ class Plan:
     function_seconds: int
     moods: Mapping[str, float] = field(default_factory=lambda: {"good": 1.0})
     deeds: tuple[str, ...] = ()
+    delayed: int = 0
+    deals: int = 0
 
 
 DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
@@ -76,6 +78,8 @@ def plan_of(seed: int) -> Plan:
         function_seconds=rng.choice((30, 60, 300)),
         deeds=tuple(rng.sample(DEEDS, rng.choice((0, 1, 3)))),
         moods={"good": 2.0, **{m: rng.random() for m in rng.sample(MOODS, rng.choice((0, 1, 2)))}},
+        delayed=rng.choice((0, 0, 4, 12)),
+        deals=rng.choice((0, 0, 4, 12)),
     )
 
 

@@ -11,6 +11,8 @@ from chalicelib.domain.cursor import Fate
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.signing import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
+from chalicelib.domain.transaction import DECIDED, Transaction
+from chalicelib.domain.transaction import Answer as Reply
 from chalicelib.services.claim import Claimant, Claimer, Delivery
 from chalicelib.services.settle import Answer, Rule, Ruling, Settler
 from tests.simulation.processes import Process
@@ -186,6 +188,19 @@ class Line:
         )
         world.scheduler.wait(seconds * 1000 if mood == "silent" else world.random.uniform(5, 500))
         return tuple(world.subscribers.answer(mood) for _ in parcel.attempts)
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Reply:
+        """A producer is asked what became of its transaction."""
+        world = self._process.world
+        deal = world.promises.asks(transaction)
+        world.trace(self._process, "ask", (transaction.id,), deal.mood)
+        world.scheduler.wait(seconds * 1000 * (deal.mood == "hanging" or world.random.random()))
+        if deal.mood in ("unknown", "hanging"):
+            return Reply(None, deal.mood)
+        says = deal.truth if deal.mood == "honest" else world.random.choice((*DECIDED, None))
+        if says:
+            deal.asked.add(says)
+        return Reply(says, deal.mood)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None

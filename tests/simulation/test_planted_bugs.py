@@ -8,15 +8,20 @@ from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services import claim
+from chalicelib.services.checks import Checker
 from chalicelib.services.deliver import _Run
+from chalicelib.services.due import Due
 from chalicelib.services.settle import _Leased
+from chalicelib.services.transactions import Transactor
 from chalicelib.store.memory import cursors
 from chalicelib.store.memory.log import MemoryLog
 from chalicelib.store.memory.tables import MemoryTables
+from chalicelib.store.memory.timers import MemoryTimers
+from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.crash.planting import Bug
 from tests.simulation.judge import play
 
-SEEDS = 200
+SEEDS = 400
 
 BUGS: dict[str, Bug] = {
     "a settlement without its fence": Bug(
@@ -59,6 +64,66 @@ BUGS: dict[str, Bug] = {
     ),
     "a failure that is forgotten when its timer should be filed": Bug(
         _Leased, "_write", "[step.timer for step in steps if step.timer]", "[]"
+    ),
+    "a mover that appends, and then deletes": Bug(
+        Due,
+        "append",
+        "placed = [place for place in self._producer.move(home, members) if place]",
+        "drafts = [replace(draft, due_ms=None, dedup_id=None) for _, draft in members]\n"
+        "    placed = self._producer.produce(home, drafts)\n"
+        "    if any(not hasattr(place, 'shard') for place in placed):\n"
+        "        return 0\n"
+        "    self._timers.drop(timers)",
+    ),
+    "a mover that does not look at the time": Bug(
+        MemoryTimers, "due", "if timer.due_ms <= until_ms", "if until_ms"
+    ),
+    "a mover that writes what was edited meanwhile": Bug(
+        MemoryTables, "has", "there is not None and there.edits == moved.edits", "there is not None"
+    ),
+    "a postponed message that stays at its first time, too": Bug(
+        MemoryTimers, "amend", "del self._tables.timers[timer_place(old)]", "pass"
+    ),
+    "a cancel that does not ask whether the timer is there": Bug(
+        MemoryTimers,
+        "cancel",
+        "if not self._tables.has(timer):\n            return False\n"
+        "        self._forwards[timer.id] = "
+        "Moved(timer.due_ms, self._tables.timers.pop(timer_place(timer)))",
+        "self._tables.timers.pop(timer_place(timer), None)\n"
+        "        self._forwards[timer.id] = Moved(timer.due_ms, timer)",
+    ),
+    "a dedup id looked up after the append": Bug(
+        MemoryLog,
+        "put",
+        "if known := self._tables.known(dedup):\n",
+        "if known := self._tables.known(dedup):\n"
+        "            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))\n",
+    ),
+    "a dedup id that delayed messages forget": Bug(
+        MemoryTimers, "file", "self._tables.remember(dedup)", "pass"
+    ),
+    "a commit whatever was decided": Bug(
+        MemoryTables, "has", "return self.has_version(moved)", "return True"
+    ),
+    "a decision whatever was decided": Bug(
+        MemoryTransactions, "change", "if not self._tables.has_version(old):", "if False:"
+    ),
+    "a check that is believed after the decision": Bug(
+        Transactor,
+        "decide",
+        "if held.state in DECIDED:",
+        "if held.state in DECIDED and not (answer and held.state is not wanted):",
+    ),
+    "a check that is made after the decision": Bug(
+        Checker, "_check", "held is None or held.state is not State.PREPARED", "held is None"
+    ),
+    "a transaction that nobody checks": Bug(
+        MemoryTransactions, "prepare", "self._tables.put_timers([check_timer(transaction)])", "pass"
+    ),
+    "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
+    "a check that nobody counts": Bug(
+        Checker, "_conclude", "checks=held.checks + 1, last_answer", "last_answer"
     ),
 }
 

@@ -1,8 +1,8 @@
 """Simulation: everybody at once, in virtual time, under trouble drawn from a seed; then peace, and nothing is missing.
 
-I1, I2, I4 to I10 and I14 to I16 of the reliability page are judged by tests/support/history over what clients saw, and
-by tests/simulation/judge over what the store holds, at each write and at rest. To see a seed again:
-`HEADRACE_SEED=17 pytest tests/simulation`.
+I1 to I10 and I14 to I16 of the reliability page are judged by tests/support/history over what clients saw, and by
+tests/simulation/judge over what the store holds, at each write and at rest; I9 of delayed messages, and I11 to I13 of
+transactions, by tests/simulation/promises. To see a seed again: `HEADRACE_SEED=17 pytest tests/simulation`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCK = 50
 BLOCKS = (
     [range(int(SEED), int(SEED) + 1)]
     if SEED
-    else [range(first, first + _BLOCK) for first in range(0, 100_000 if SOAK else 400, _BLOCK)]
+    else [range(first, first + _BLOCK) for first in range(0, 100_000 if SOAK else 1_000, _BLOCK)]
 )
 
 

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import queue
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, Protocol
@@ -199,6 +199,11 @@ class Pool(Executor):
         self._busy += 1
         self._next()
         return done
+
+    def map(self, work: Callable[..., Any], *items: Iterable[Any], **_: Any) -> Iterator[Any]:
+        done = [self.submit(work, *each) for each in zip(*items, strict=True)]
+        self.shutdown()
+        return iter([each.result() for each in done])
 
     def _next(self) -> None:
         me = self._of.current()

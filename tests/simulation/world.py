@@ -12,12 +12,14 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports import Refused, Stored
+from chalicelib.services.checks import Check
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps, memory_adapters
 from tests.simulation.clients import SimClient
 from tests.simulation.laws import broken
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Clock, Faults, Past, Process
+from tests.simulation.promises import Promises
 from tests.simulation.pushing import Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.support.clock import SECOND_MS, ManualClock, SeededChance
@@ -48,6 +50,7 @@ class World:
         self.events: list[Event] = []
         self.complaints: list[str] = []
         self.path: list[tuple[float, str, str, Any, str]] = []
+        self.promises = Promises(self.adapters.transactions, self.accuse)
         self.calm = Faults()
         self.over = False
         self.streams = True
@@ -82,8 +85,12 @@ class World:
             self.readers[args[1].uid, ""] = args[1].name
         if method == "control.put_consumer":
             self.readers[args[1].uid, args[2].uid] = self.reader_of(args[1].name, args[2].name)
-        if method == "log.put" and isinstance(answer, Stored) and self.streams:
-            self.wakes.appended(args[0])
+        if method == "log.put" and isinstance(answer, Stored):
+            self.promises.stored(args[1], args[4] if len(args) > 4 else (), process.clock.now_ms())
+            if self.streams:
+                self.wakes.appended(args[0])
+        if method == "transactions.prepare" and not answer:
+            self.promises.prepared(args[0])
 
     def died(self, process: Process) -> None:
         process.notes.ended()
@@ -202,7 +209,7 @@ class Wakes:
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """At least once, says Lambda; we do not count on it."""
         for delay_ms in self._times(5, 400):
-            begin = self._deliver if function == "deliver" else self._move
+            begin = {"deliver": self._deliver, "check": self._check}.get(function, self._move)
             begin(event, delay_ms)
 
     def _move(self, event: Mapping[str, Any], delay_ms: float) -> None:
@@ -218,6 +225,12 @@ class Wakes:
         job, left = job_of(event), self._world.seconds_left
         self._world.start(
             "worker", lambda deps, task: deps.deliverer.deliver(job, lambda: left(task)), delay_ms, _RETRIES
+        )
+
+    def _check(self, event: Mapping[str, Any], delay_ms: float) -> None:
+        checks, left = [Check(*each) for each in event["checks"]], self._world.seconds_left
+        self._world.start(
+            "worker", lambda deps, task: deps.checker.check(checks, lambda: left(task)), delay_ms, _RETRIES
         )
 
     def appended(self, shard: ShardKey) -> None:

@@ -65,6 +65,7 @@ class Event:
     fate: str = ""  # SETTLE: SUCCESS, RETRY, BACK (nothing was attempted) or DEAD
     delay_ms: int = 0  # SETTLE as RETRY or BACK
     expires: bool = False  # PRODUCE: with a time after which nobody wants it
+    later: bool = False  # PRODUCE: it comes into the log some time after the answer
     unit: str = ""  # PRODUCE: what it is ordered by
     tag: str = ""
     dedup_id: str = ""
@@ -116,6 +117,7 @@ class Final:
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     statuses: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (reader, message id)
     letters: frozenset[tuple[str, str]] = frozenset()  # the dead letters: (reader, message id)
+    spots: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # shard and offset by message id
     left: tuple[str, ...] = ()  # what should not be there at rest: timers, entries of lanes, a backlog
 
     @property
@@ -216,6 +218,10 @@ class Case:
     def _unseen(self) -> Counter[str]:
         return Counter(e.reader for e in self.of(Op.CLAIM) if e.told is Told.UNKNOWN)
 
+    def place_of(self, message_id: str) -> tuple[int, int]:
+        """Shard and offset of a message. The ids of those that came later do not tell."""
+        return self.final.spots.get(message_id) or place_of(message_id)
+
     def wants(self, reader: str, produced: Event) -> bool:
         tags = self.join(reader).tags
         return tags is None or produced.tag in tags
@@ -242,17 +248,16 @@ class Case:
 
     def may_get(self, reader: str, produced: Event) -> bool:
         """Is there any reading of events by which the reader gets the message?"""
-        ended = NEVER if produced.told is Told.UNKNOWN else produced.ended
+        ended = NEVER if produced.told is Told.UNKNOWN or produced.later else produced.ended
         began = any(s.begin == "earliest" or s.began < ended for s in self.starts[reader])
         return produced.maybe and began and self.wants(reader, produced)
 
 
 @cache
 def place_of(message_id: str) -> tuple[int, int]:
-    """Shard and offset of a message."""
+    """Shard and offset by the message's id; of one that came later and is nowhere, no place."""
     place = parse_message_id(message_id)
-    assert place, message_id
-    return place[1], place[2]
+    return (place[1], place[2]) if place else (-1, -1)
 
 
 def epoch_of(claim: Event) -> int:

@@ -178,6 +178,7 @@ class Client:
                 tag=d.tag or "",
                 dedup_id=d.dedup_id or "",
                 expires=d.expires_ms is not None,
+                later=d.due_ms is not None,
             )
             for d in drafts
         ]

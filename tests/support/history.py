@@ -22,7 +22,6 @@ from tests.support.events import (
     Told,
     Violation,
     epoch_of,
-    place_of,
 )
 
 
@@ -88,7 +87,7 @@ def _claimed(case: Case) -> Iterator[Violation]:
         if any(gone.told is Told.OK and gone.ended < claim.began for gone in case.leaves[claim.reader]):
             yield Violation(Kind.UNEXPECTED, f"{claim.reader} got {claim.label} after it had left")
         if not claim.token.endswith(PUSHED):
-            epochs[claim.reader, claim.lane, place_of(claim.message_id)[0]].append(claim)
+            epochs[claim.reader, claim.lane, case.place_of(claim.message_id)[0]].append(claim)
     for (reader, *_), claims in epochs.items():
         for one, other in pairwise(claims):
             if one.ended < other.began and epoch_of(one) >= epoch_of(other):
@@ -216,10 +215,10 @@ def _in_order(case: Case) -> Iterator[Violation]:
     for claim in case.of(Op.CLAIM):
         if not claim.message_id or claim.lane or not case.join(claim.reader).serial:
             continue  # what is in the lane has lost its place
-        shard, offset = place_of(claim.message_id)
+        shard, offset = case.place_of(claim.message_id)
         for produced in case.produced[claim.label][:1]:
             for earlier, event in units.get((shard, produced.unit), {}).items():
-                before = place_of(earlier)[1] < offset and case.owed(claim.reader, earlier)
+                before = case.place_of(earlier)[1] < offset and case.owed(claim.reader, earlier)
                 if before and not _over(case, earlier, claim):
                     yield Violation(
                         Kind.OUT_OF_ORDER, f"{claim.label} before {event.label} for {claim.reader}"
@@ -232,7 +231,7 @@ def _units(case: Case) -> dict[tuple[int, str], dict[str, Event]]:
     for label, ids in case.final.places.items():
         for event in (e for e in case.produced[label] if e.told is Told.OK):
             for message_id in ids:
-                units[place_of(message_id)[0], event.unit][message_id] = event
+                units[case.place_of(message_id)[0], event.unit][message_id] = event
     return units
 
 

@@ -164,16 +164,24 @@ class PushDesk(Desk):
         self.run()
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes to the end of each second; movers and sweeps run as they do on AWS, and what they wake."""
-        end_ms = self.stage.clock.now_ms() + round(seconds * 1000)
-        while self.stage.clock.now_ms() < end_ms:
-            self.stage.clock.advance(min(1_000, end_ms - self.stage.clock.now_ms()))
-            report = self.deps.mover.tick(range(FRAGMENTS))
-            if report.moved:
+        """Time passes from one moment at which something happens to the next: movers take what is due, sweeps come by
+        each minute, and what they wake runs."""
+        clock = self.stage.clock
+        end_ms = clock.now_ms() + round(seconds * 1000)
+        while (now_ms := clock.now_ms()) < end_ms:
+            minute_ms = now_ms - now_ms % 60_000 + 60_000
+            clock.advance(min(end_ms, minute_ms, *self._next_timers(now_ms)) - now_ms)
+            if self.deps.mover.tick(range(FRAGMENTS)).moved:
                 self.deps.waker.route(self._partitions())
-            if self.stage.clock.now_ms() // 60_000 != (self.stage.clock.now_ms() - 1_000) // 60_000:
+            if clock.now_ms() == minute_ms:
                 self.deps.sweeper.run_once()
             self.run()
+
+    def _next_timers(self, now_ms: int) -> list[int]:
+        """When each fragment's next timer is due. What could not be moved is tried again after a second."""
+        timers = self.deps.adapters.timers
+        found = [timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS)]
+        return [next_ms if next_ms > now_ms else now_ms + 1_000 for next_ms in found if next_ms is not None]
 
 
 def fails(times: int, detail: str = "HTTP 500") -> Behaviour:

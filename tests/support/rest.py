@@ -72,6 +72,7 @@ def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> 
     places: defaultdict[str, list[str]] = defaultdict(list)
     for message in chain.from_iterable(messages):
         places[_label(deps, message)].append(message.id)
+    spots = {m.id: (m.shard, m.offset) for m in chain.from_iterable(messages)}
     statuses: dict[tuple[str, str], str | None] = {}
     letters: set[tuple[str, str]] = set()
     left = [f"a timer: {item}" for item in (timers or timers_of)(deps)]
@@ -90,7 +91,11 @@ def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> 
         letters |= {(named.get(x.key.consumer_uid, group.name), x.message.id) for x in held}
         left += _miscounted(deps, topic, group, len(held), statuses.values())
     return Final(
-        {label: tuple(ids) for label, ids in places.items()}, statuses, frozenset(letters), tuple(left)
+        {label: tuple(ids) for label, ids in places.items()},
+        statuses,
+        frozenset(letters),
+        spots,
+        tuple(left),
     )
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -80,6 +81,14 @@ class Guard:
         ]
         return other
 
+    def grants(self) -> Iterator[tuple[str, str, str]]:
+        """Everything the roles allow: function, action, resource."""
+        for function, statements in self._statements.items():
+            for statement in statements:
+                if statement["Resource"] != "*":
+                    for action, resource in product(statement["Action"], statement["Resource"]):
+                        yield function, action, _filled(resource["Fn::Sub"])
+
     def check(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
         """Botocore's `provide-client-params`: deny as AWS would."""
         function = _at_work.get()
@@ -105,14 +114,9 @@ class Guard:
 
     def _allowed(self, function: str, action: str, resource: str) -> bool:
         return any(
-            action in statement["Action"] and any(_matches(r, resource) for r in statement["Resource"])
-            for statement in self._statements[function]
-            if statement["Resource"] != "*"
+            (function, action) == grant[:2] and fnmatch.fnmatchcase(resource, grant[2])
+            for grant in self.grants()
         )
-
-
-def _matches(allowed: Mapping[str, str], resource: str) -> bool:
-    return fnmatch.fnmatchcase(resource, _filled(allowed["Fn::Sub"]))
 
 
 def _arn(service: str, resource: str) -> str:

@@ -1,28 +1,88 @@
-"""Movers of one process share the work as those of several do: by leases."""
+"""Movers share the work by leases, and one that falls behind gives half of its fragments to another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.timer import Timer
+from chalicelib.domain.timer import Timer, fragment_of
 from chalicelib.scheduler.mover import Mover, Report
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededChance
 
+HOME = make.shard()
+
+
+@dataclass
+class Shed:
+    """A mover, what it has put into logs, and which fragments it gave away."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    timers: MemoryTimers = field(default_factory=lambda: MemoryTimers(MemoryTables()))
+    moved: list[Timer] = field(default_factory=list)
+    given: list[Sequence[int]] = field(default_factory=list)
+    seconds: float = 0
+    """What each append takes."""
+
+    def __post_init__(self) -> None:
+        chance = SeededChance()
+        nothing = lambda _: None  # noqa: E731
+        self.mover = Mover(
+            self.timers,
+            self.append,
+            nothing,
+            nothing,
+            self.given.append,
+            self.clock,
+            lambda: chance.id(8),
+        )
+
+    def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+        self.clock.advance(round(self.seconds * 1000))
+        self.timers.drop(due)
+        self.moved += due
+        return len(due)
+
 
 def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
-    clock, chance, timers = ManualClock(), SeededChance(), MemoryTimers(MemoryTables())
-    due = make.timer(START_MS - 1)
-    timers.file([due])
     meanwhile: list[Report] = []
 
-    def append(shard: ShardKey, keep_days: int, moved: Sequence[Timer]) -> int:
-        meanwhile.append(mover.run_once())
-        timers.drop(moved)
-        return len(moved)
+    class Reentrant(Shed):
+        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+            meanwhile.append(self.mover.run_once())
+            return super().append(shard, keep_days, due)
 
-    mover = Mover(timers, append, lambda _: None, lambda _: None, clock, lambda: chance.id(8))
-    assert mover.run_once().moved == 1
+    shed = Reentrant()
+    shed.timers.file([make.timer(START_MS - 1)])
+    assert shed.mover.run_once().moved == 1
     assert [(report.moved, report.ticks) for report in meanwhile] == [(0, 0)]
+
+
+def test_a_mover_that_falls_behind_gives_every_other_fragment_to_another() -> None:
+    shed = Shed(seconds=2)
+    shed.timers.file([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(4_000)])
+    mine = shed.mover.run_once()
+    assert shed.given[0] == list(range(1, FRAGMENTS, 2))
+    for given in shed.given:  # and what is given away meanwhile
+        shed.mover.run_once(fragments=given)
+    assert 0 < mine.moved < 4_000
+    assert len({timer.id for timer in shed.moved}) == len(shed.moved) == 4_000
+
+
+def test_a_mover_that_keeps_up_gives_nothing_away() -> None:
+    shed = Shed(seconds=0.2)
+    shed.timers.file([make.timer(START_MS - 1, id=f"t{n}", shard=HOME) for n in range(1_000)])
+    assert shed.mover.run_once().moved == 1_000
+    assert shed.given == []
+
+
+def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragment() -> None:
+    shed = Shed()
+    due = [make.timer(START_MS - 1 - n, id=f"t{n}", shard=HOME) for n in range(50)]
+    shed.timers.file(due)
+    shed.mover.run_once()
+    assert len({fragment_of(timer.id) for timer in due}) == FRAGMENTS
+    assert [timer.id for timer in shed.moved] == [timer.id for timer in reversed(due)]

@@ -117,7 +117,7 @@ _SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter"), ("RETRYING", "lim
 # new until a claim passes over it.
 _TO_THE_CURSOR = {"later": "SUCCESS", "cancel": "NEW"}
 # A dead letter is in no cursor: tests/contract/test_dead_letters.py.
-_OUTSIDE = {"redrive"}
+_OUTSIDE = {"redrive", "discard"}
 
 
 def test_the_table_names_every_event() -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _ROLES = ("consume", "admin")
 _CHANGES = ("produce", "admin")
-_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED")
+_DELAYED = "DELAYED"
+_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED)
 _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "page_token")
 
 
@@ -46,9 +47,13 @@ def _in_log(context: Context, topic: Topic, message: Message) -> Answer:
 
 
 def _waiting(context: Context, topic: str, waiting: Waiting) -> Answer:
+    return Answer(render.to_json(_shown(context, topic, waiting)))
+
+
+def _shown(context: Context, topic: str, waiting: Waiting) -> dict[str, Any]:
     message = with_body(context.deps.adapters.blobs, waiting.message)
     timer = replace(waiting.timer, draft=message.draft)
-    return Answer(render.to_json(render.waiting(topic, replace(waiting, timer=timer))))
+    return render.waiting(topic, replace(waiting, timer=timer))
 
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
@@ -92,7 +97,9 @@ def get_trace(context: Context, topic: str, id: str) -> Answer:
 
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
 def list_messages(context: Context, topic: str) -> Answer:
-    """Messages, newest first. A page may be short or empty while `next_page_token` says there is more."""
+    """Messages, newest first; those with status DELAYED soonest first.
+
+    A page may be short or empty while `next_page_token` says there is more."""
     found = context.deps.catalog.topic(topic)
     query = context.query
     filters = _filters(context, topic)
@@ -100,6 +107,8 @@ def list_messages(context: Context, topic: str) -> Answer:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
     purpose = "messages:" + json.dumps([topic, {f: query[f] for f in _FILTERS[:-2] if f in query}])
     told = parse.page_start(context, purpose)
+    if filters.status == _DELAYED:
+        return _delayed(context, found, filters, purpose, told)
     page, following = _newest_first(context, found, filters, told)
     blobs = context.deps.adapters.blobs
     items = [
@@ -108,14 +117,29 @@ def list_messages(context: Context, topic: str) -> Answer:
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
 
 
+def _delayed(context: Context, topic: Topic, filters: Filters, purpose: str, told: str | None) -> Answer:
+    """A page of what waits for its time; `from` and `to` are then times of delivery."""
+    from ...services.delayed_list import soonest_first
+
+    timers, limit = context.deps.adapters.timers, parse.limit(context.query)
+    page, following = soonest_first(timers, topic, filters, _key(context), limit, told)
+    items = [_shown(context, topic.name, waiting) for waiting in page]
+    return Answer(render.to_json(parse.page(context, purpose, items, following)))
+
+
+def _key(context: Context) -> str | None:
+    key = context.query.get("key")
+    if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
+        raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
+    return key
+
+
 def _newest_first(
     context: Context, topic: Topic, filters: Filters, told: Any
 ) -> tuple[list[Message], dict[int, int] | str | None]:
     """A page by key, or of the whole topic, from where the page token told."""
-    limit, key = parse.limit(context.query), context.query.get("key")
+    limit, key = parse.limit(context.query), _key(context)
     if key is not None:
-        if not 1 <= len(key) <= MAX_KEY_CHARS:
-            raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
         return context.deps.key_lookup.newest_first(topic, key, filters, limit, told)
     starts = {int(shard): start for shard, start in told.items()} if told is not None else None
     return context.deps.lookup.newest_first(topic, filters, limit, starts)
@@ -128,7 +152,9 @@ def _filters(context: Context, topic: str) -> Filters:
     status = query.get("status")
     if status is not None and status not in _STATUSES:
         raise invalid("status", f"must be one of {', '.join(_STATUSES)}")
-    if status is not None and "group" not in query:
+    if status == _DELAYED and "group" in query:
+        raise invalid("status", "DELAYED goes without `group`: nobody is owed the message yet")
+    if status not in (None, _DELAYED) and "group" not in query:
         raise invalid("status", "needs `group`: a status is a group's")
     group = None
     if "group" in query:

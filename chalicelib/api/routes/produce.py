@@ -11,7 +11,7 @@ from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Topic
-from .. import parse, problems, render
+from .. import parse, problems, render, tracing
 from ..http import Answer, Context, call, convert
 from ..requests import BatchBody, MessageBody
 
@@ -38,11 +38,18 @@ def one(context: Context, topic: Topic, draft: Draft) -> Answer:
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Answer(render.placed(topic.name, outcome), 200 if outcome.duplicate else 201)
+    return Answer(_shown(context, topic, outcome), 200 if outcome.duplicate else 201)
+
+
+def _shown(context: Context, topic: Topic, placed: Placed) -> dict[str, Any]:
+    """The answer for one message; of a duplicate, with what has become of the first."""
+    standing = context.deps.lookup.standing(topic, placed.id) if placed.duplicate else None
+    return render.placed(topic.name, placed, standing)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
-    outcomes = context.deps.intake.produce(topic, drafts)
+    traced = [tracing.joined(draft, context.headers) for draft in drafts]
+    outcomes = context.deps.intake.produce(topic, traced)
     placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
     context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
     return outcomes
@@ -61,7 +68,7 @@ def produce_batch(context: Context, topic: str) -> Answer:
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(_store(context, found, drafts))
     results = [
-        _result(context, topic, i, next(outcomes) if isinstance(c, Draft) else c)
+        _result(context, found, i, next(outcomes) if isinstance(c, Draft) else c)
         for i, c in enumerate(checked)
     ]
     return Answer({"results": results})
@@ -74,7 +81,7 @@ def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | Headrace
         return parse.item_error(error, f"messages[{index}]")
 
 
-def _result(context: Context, topic: str, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
+def _result(context: Context, topic: Topic, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
     if isinstance(outcome, HeadraceError):
         return {"index": index, "error": problems.problem(outcome, context.request_id)}
-    return {"index": index, **render.placed(topic, outcome)}
+    return {"index": index, **_shown(context, topic, outcome)}

@@ -10,7 +10,7 @@ from ...delivery.webhooks import format_secret
 from ...domain.errors import Forbidden, HeadraceError, Refused
 from ...domain.message import Draft
 from ...domain.transaction import State, Transaction
-from .. import parse, render
+from .. import parse, render, tracing
 from ..http import Answer, Context, call, invalid
 from ..requests import NoBody, TransactionBody
 
@@ -35,7 +35,7 @@ def prepare(context: Context, topic: str) -> Answer:
 
     checks = Checks(body.check_url, body.check_after_seconds)
     floats = bool(body.message.delay_seconds)
-    admitted = deps.intake.admit(found, draft)
+    admitted = deps.intake.admit(found, tracing.joined(draft, context.headers))
     transaction, created = deps.transactor.prepare(found, admitted, checks, floats=floats)
     secret = format_secret(deps.transactor.secret(found))
     shown = render.transaction(transaction) | {"check_secret": secret, "duplicate": not created}

@@ -20,7 +20,8 @@ class MemoryCursors:
         self._items = tables.cursors
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
-        return self._items.get(key)
+        with self._lock:  # a transaction is seen whole or not at all
+            return self._items.get(key)
 
     def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
         with self._lock:

@@ -50,6 +50,9 @@ class MemoryTimers:
     def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
         return [timer for timer in self._of(fragment) if timer.due_ms <= until_ms][:limit]
 
+    def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
+        return [timer for timer in self._of(fragment) if timer.mark > mark][:limit]
+
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         return next((timer.due_ms for timer in self._of(fragment)), None)
 

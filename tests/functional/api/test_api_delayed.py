@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.api.render import at
 from tests.support.background import Background
-from tests.support.http import Client
+from tests.support.http import Client, Topic
 
 
 def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
@@ -92,3 +92,71 @@ def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
 def test_another_topics_message_is_not_found_here(api: Client) -> None:
     made = api.topic().produce(1, delay_seconds=60)
     api.get(f"{api.topic().path}/messages/{made['id']}").refused(404, "MESSAGE_NOT_FOUND")
+
+
+# The list of what waits
+
+
+def waiting(topic: Topic, query: str = "", limit: int = 200) -> list[Any]:
+    pages = topic.api.pages(f"{topic.path}/messages?status=DELAYED{query}", limit)
+    return [message["body"] for page in pages for message in page]
+
+
+def test_delayed_messages_of_a_topic_are_listed_soonest_first(api: Client, background: Background) -> None:
+    topic, other = api.topic(shards=2), api.topic()
+    assert waiting(topic) == []
+    topic.produce("now")
+    for n in (5, 3, 9, 1, 7):
+        made = topic.produce(n, delay_seconds=n * 60, keys=[f"k{n}"])
+        other.produce("not ours", delay_seconds=n * 60 - 1)
+        if n == 9:
+            api.delete(f"{topic.path}/messages/{made['id']}").expect(204)
+    assert waiting(topic) == waiting(topic, limit=1) == [1, 3, 5, 7]
+    [shown] = api.get(f"{topic.path}/messages?status=DELAYED&key=k3").expect(200)["items"]
+    assert (shown["status"], shown["keys"], shown["offset"], shown["deliveries"]) == (
+        "DELAYED",
+        ["k3"],
+        None,
+        {},
+    )
+    assert api.get(f"{topic.path}/messages/{shown['id']}").expect(200) == shown
+    background.clock.advance(61)
+    background.move()
+    assert waiting(topic) == [3, 5, 7]
+
+
+def test_the_list_of_what_waits_can_be_narrowed(api: Client) -> None:
+    topic = api.topic(shards=2)
+    made = [
+        topic.produce(n, delay_seconds=60 + n, tag=("even", "odd")[n % 2], keys=[f"k{n % 3}"], shard=n // 3)
+        for n in range(6)
+    ]
+    assert waiting(topic, "&tag=odd") == [1, 3, 5]
+    assert waiting(topic, "&key=k1") == [1, 4]
+    assert waiting(topic, "&shard=1&tag=even") == [4]
+    assert waiting(topic, f"&from={made[2]['deliver_at']}&to={made[4]['deliver_at']}") == [2, 3, 4]
+    assert waiting(topic, "&key=none") == []
+    token = api.get(f"{topic.path}/messages?status=DELAYED&limit=1").expect(200)["next_page_token"]
+    api.get(f"{topic.path}/messages?page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
+    topic.group()
+    api.get(f"{topic.path}/messages?status=DELAYED&group=g").refused(400, "VALIDATION")
+
+
+def test_what_others_have_waiting_costs_short_pages_and_hides_nothing(api: Client) -> None:
+    topic, other = api.topic(), api.topic()
+    topic.produce("first", delay_seconds=10)
+    for _ in range(2):
+        other.batch([{"body": "x", "delay_seconds": 864_000} for _ in range(1000)])
+    topic.produce("last", delay_seconds=864_010)
+    pages = api.pages(f"{topic.path}/messages?status=DELAYED", 200)
+    assert [message["body"] for page in pages for message in page] == ["first", "last"]
+    assert 2 <= len(pages) < 20
+
+
+def test_a_page_of_large_delayed_messages_fits_an_answer(api: Client) -> None:
+    topic = api.topic()
+    for n in range(30):
+        topic.produce(f"{n:02}" + "x" * 190_000, delay_seconds=60 + n)
+    pages = api.pages(f"{topic.path}/messages?status=DELAYED", 200)
+    assert len([page for page in pages if page]) == 2
+    assert [int(message["body"][:2]) for page in pages for message in page] == list(range(30))

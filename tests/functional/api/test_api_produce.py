@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.http import Client
+from tests.support.background import Background
+from tests.support.http import Client, ShiftingClock
 
 BODIES = [
     None, True, 0, -1, 1.5, "", "text", [], {}, [1, [2, [3]]], {"a": {"b": None}}, "\u0000\u001f\u007f", "\u2028\u2029",
@@ -105,6 +106,31 @@ def test_the_same_dedup_id_with_the_same_content_is_answered_with_the_first_id(a
     again = api.post(f"{topic.path}/messages", given).expect(200)
     assert again == {**first, "duplicate": True}
     assert topic.accepted == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"delay_seconds": 60}])
+def test_the_duplicate_of_a_cancelled_message_says_so(api: Client, fields: dict[str, Any]) -> None:
+    topic = api.topic()
+    given = {"body": 1, "dedup_id": "d", **fields}
+    first = topic.produce(**given)
+    again = api.post(f"{topic.path}/messages", given).expect(200)
+    assert (again["id"], again["status"], again["duplicate"]) == (first["id"], first["status"], True)
+    api.delete(f"{topic.path}/messages/{first['id']}").expect(204)
+    again = api.post(f"{topic.path}/messages", given).expect(200)
+    assert (again["id"], again["status"], again["duplicate"]) == (first["id"], "CANCELLED", True)
+    [one, other] = topic.batch([given, {"body": 2}])
+    assert (one["status"], other["status"]) == ("CANCELLED", "NEW")
+
+
+def test_the_duplicate_of_a_message_that_came_due_is_not_called_delayed(
+    api: Client, clock: ShiftingClock, background: Background
+) -> None:
+    topic = api.topic()
+    delayed = {"body": 1, "dedup_id": "d", "delay_seconds": 5}
+    topic.produce(**delayed)
+    clock.advance(6)
+    background.move()
+    assert api.post(f"{topic.path}/messages", delayed).expect(200)["status"] == "NEW"
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,26 @@ def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
     ]
 
 
+def test_in_a_broadcast_each_burial_and_redrive_names_its_consumer(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(mode="broadcast")
+    group = topic.group()
+    for name in ("a", "b", "c"):
+        group.register(name)
+    sent = topic.produce("x", expires_in_seconds=60)
+    group.nack(*group.receive(consumer="b"), dead_letter=True, reason="not mine")
+    group.ack(*group.receive(consumer="c"))
+    redrive(group)
+    clock.advance(61)
+    assert group.receive(consumer="a") == []
+    assert told(path(topic, sent["id"])[1:], "event", "consumer", "outcome", "detail") == [
+        ("delivered", "b", "DEAD", "not mine"),
+        ("buried", "b", "DEAD", "not mine"),
+        ("delivered", "c", "SUCCESS", None),
+        ("redriven", "b", None, None),
+        ("buried", "a", "DEAD", "EXPIRED"),
+    ]
+
+
 def test_a_message_of_a_batch_shows_its_own_attempts_only(api: Client) -> None:
     topic = api.topic(shards=1)
     group = topic.group()

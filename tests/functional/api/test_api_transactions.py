@@ -195,7 +195,7 @@ def test_under_a_rate_limit_preparing_counts_and_committing_does_not(topic: Topi
 @pytest.mark.parametrize(
     ("body", "at"),
     [
-        ({}, ""),
+        ({}, "message"),
         ({"message": {}}, "message.body"),
         ({"message": {"body": 1, "delay_secnds": 3}}, "message.delay_secnds"),
         ({"message": {"body": 1, "deliver_at": "soon"}}, "message.deliver_at"),
@@ -308,6 +308,8 @@ def test_a_producer_that_is_asked_decides(
         (200, b'{"state": ["commit"]}'),
         (200, b'["commit"]'),
         (200, b"commit"),
+        (200, b'{"state": "rollback", "state": "commit"}'),
+        (200, b'{"state": "commit", "why": {"a": 1, "a": 2}}'),
         (200, b""),
         (200, b"\xff\xfe"),
         (200, b"[" * 50_000),

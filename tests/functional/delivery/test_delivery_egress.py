@@ -205,7 +205,7 @@ def test_one_bad_address_blocks_the_host_in_the_words_for_a_name_without_any(fou
     dialled = Dialled()
     with outward(lambda host: found, dialled) as egress:
         assert detail(egress, HOOKS) == UNUSABLE
-        assert egress.refusal(HOOKS) == UNUSABLE
+        assert egress.refusal(HOOKS) == "has no address that may be called"
     assert dialled.asked == []
 
 
@@ -326,6 +326,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
         trickle(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
         trickle(HEAD + b"\r\n", b"x"),
         trickle(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        trickle(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
     ],
 )
 def test_a_hanging_or_trickling_answer_ends_with_the_time(
@@ -383,8 +384,39 @@ def test_tls_that_never_shakes_hands_ends_with_the_time(trusting: ssl.SSLContext
         assert detail(egress, HOOKS, 0.3) == "no answer within 0.3 s"
 
 
+EARLY = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
+
+
+@pytest.mark.parametrize("early", [EARLY, EARLY * 9, b"HTTP/1.1 102 Processing\r\n\r\n" + EARLY])
+def test_informational_answers_are_passed_over_until_the_final_one(egress: Egress, early: bytes) -> None:
+    def act(_: RawReceiver, sock: socket.socket) -> None:
+        sock.sendall(early + OK)
+        read_request(sock)
+        sock.sendall(early + b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy")
+
+    with raw_receiver(act) as receiver:
+        replies = [get(egress, receiver.url) for _ in range(2)]
+        assert receiver.connections == 1
+    assert [(r.status, r.body) for r in replies if isinstance(r, Reply)] == [(200, b""), (503, b"busy")]
+
+
+def test_a_change_of_protocol_that_nobody_asked_for_is_an_answer_and_the_connections_end(
+    egress: Egress,
+) -> None:
+    def act(_: RawReceiver, sock: socket.socket) -> None:
+        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        read_request(sock)
+
+    with raw_receiver(act) as receiver:
+        for _ in range(2):
+            answer = get(egress, receiver.url)
+            assert isinstance(answer, Reply)
+            assert answer.status == 101
+        assert receiver.connections == 2
+
+
 def test_endless_headers_are_not_read_to_their_end(egress: Egress) -> None:
-    for piece in (b"X: " + b"y" * 1000 + b"\r\n", b"y" * 1000, b"HTTP/1.1 100 Continue\r\n\r\n"):
+    for piece in (b"X: " + b"y" * 1000 + b"\r\n", b"y" * 1000, b"HTTP/1.1 100 Continue\r\n\r\n", EARLY):
         with raw_receiver(forever(piece, HEAD if b"HTTP" not in piece else b"")) as receiver:
             assert detail(egress, receiver.url) == "the answer's headers are too long"
 

@@ -237,7 +237,7 @@ def test_loopback_is_not_asked_where_it_is_allowed(sender: SenderPort) -> None:
 
 
 def test_a_target_that_may_not_be_called_gets_a_reason(sender: SenderPort) -> None:
-    assert sender.refusal("url", "https://10.0.0.1/") == "the address cannot be used"
+    assert sender.refusal("url", "https://10.0.0.1/") == "has no address that may be called"
     assert sender.refusal("function", "nobody") == "is not in the file of local functions"
 
 

@@ -194,6 +194,15 @@ def test_a_bad_url_is_refused_with_a_reason_that_does_not_repeat_it(url: str) ->
     assert url not in reason or not url
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "LOCALHOST"])
+def test_a_local_run_may_call_every_port_of_this_machine_but_its_own(host: str) -> None:
+    rules = Rules(allow_loopback=True, own_port=8700)
+    assert isinstance(parse_url(f"http://{host}:8701/v1/publish/orders", rules), Target)
+    for scheme in ("http", "https"):
+        reason = parse_url(f"{scheme}://{host}:8700/v1/publish/orders", rules)
+        assert reason == "is Headrace's own: messages would go in circles"
+
+
 def test_the_host_header_names_a_port_only_where_it_is_not_the_usual_one() -> None:
     urls = ("https://A.example/", "https://a.example:8443/", "https://[2606:4700::1]:8443/")
     targets = [parse_url(url, PUBLIC) for url in urls]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import hypothesis.strategies as st
 import pytest
@@ -85,11 +86,23 @@ def test_headers_of_the_producer_are_forwarded_but_not_in_our_place() -> None:
     own = {
         "X-Trace": "t1", "content-encoding": "gzip", "Content-Type": "text/lies", "Headrace-Topic": "lies",
         "WEBHOOK-ID": "lies", "ce-id": "lies", "Authorization": "Bearer x", "Cookie": "a=b",
+        "set-cookie": "a=b", "X-Api-Key": "a=b",
     }  # fmt: skip
     headers = post(parcel(draft(1, headers=own))).headers
     assert (headers["X-Trace"], headers["content-encoding"]) == ("t1", "gzip")
     assert len({name.lower() for name in headers}) == len(headers)
     assert not [v for v in headers.values() if "lies" in v or "Bearer" in v or "a=b" in v]
+
+
+@given(TEXT)
+def test_forwarded_headers_are_printable_ascii_and_can_be_read_back(text: str) -> None:
+    own = {"X-Word": text, "X-Plain": f"{text!a} 100%"}
+    headers = post(parcel(draft(1, headers=own, tag=text))).headers
+    assert headers["X-Plain"] == own["X-Plain"]
+    for name in ("X-Word", "Headrace-Tag"):
+        assert headers[name].isascii()
+        assert headers[name].isprintable()
+        assert unquote(headers[name]) == unquote(text)
 
 
 @given(

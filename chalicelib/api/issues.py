@@ -1,0 +1,52 @@
+"""What is wrong with a request, in our words and with its path; never with the value that caused it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..domain.errors import Issue
+
+_WHERE = re.compile(r"(.*) - at `(?:key` in `)?\$?\.?(.*)`\Z", re.DOTALL)
+_VALUE = re.compile(r"Invalid (?:enum )?value '.*'\Z", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
+_STEP = re.compile(r"[^.\[]+|\[")
+_MAX_NAME_CHARS = 64
+
+
+def issue_of(text: str, kind: type, at: str = "") -> Issue:
+    """The issue that a msgspec error tells of, in a value that should be of this type and stands at `at`."""
+    match = _WHERE.match(text)
+    reason, path = (match[1], match[2]) if match else (text, "")
+    if unknown := _UNKNOWN.match(reason):
+        path, reason = _joined(path, unknown[1][:_MAX_NAME_CHARS]), "unknown field"
+    elif missing := _MISSING.match(reason):
+        path, reason = _joined(path, missing[1]), "is missing"
+    elif _VALUE.match(reason):
+        reason = f"must be one of {', '.join(map(str, _choices(kind, path)))}"
+    return Issue(_joined(at, path), reason)
+
+
+def _joined(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
+
+
+def _choices(kind: type, path: str) -> list[Any]:
+    """The values that the field at a path may have, where they are fixed."""
+    from msgspec import inspect  # only refusals need it
+
+    def flat(found: list[inspect.Type]) -> Iterator[inspect.Type]:
+        for one in found:
+            yield from flat(list(one.types)) if isinstance(one, inspect.UnionType) else [one]
+
+    def inner(of: inspect.Type, step: str) -> list[inspect.Type]:
+        if isinstance(of, inspect.StructType):
+            return [field.type for field in of.fields if field.encode_name == step]
+        return [of.item_type] if isinstance(of, inspect.ListType) and step == "[" else []
+
+    found = [inspect.type_info(kind)]
+    for step in _STEP.findall(re.sub(r"\[.*?\]", "[", path)):
+        found = [below for of in flat(found) for below in inner(of, step)]
+    return [value for of in flat(found) if isinstance(of, inspect.LiteralType) for value in of.values]

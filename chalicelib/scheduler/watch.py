@@ -1,0 +1,141 @@
+"""The watch: how much lies in topics that have an `alarm_backlog`, and since when, looked at every minute.
+
+A topic at rest costs half a read unit a shard and run: that its tails have not moved is enough. What only a group's own
+move can change (a seek back) is looked for every so many runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..domain import ranges
+from ..domain.cursor import Cursor, fold
+from ..domain.topic import Group, Topic
+from ..modes import POLICIES
+from ..ports import Clock, Control, Cursors, Log
+
+_AFTER_ALL = 2**53  # behind every offset
+_WHOLE_EVERY = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What lies in a topic for the group that is furthest behind; `age_ms` is the oldest message's."""
+
+    topic: str
+    group: str
+    messages: int
+    age_ms: int
+    alarm: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.messages > self.alarm
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run found: topics with a backlog, or that had one at the last look."""
+
+    backlogs: list[Backlog] = field(default_factory=list)
+    finished: bool = True
+
+    @property
+    def over(self) -> list[Backlog]:
+        """Those over their alarm."""
+        return [backlog for backlog in self.backlogs if backlog.is_over]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A topic and what the last look showed."""
+
+    topic: Topic
+    tails: list[int] = field(default_factory=list)
+    backlog: int = 0
+    looks: int = 0
+
+
+class Watch:
+    """Knows the topics that somebody showed it; which ones there are, the sweeper finds out."""
+
+    def __init__(self, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
+        self._control = control
+        self._log = log
+        self._cursors = cursors
+        self._clock = clock
+        self._watched: dict[str, _Watched] = {}
+
+    def see(self, topic: Topic) -> None:
+        """Here is a topic as it stands now."""
+        if topic.alarm_backlog is None:
+            self._watched.pop(topic.name, None)
+            return
+        known = self._watched.get(topic.name)
+        if known is None or known.topic.uid != topic.uid:
+            self._watched[topic.name] = _Watched(topic)
+        else:
+            known.topic = topic
+
+    def run_once(self, has_time: Callable[[], bool] = lambda: True) -> Report:
+        """Look at each; `has_time` is asked before."""
+        report = Report()
+        for watched in list(self._watched.values()):
+            if not has_time():
+                report.finished = False
+                break
+            had = watched.backlog
+            backlog = self._look(watched)
+            if had or backlog.messages:
+                report.backlogs.append(backlog)
+        return report
+
+    def _look(self, watched: _Watched) -> Backlog:
+        tails = [self._tail(watched.topic, shard) for shard in range(watched.topic.shards)]
+        moved = tails != watched.tails
+        watched.tails, watched.looks = tails, watched.looks + 1
+        topic, alarm = watched.topic, watched.topic.alarm_backlog or 0
+        if not moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
+            return Backlog(topic.name, "", 0, 0, alarm)
+        groups = self._control.groups(topic)
+        if not groups and self._control.topic(topic.name) is None:
+            del self._watched[topic.name]
+        found = [self._of_group(topic, group, tails) for group in groups]
+        worst = max(found, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm))
+        watched.backlog = worst.messages
+        return worst
+
+    def _tail(self, topic: Topic, shard: int) -> int:
+        rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
+        return rows[0].end - 1 if rows else -1
+
+    def _of_group(self, topic: Topic, group: Group, tails: list[int]) -> Backlog:
+        """In a broadcast, of the consumer that is furthest behind."""
+        most, oldest_ms = 0, self._clock.now_ms()
+        for uid in self._owners(topic, group):
+            cursors = self._cursors.of_owner(group.uid, uid)
+            messages = 0
+            for shard, tail in enumerate(tails):
+                cursor = fold(cursors.get(str(topic.shard_key(shard)), Cursor()))
+                left = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
+                messages += left
+                if left:
+                    oldest_ms = min(oldest_ms, self._accepted_ms(topic, shard, cursor.floor))
+            most = max(most, messages)
+        age_ms = self._clock.now_ms() - oldest_ms
+        return Backlog(topic.name, group.name, most, age_ms, topic.alarm_backlog or 0)
+
+    def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int:
+        """When the oldest unsettled message was accepted; one whose row is gone is as old as what follows."""
+        key = topic.shard_key(shard)
+        rows = self._log.read_back(key, offset, 1)
+        if not rows or rows[0].end <= offset:
+            rows = self._log.read(key, offset, 1)
+        return rows[0].accepted_ms if rows else self._clock.now_ms()
+
+    def _owners(self, topic: Topic, group: Group) -> Iterator[str]:
+        if POLICIES[group.mode].per_consumer:
+            yield from (c.uid for c in self._control.consumers(topic, group))
+        else:
+            yield ""

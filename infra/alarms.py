@@ -1,0 +1,147 @@
+"""What somebody is told of by the stage's SNS topic. Silence of a metric means that there is nothing to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from . import names
+
+NAMESPACE = "Headrace"
+_MINUTE = 60
+_FIVE = 300
+_STARTED = (names.API, names.AUTHORIZE, "route", "deliver")  # the timed ones have a bound of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One metric over a threshold in so many periods in a row."""
+
+    name: str
+    why: str
+    metric: tuple[str, str, dict[str, str]]
+    """Namespace, name, dimensions."""
+    over: float
+    statistic: str = "Maximum"
+    period: int = _FIVE
+    periods: int = 1
+    missing: str = "notBreaching"
+    below: bool = False
+
+
+def alarms(
+    prefix: str, functions: Iterable[str] = names.FUNCTIONS, topic: str = "AlarmTopic"
+) -> dict[str, Any]:
+    """The alarms as CloudFormation resources; `topic` is the logical id of the SNS topic, `functions` are those of
+    app.py."""
+    return {f"{alarm.name}Alarm": _resource(prefix, alarm, topic) for alarm in all_alarms(prefix, functions)}
+
+
+def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS) -> list[str]:
+    """The deployed names of the alarms."""
+    return [_deployed(prefix, alarm) for alarm in all_alarms(prefix, functions)]
+
+
+def all_alarms(prefix: str, functions: Iterable[str]) -> list[Alarm]:
+    """The alarms of a stage."""
+    existing = list(functions)
+    own = [_own(prefix, *told) for told in _OWN]
+    errors = [_errors(prefix, name) for name in existing]
+    throttles = [_throttles(prefix, name) for name in _STARTED if name in existing]
+    return [*own, *_lambda(prefix), *errors, *throttles, _queue(prefix)]
+
+
+_OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
+    (
+        "BacklogOver",
+        "A topic holds more than its alarm_backlog.",
+        "BacklogOverAlarm",
+        0,
+        "Maximum",
+        _MINUTE,
+        3,
+    ),
+    (
+        "OldestAge",
+        "A message of a watched topic waits for an hour.",
+        "OldestAge",
+        3600,
+        "Maximum",
+        _MINUTE,
+        3,
+    ),
+    ("DeadLetters", "Messages became dead letters.", "Dead", 0, "Sum", _FIVE, 1),
+    ("DelaysLate", "Delayed messages or retries come late.", "DelayLateness", 30_000, "Maximum", _MINUTE, 3),
+    ("Unavailable", "Requests are answered with 503.", "Unavailable", 5, "Sum", _FIVE, 1),
+)
+"""Name, why, metric, threshold, statistic, period in seconds, periods."""
+
+
+def _own(
+    prefix: str, name: str, why: str, metric: str, over: float, statistic: str, period: int, periods: int
+) -> Alarm:
+    return Alarm(name, why, (NAMESPACE, metric, {"service": prefix}), over, statistic, period, periods)
+
+
+def _lambda(prefix: str) -> list[Alarm]:
+    stopped = "The mover does not run: nothing that is delayed or to be retried comes."
+    behind = "New messages wake nobody for five minutes: the log's stream is read late."
+    return [
+        Alarm(
+            "MoverStopped",
+            stopped,
+            _of(prefix, "mover", "Invocations"),
+            1,
+            "Sum",
+            missing="breaching",
+            below=True,
+        ),
+        Alarm("RouteLate", behind, _of(prefix, "route", "IteratorAge"), 60_000, period=_MINUTE, periods=5),
+    ]
+
+
+def _errors(prefix: str, name: str) -> Alarm:
+    return Alarm(
+        f"{names.logical(name)}Errors", f"{name} fails.", _of(prefix, name, "Errors"), 0, "Sum", periods=2
+    )
+
+
+def _throttles(prefix: str, name: str) -> Alarm:
+    why = f"{name} may not run as often as it is called: the account's concurrency is used up."
+    return Alarm(f"{names.logical(name)}Throttles", why, _of(prefix, name, "Throttles"), 0, "Sum", periods=2)
+
+
+def _queue(prefix: str) -> Alarm:
+    metric = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": names.failures(prefix)})
+    return Alarm("FailureQueue", "Invocations or stream batches were given up; look at the queue.", metric, 0)
+
+
+def _of(prefix: str, function: str, metric: str) -> tuple[str, str, dict[str, str]]:
+    return "AWS/Lambda", metric, {"FunctionName": names.function(prefix, function)}
+
+
+def _deployed(prefix: str, alarm: Alarm) -> str:
+    return f"{prefix}-{alarm.name}"
+
+
+def _resource(prefix: str, alarm: Alarm, topic: str) -> dict[str, Any]:
+    namespace, metric, dimensions = alarm.metric
+    return {
+        "Type": "AWS::CloudWatch::Alarm",
+        "Properties": {
+            "AlarmName": _deployed(prefix, alarm),
+            "AlarmDescription": alarm.why,
+            "Namespace": namespace,
+            "MetricName": metric,
+            "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
+            "Statistic": alarm.statistic,
+            "Period": alarm.period,
+            "EvaluationPeriods": alarm.periods,
+            "ComparisonOperator": "LessThanThreshold" if alarm.below else "GreaterThanThreshold",
+            "Threshold": alarm.over,
+            "TreatMissingData": alarm.missing,
+            "AlarmActions": [{"Ref": topic}],
+            "OKActions": [{"Ref": topic}],
+        },
+    }

@@ -1,0 +1,219 @@
+"""The stage's dashboard, from the top: is it healthy, flow, delays, shards, subscribers, platform, archive, cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import names
+from .alarms import NAMESPACE, alarm_names
+
+Line = list[Any]
+_WIDTH = 24
+_TEXT_HEIGHT, _HEIGHT = 2, 6
+_REGION = "${AWS::Region}"
+_MINUTE = 60
+
+
+def resource(prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS) -> dict[str, Any]:
+    """The dashboard as a CloudFormation resource; the arguments as for `dashboard`."""
+    body = json.dumps(dashboard(prefix, bucket, functions))
+    properties = {"DashboardName": prefix, "DashboardBody": {"Fn::Sub": body}}
+    return {"Dashboard": {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}}
+
+
+def dashboard(prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS) -> dict[str, Any]:
+    """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
+    `functions` are those of app.py."""
+    stage = _Stage(prefix, bucket, list(functions))
+    widgets: list[dict[str, Any]] = []
+    y = 0
+    for title, advice, row in stage.rows():
+        text = {"type": "text", "properties": {"markdown": f"## {title}\n{advice}"}}
+        widgets.append({**text, "x": 0, "y": y, "width": _WIDTH, "height": _TEXT_HEIGHT})
+        y += _TEXT_HEIGHT
+        width = _WIDTH // len(row)
+        for place, widget in enumerate(row):
+            widgets.append({**widget, "x": place * width, "y": y, "width": width, "height": _HEIGHT})
+        y += _HEIGHT
+    return {"widgets": widgets}
+
+
+Row = tuple[str, str, Sequence[dict[str, Any]]]
+
+
+class _Stage:
+    """The rows of one stage."""
+
+    def __init__(self, prefix: str, bucket: str, functions: list[str]) -> None:
+        self._prefix, self._bucket, self._functions = prefix, bucket, functions
+
+    def rows(self) -> list[Row]:
+        return [
+            self._health(),
+            self._flow(),
+            self._delays(),
+            self._shards(),
+            self._subscribers(),
+            self._platform(),
+            self._archive(),
+            self._cost(),
+        ]
+
+    def _health(self) -> Row:
+        queue = {"QueueName": names.failures(self._prefix)}
+        numbers = [
+            self._own("BacklogOverAlarm", "Maximum"),
+            self._own("OldestAge", "Maximum"),
+            self._own("Dead", "Sum"),
+            self._own("Unavailable", "Sum"),
+            _aws("AWS/SQS", "ApproximateNumberOfMessagesVisible", queue, "Maximum", "given up"),
+        ]
+        advice = "Every alarm is green and these are zero: nothing is to be done."
+        return "Is it healthy", advice, [self._alarms(), _numbers("Now", numbers)]
+
+    def _alarms(self) -> dict[str, Any]:
+        told = alarm_names(self._prefix, self._functions)
+        arns = [names.arn("cloudwatch", f"alarm:{name}") for name in told]
+        return {"type": "alarm", "properties": {"title": "Alarms", "alarms": arns}}
+
+    def _flow(self) -> Row:
+        flow = [self._own(name, "Sum") for name in ("Accepted", "Delivered", "Failed", "Dead")]
+        api = {"ApiName": self._prefix}
+        calls = [_aws("AWS/ApiGateway", name, api, "Sum") for name in ("Count", "4XXError", "5XXError")]
+        latency = [_aws("AWS/ApiGateway", "Latency", api, s, s) for s in ("p50", "p99")]
+        row = [
+            _graph("Messages a minute", flow),
+            _graph("Backlog of watched topics", [self._by_topic("Backlog"), self._own("Backlog", "Maximum")]),
+            _graph("HTTP calls a minute", calls),
+            _graph("HTTP latency, ms", latency),
+        ]
+        return "Flow", "Accepted and Delivered go together, times the number of groups.", row
+
+    def _delays(self) -> Row:
+        row = [
+            _graph("Lateness of what was due, ms", [self._own("DelayLateness", "Maximum")]),
+            _graph("Moved when due", [self._own("Moved", "Sum")]),
+            _graph("Oldest message, s", [self._by_topic("OldestAge"), self._own("OldestAge", "Maximum")]),
+            _graph("Mover at work, ms", [self._of("mover", "Duration", "Maximum")]),
+        ]
+        return "Delays", "Late by seconds while the mover works: more is due than it can move.", row
+
+    def _shards(self) -> Row:
+        races = [self._table(noun, "ConditionalCheckFailedRequests", "Sum") for noun in ("log", "cursors")]
+        jobs = [self._own(name, "Sum") for name in ("Forgotten", "Reassigned", "Checkpoints", "Unfinished")]
+        row = [
+            _graph("Stream behind, ms", [self._of("route", "IteratorAge", "Maximum")]),
+            _graph("Lost races", races),
+            _graph("Jobs", jobs),
+        ]
+        advice = "Forgotten: only the sweep found it. Lost races beside Accepted: more shards would help."
+        return "Shards", advice, row
+
+    def _subscribers(self) -> Row:
+        done, failed = self._own("Delivered", "Sum", id="done"), self._own("Failed", "Sum", id="failed")
+        for line in (done, failed):
+            line[-1]["visible"] = False
+        share = [{"expression": "100 * failed / (done + failed)", "label": "failed, %", "id": "share"}]
+        at_work = self._of("deliver", "ConcurrentExecutions", "Maximum")
+        row = [
+            _graph("Attempts that failed, %", [done, failed, share]),
+            _graph("Came too late; producers asked", [self._own("Stale", "Sum"), self._own("Checks", "Sum")]),
+            _graph("Deliveries beside one another", [at_work]),
+        ]
+        return "Subscribers", "Which one fails is in the log of deliver: `attempt failed`.", row
+
+    def _platform(self) -> Row:
+        def all_of(metric: str, statistic: str) -> list[Line]:
+            return [self._of(name, metric, statistic) for name in self._functions]
+
+        throttled = [
+            self._table(noun, metric, "Sum")
+            for noun in ("log", "cursors", "timers")
+            for metric in ("WriteThrottleEvents", "ReadThrottleEvents")
+        ]
+        row = [
+            _graph("Errors", all_of("Errors", "Sum")),
+            _graph("Throttles", all_of("Throttles", "Sum")),
+            _graph("Duration p99, ms", all_of("Duration", "p99")),
+            _graph("Tables throttled", throttled),
+        ]
+        return "Platform", "Errors are in the functions' logs: `unexpected`, or a traceback.", row
+
+    def _archive(self) -> Row:
+        size = {"BucketName": self._bucket, "StorageType": "StandardStorage"}
+        count = {"BucketName": self._bucket, "StorageType": "AllStorageTypes"}
+        row = [_graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)])]
+        row.append(_graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]))
+        if "journal" in self._functions:
+            behind = [self._of("journal", "IteratorAge", "Maximum")]
+            runs = [self._of("journal", name, "Sum") for name in ("Invocations", "Errors")]
+            row = [_graph("Journal behind, ms", behind), _graph("Journal", runs), *row]
+        return "Archive", "The streams keep a day: a journal that is behind by hours is in danger.", row
+
+    def _cost(self) -> Row:
+        writes = [self._table(noun, "ConsumedWriteCapacityUnits", "Sum") for noun in names.TABLES]
+        reads = [self._table(noun, "ConsumedReadCapacityUnits", "Sum") for noun in names.TABLES]
+        logs = [
+            _aws("AWS/Logs", "IncomingBytes", {"LogGroupName": f"/aws/lambda/{deployed}"}, "Sum", deployed)
+            for deployed in (names.function(self._prefix, name) for name in self._functions)
+        ]
+        work = [self._of(name, "Duration", "Sum") for name in self._functions]
+        row = [
+            _graph("Write units a message", self._units_each(writes)),
+            _graph("Write units", writes),
+            _graph("Read units", reads),
+            _graph("Functions at work, ms", work),
+            _graph("Log, bytes", logs),
+        ]
+        return "Cost drivers", "Batches make all of it cheaper.", row
+
+    def _units_each(self, writes: Sequence[Line]) -> list[Line]:
+        """What AWS counts of all tables by what we count of messages."""
+        hidden = [
+            [*line[:-1], {**line[-1], "id": f"w{n}", "visible": False}] for n, line in enumerate(writes)
+        ]
+        accepted = self._own("Accepted", "Sum", id="accepted")
+        accepted[-1]["visible"] = False
+        total = " + ".join(f"w{n}" for n in range(len(writes)))
+        told = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
+        return [*hidden, accepted, [told]]
+
+    def _own(self, metric: str, statistic: str, **options: Any) -> Line:
+        told = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
+        return [NAMESPACE, metric, "service", self._prefix, told]
+
+    def _by_topic(self, metric: str) -> Line:
+        where = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
+        return [{"expression": f"SEARCH('{where}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
+
+    def _of(self, function: str, metric: str, statistic: str) -> Line:
+        deployed = {"FunctionName": names.function(self._prefix, function)}
+        return _aws("AWS/Lambda", metric, deployed, statistic, function)
+
+    def _table(self, noun: str, metric: str, statistic: str) -> Line:
+        deployed = {"TableName": names.table(self._prefix, noun)}
+        return _aws("AWS/DynamoDB", metric, deployed, statistic, noun)
+
+
+def _aws(
+    namespace: str,
+    metric: str,
+    dimensions: dict[str, str],
+    statistic: str,
+    label: str | None = None,
+    period: int = _MINUTE,
+) -> Line:
+    told = {"stat": statistic, "period": period, "label": label or metric}
+    return [namespace, metric, *(text for each in dimensions.items() for text in each), told]
+
+
+def _graph(title: str, lines: Sequence[Line]) -> dict[str, Any]:
+    properties = {"title": title, "region": _REGION, "view": "timeSeries", "metrics": list(lines)}
+    return {"type": "metric", "properties": properties}
+
+
+def _numbers(title: str, lines: Sequence[Line]) -> dict[str, Any]:
+    properties = {"title": title, "region": _REGION, "view": "singleValue", "metrics": list(lines)}
+    return {"type": "metric", "properties": properties}

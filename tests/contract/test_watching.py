@@ -1,0 +1,117 @@
+"""The watch sees how much lies where somebody wants to be warned, and costs next to nothing where all is quiet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.message import Draft
+from chalicelib.scheduler.watch import Backlog, Watch
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+class Counting:
+    """Notes the calls of ports."""
+
+    def __init__(self, port: Any, calls: list[str]) -> None:
+        self._port, self._calls = port, calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls.append(name)
+        return getattr(self._port, name)
+
+
+@pytest.fixture
+def desk(stage: Stage) -> Desk:
+    return Desk.at(stage, shards=2, alarm_backlog=2)
+
+
+def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
+    a, noted = desk.deps.adapters, [] if calls is None else calls
+    ports: list[Any] = [Counting(port, noted) for port in (a.control, a.log, a.cursors)]
+    watch = Watch(*ports, a.clock)
+    watch.see(desk.topic)
+    return watch
+
+
+def seen(watch: Watch) -> list[tuple[str, int]]:
+    return [(backlog.group, backlog.messages) for backlog in watch.run_once().backlogs]
+
+
+def both_shards(count: int) -> list[Draft]:
+    return [make.draft(shard=n % 2) for n in range(count)]
+
+
+def test_the_group_that_is_furthest_behind_counts_and_so_does_its_oldest_message(desk: Desk) -> None:
+    quick, slow = desk.group("quick"), desk.group("slow")
+    watch = watch_of(desk)
+    assert seen(watch) == []
+    desk.produce(*both_shards(3))
+    desk.stage.clock.advance(60_000)
+    desk.produce(*both_shards(2))
+    desk.drain(quick)
+    desk.ack(slow, desk.receive(slow, 1))
+    desk.stage.clock.advance(60_000)
+    [backlog] = watch.run_once().backlogs
+    assert backlog == Backlog(desk.topic.name, "slow", 4, 120_000, 2)
+    assert backlog.is_over
+    desk.drain(slow)
+    assert seen(watch)[0][1] == 0, "once, after the last"
+    assert seen(watch) == []
+
+
+def test_what_is_settled_out_of_order_is_no_backlog(desk: Desk) -> None:
+    group = desk.group()
+    desk.produce(*(make.draft(shard=0) for _ in range(5)))
+    received = desk.receive(group, 5)
+    desk.ack(group, received[2:4])
+    assert seen(watch_of(desk)) == [(group.name, 3)]
+
+
+def test_in_a_broadcast_the_consumer_that_is_furthest_behind_counts(desk: Desk) -> None:
+    group = desk.group("all", mode="broadcast")
+    one, _ = desk.consumer(group, "one"), desk.consumer(group, "other")
+    desk.produce(*both_shards(3))
+    desk.drain(group, consumer=one)
+    assert seen(watch_of(desk)) == [("all", 3)]
+
+
+def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly(desk: Desk) -> None:
+    group = desk.group()
+    desk.produce(*both_shards(4))
+    desk.drain(group)
+    calls: list[str] = []
+    watch = watch_of(desk, calls)
+    watch.run_once()
+    calls.clear()
+    for _ in range(10):
+        assert watch.run_once().backlogs == []
+    assert calls == ["read_back"] * 2 * 10
+    desk.seek(group, 0)
+    found = [backlogs for _ in range(15) if (backlogs := seen(watch))]
+    assert found[0] == [(group.name, 2)]
+
+
+def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> None:
+    desk.group()
+    desk.produce(*both_shards(4))
+    calls: list[str] = []
+    watch = watch_of(desk, calls)
+    watch.see(replace(desk.topic, alarm_backlog=None))
+    assert seen(watch) == []
+    assert calls == []
+    watch.see(desk.topic)
+    desk.deps.admin.delete_topic(desk.topic)
+    watch.run_once()
+    calls.clear()
+    assert seen(watch) == []
+    assert calls == []
+
+
+def test_time_that_runs_out_ends_a_run(desk: Desk) -> None:
+    report = watch_of(desk).run_once(lambda: False)
+    assert (report.backlogs, report.finished) == ([], False)

@@ -1,0 +1,334 @@
+"""What a stage tells of itself in metrics and log lines; the dashboard and the alarms ask for nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chalicelib import observe
+from infra import names
+from infra.alarms import all_alarms
+from infra.dashboard import dashboard
+from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, http_receiver, raw_receiver
+from tests.support.day import World, a_world, work
+from tests.support.http import Topic
+from tests.support.roles import Guard
+
+STAGE = "headrace-test"
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+NAMED = re.compile(r"SEARCH\('\{(\w+),([\w,]+)\} service=\"([\w-]+)\" MetricName=\"(\w+)\"'")
+Name = tuple[str, frozenset[str]]
+"""A metric and the names of its dimensions."""
+
+
+@dataclass
+class Told:
+    """The lines on standard output: metrics by name and dimensions, and log lines."""
+
+    capsys: pytest.CaptureFixture[str]
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self) -> Told:
+        out = self.capsys.readouterr().out
+        self.lines += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        return self
+
+    def metrics(self) -> dict[Name, list[float]]:
+        """Every value, by metric."""
+        found: defaultdict[Name, list[float]] = defaultdict(list)
+        for line in self.lines:
+            for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
+                assert directive["Namespace"] == observe.NAMESPACE
+                for dimensions in directive["Dimensions"]:
+                    assert line["service"] == STAGE
+                    assert all(isinstance(line[name], str) for name in dimensions)
+                    for metric in directive["Metrics"]:
+                        assert observe.UNITS[metric["Name"]] == metric["Unit"]
+                        found[metric["Name"], frozenset(dimensions)] += line[metric["Name"]]
+        return dict(found)
+
+    def stage(self, name: str) -> list[float]:
+        return self.metrics().get((name, frozenset({"service"})), [])
+
+    def events(self, message: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line.get("message") == message]
+
+
+class Stdout(io.StringIO):
+    """Standard output as it is when somebody writes: a logger keeps the stream that it found at first."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(text)
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    handler: Any = observe._logger().registered_handler
+    handler.stream = Stdout()
+    return Told(capsys)
+
+
+@pytest.fixture
+def world(engine: str, tmp_path: Path) -> Iterator[World]:
+    with a_world(Guard(), tmp_path) as world:
+        world.adapters = replace(world.adapters, stage=STAGE)
+        yield world
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+def pushed(world: World, url: str, **settings: Any) -> Topic:
+    topic = world.api.topic(shards=1, **settings)
+    world.api.put(f"{topic.group().path}/consumers/c", {"url": url}).expect(201)
+    return topic
+
+
+def trouble(world: World) -> None:
+    """What a good day does not have."""
+    whole = world.adapters
+    world.adapters = replace(whole, log=None)  # type: ignore[arg-type]
+    topic = world.api.topic()
+    world.api.post(f"{topic.path}/messages", {"body": 1}).refused(503)
+    world.adapters = whole
+    world.call("assign", seconds=0)
+    watched = world.api.topic(alarm_backlog=1)
+    watched.group()
+    watched.batch([{"body": n} for n in range(3)])
+    world.call("sweep")
+    late = world.api.topic(shards=1)
+    late.produce("late", delay_seconds=20)
+    world.later(late, 100)
+    stale(world)
+    leaving(world)
+
+
+def stale(world: World) -> None:
+    """A subscriber answers when its message is no longer its own."""
+
+    def act(_: RawReceiver, sock: Any) -> None:
+        world.api.post(f"{topic.path}/groups/g/seek", {"to": "latest"}).expect(200)
+        sock.sendall(OK)
+
+    with raw_receiver(act) as receiver:
+        topic = pushed(world, receiver.url)
+        topic.produce("x")
+        world.wake(topic)
+
+
+def leaving(world: World) -> None:
+    """A consumer stays away, and a shard is found by the sweep alone."""
+    topic = world.api.topic()
+    group = topic.group()
+    group.register("a")
+    group.register("b")
+    world.clock.advance(120)
+    for _ in range(20):
+        world.call("assign")
+
+
+def asked_for() -> Iterator[tuple[str, str, frozenset[str], str]]:
+    """Every metric that the dashboard or an alarm names: namespace, name, its dimensions' names, the value of the
+    first."""
+    for alarm in all_alarms(STAGE, names.FUNCTIONS):
+        namespace, name, dimensions = alarm.metric
+        yield namespace, name, frozenset(dimensions), next(iter(dimensions.values()))
+    for widget in dashboard(STAGE, "bucket")["widgets"]:
+        for line in widget["properties"].get("metrics", []):
+            if len(line) > 1:
+                namespace, name, *pairs, _ = line
+                yield namespace, name, frozenset(pairs[::2]), pairs[1]
+            elif search := NAMED.match(line[0]["expression"]):
+                yield search[1], search[4], frozenset(search[2].split(",")), search[3]
+            else:
+                assert "SEARCH" not in line[0]["expression"]
+
+
+def test_the_dashboard_and_the_alarms_name_what_the_code_tells_and_all_of_it(
+    world: World, told: Told, receiver: Receiver
+) -> None:
+    work(world, receiver)
+    trouble(world)
+    emitted = told.read().metrics().keys()
+    own = {(name, dimensions) for space, name, dimensions, _ in asked_for() if space == observe.NAMESPACE}
+    assert own - emitted == set()
+    assert emitted - own == set()
+    assert {name for name, _ in emitted} == observe.UNITS.keys()
+    assert {stage for space, _, _, stage in asked_for() if space == observe.NAMESPACE} == {STAGE}
+    assert all(space == observe.NAMESPACE or space.startswith("AWS/") for space, *_ in asked_for())
+
+
+def test_messages_are_counted_where_they_come_in_and_where_they_end(
+    world: World, told: Told, receiver: Receiver
+) -> None:
+    topic = pushed(world, receiver.url, retry={"max_attempts": 2, "ladder": [5]})
+    for status in (201, 200):
+        world.api.post(f"{topic.path}/messages", {"body": "one", "dedup_id": "d"}).expect(status)
+    topic.batch([{"body": n} for n in range(3)] + [{"nobody": 1}])
+    topic.produce("later", delay_seconds=600)
+    world.wake(topic)
+    receiver.status = 500
+    topic.produce("bad")
+    world.wake(topic)
+    world.later(topic, 10)
+    pull = topic.group("pull")
+    received = pull.receive(10)
+    pull.ack(*received[:2])
+    pull.nack(received[2])
+    pull.settle("nack", received[3:4], dead_letter=True)
+    told.read()
+    assert sum(told.stage("Accepted")) == 1 + 3 + 1 + 1
+    assert sum(told.stage("Delivered")) == 4 + 2
+    assert sum(told.stage("Failed")) == 2 + 2
+    assert sum(told.stage("Dead")) == 1 + 1
+
+
+def test_dead_letters_that_nobody_settled_are_counted(world: World, told: Told) -> None:
+    topic = world.api.topic(shards=1, retry={"max_attempts": 1})
+    group = topic.group()
+    topic.produce("x")
+    group.receive(1, lease_seconds=1)
+    world.clock.advance(5)
+    group.receive(1)
+    assert sum(told.read().stage("Dead")) == 1
+
+
+def test_a_backlog_over_its_alarm_is_told_until_it_is_gone(world: World, told: Told) -> None:
+    topic = world.api.topic(shards=2, alarm_backlog=2)
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(4)])
+    world.clock.advance(90)
+    deps = world.deps
+    for _ in range(2):
+        world.call_with(deps, "sweep")
+    told.read()
+    per_topic = frozenset({"service", "topic"})
+    assert told.metrics()["Backlog", per_topic] == [4, 4]
+    assert told.stage("Backlog") == [4, 4]
+    assert told.stage("BacklogOverAlarm") == [1, 1]
+    assert all(90 <= age < 100 for age in told.metrics()["OldestAge", per_topic])
+    [line, _] = told.events("backlog over alarm")
+    assert (line["topic"], line["group"], line["messages"], line["alarm"]) == (topic.name, "g", 4, 2)
+    group.ack(*group.receive(10))
+    told.lines.clear()
+    for _ in range(3):
+        world.call_with(deps, "sweep")
+    told.read()
+    assert told.stage("Backlog") == [0], "once, so that nobody keeps the last number in mind"
+    assert told.stage("BacklogOverAlarm") == [0]
+    assert told.events("backlog over alarm") == []
+
+
+def test_an_alarm_that_is_set_or_taken_away_takes_effect_with_the_next_sweeps(
+    world: World, told: Told
+) -> None:
+    topic = world.api.topic(shards=1)
+    topic.group()
+    topic.batch([{"body": n} for n in range(4)])
+    deps = world.deps
+    world.call_with(deps, "sweep")
+    assert told.read().stage("BacklogOverAlarm") == []
+    for alarm, over in ((3, [1]), (4, [0]), (None, [])):
+        world.api.put(topic.path, {"alarm_backlog": alarm}).expect(200)
+        told.lines.clear()
+        world.call_with(deps, "sweep")
+        assert told.read().stage("BacklogOverAlarm") == over
+
+
+def test_a_stage_at_rest_tells_nothing(world: World, told: Told, receiver: Receiver) -> None:
+    pushed(world, receiver.url, alarm_backlog=1)
+    deps = world.deps
+    for function in ("mover", "sweep", "assign", "checkpoint", "expire"):
+        world.call_with(deps, function)
+    told.read()
+    assert told.metrics() == {}
+
+
+def test_without_a_stages_name_no_metric_is_told(world: World, told: Told) -> None:
+    world.adapters = replace(world.adapters, stage="")
+    world.api.topic().produce("x")
+    assert told.read().metrics() == {}
+
+
+def test_a_trace_goes_along_with_its_messages_and_into_the_log(
+    world: World, told: Told, receiver: Receiver
+) -> None:
+    topic = pushed(world, receiver.url)
+    send: Callable[..., Any] = world.api.call
+    headers = {"traceparent": TRACE}
+    sent = send("POST", f"{topic.path}/messages", {"body": "secret-body"}, headers=headers).expect(201)
+    receiver.status = 500
+    world.wake(topic)
+    assert receiver.seen[0].headers["traceparent"] == TRACE
+    [line] = told.read().events("attempt failed")
+    expected = {
+        "topic": topic.name,
+        "group": "g",
+        "message_id": sent["id"],
+        "shard": sent["shard"],
+        "offset": sent["offset"],
+        "attempt": 1,
+        "consumer": "c",
+        "verdict": "FAILED",
+        "detail": "HTTP 500",
+        "traceparent": TRACE,
+    }
+    assert line.items() >= expected.items()
+    assert "secret-body" not in json.dumps(told.lines)
+
+
+@pytest.mark.parametrize(
+    ("told_by", "arrives"),
+    [
+        ({"traceparent": TRACE.upper()}, None),
+        ({"traceparent": "00-" + "0" * 32 + "-00f067aa0ba902b7-01"}, None),
+        ({"traceparent": "x"}, None),
+        ({}, None),
+        ({"TraceParent": TRACE}, TRACE),
+    ],
+)
+def test_only_a_well_formed_trace_goes_along(
+    world: World, receiver: Receiver, told_by: Mapping[str, str], arrives: str | None
+) -> None:
+    topic = pushed(world, receiver.url)
+    world.api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=told_by).expect(201)
+    world.wake(topic)
+    assert receiver.seen[0].headers.get("traceparent") == arrives
+
+
+def test_a_messages_own_trace_stands_and_a_repetition_is_one_whatever_its_trace(
+    world: World, receiver: Receiver
+) -> None:
+    topic = pushed(world, receiver.url)
+    own = TRACE.replace("4bf9", "1111")
+    message = {"body": 1, "dedup_id": "d", "headers": {"Traceparent": own}}
+    path = f"{topic.path}/messages"
+    world.api.call("POST", path, message, headers={"traceparent": TRACE}).expect(201)
+    del message["headers"]
+    repeated = world.api.call("POST", path, message, headers={"traceparent": TRACE}).expect(200)
+    assert repeated["duplicate"]
+    world.wake(topic)
+    [request] = receiver.seen
+    assert request.headers["traceparent"] == own
+
+
+def test_a_request_that_fails_on_our_side_is_in_the_log_with_its_trace(world: World, told: Told) -> None:
+    topic = world.api.topic()
+    world.adapters = replace(world.adapters, log=None)  # type: ignore[arg-type]
+    path = f"{topic.path}/messages"
+    refused = world.api.call("POST", path, {"body": 1}, headers={"traceparent": TRACE}).refused(503)
+    [line] = told.read().events("unexpected")
+    assert (line["request_id"], line["traceparent"]) == (refused["request_id"], TRACE)
+    assert told.stage("Unavailable") == [1]

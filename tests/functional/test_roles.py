@@ -1,0 +1,79 @@
+"""Every function does its work with its own role, and no role allows what the work does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from chalicelib.domain.errors import HeadraceError
+from infra import names
+from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.support.day import a_world, work
+from tests.support.roles import Guard
+
+SELDOM = {
+    # Many writers on one shard: offsets are then counted.
+    ("check", "dynamodb:UpdateItem", "log"),
+    ("mover", "dynamodb:UpdateItem", "log"),
+    # A reserved offset whose writer died is closed by whoever reads there.
+    ("deliver", "dynamodb:PutItem", "log"),
+    ("expire", "dynamodb:PutItem", "log"),
+    # Who first needs the stage's signing key makes it.
+    ("check", "dynamodb:PutItem", "control"),
+}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+def told(function: str, action: str, resource: str) -> tuple[str, str, str]:
+    """A table by its noun."""
+    place = resource.rpartition(":")[2]
+    return function, action, place.replace("table/p-", "").replace("function:p-", "")
+
+
+def test_roles_allow_what_the_work_needs_and_nothing_else(
+    engine: str, receiver: Receiver, tmp_path: Path
+) -> None:
+    guard = Guard()
+    with a_world(guard, tmp_path) as world:
+        work(world, receiver)
+    assert guard.denied == []
+    used = {told(function, *asked) for function, asked in guard.used}
+    allowed = {told(*each) for each in guard.grants() if each[1].startswith(("dynamodb:", "lambda:"))}
+    assert allowed - used == SELDOM
+    assert {(f, a) for f, a, _ in used if a.startswith("s3:")} == {
+        (names.API, "s3:PutObject"),
+        (names.API, "s3:GetObject"),
+        ("deliver", "s3:GetObject"),
+    }
+
+
+LACKS = [
+    (names.API, "dynamodb:PutItem"),
+    (names.AUTHORIZE, "dynamodb:GetItem"),
+    ("route", "lambda:InvokeFunction"),
+    ("deliver", "dynamodb:UpdateItem"),
+    ("check", "dynamodb:PutItem"),
+    ("mover", "dynamodb:DeleteItem"),
+    ("sweep", "dynamodb:Query"),
+    ("assign", "dynamodb:Query"),
+    ("checkpoint", "dynamodb:UpdateItem"),
+    ("expire", "dynamodb:PutItem"),
+]
+
+
+@pytest.mark.parametrize(("function", "action"), LACKS)
+def test_a_role_that_lacks_an_action_is_found_out(
+    engine: str, receiver: Receiver, tmp_path: Path, function: str, action: str
+) -> None:
+    guard = Guard().without(function, action)
+    with a_world(guard, tmp_path) as world, pytest.raises((AssertionError, ClientError, HeadraceError)):
+        work(world, receiver)
+    assert (function, action) in {(f, asked[0]) for f, asked in guard.denied}

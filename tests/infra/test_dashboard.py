@@ -1,0 +1,86 @@
+"""The dashboard as CloudWatch wants it: widgets that fit, expressions that hold together, one text for Fn::Sub."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from infra import names
+from infra.alarms import alarm_names, alarms
+from infra.dashboard import dashboard, resource
+
+ORDER = ["Is it healthy", "Flow", "Delays", "Shards", "Subscribers", "Platform", "Archive", "Cost drivers"]
+COLUMNS = 24
+PSEUDO = {"AWS::Region", "AWS::Partition", "AWS::AccountId"}
+IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def widgets(prefix: str = "headrace-dev") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = dashboard(prefix, "bucket")["widgets"]
+    return found
+
+
+def test_rows_stand_in_the_order_in_which_one_asks() -> None:
+    texts = [w for w in widgets() if w["type"] == "text"]
+    titles = [w["properties"]["markdown"].splitlines()[0].removeprefix("## ") for w in texts]
+    assert titles == ORDER
+    assert [w["y"] for w in texts] == sorted(w["y"] for w in texts)
+
+
+def test_widgets_do_not_overlap_or_leave_the_page() -> None:
+    def cells(w: dict[str, Any]) -> set[tuple[int, int]]:
+        return {
+            (x, y) for x in range(w["x"], w["x"] + w["width"]) for y in range(w["y"], w["y"] + w["height"])
+        }
+
+    placed = [cells(widget) for widget in widgets()]
+    assert all(x < COLUMNS for each in placed for x, _ in each)
+    assert not any(one & other for one, other in combinations(placed, 2))
+
+
+def test_an_expression_asks_only_for_lines_of_its_own_graph() -> None:
+    asked = 0
+    for widget in widgets():
+        lines = widget["properties"].get("metrics", [])
+        ids = {line[-1]["id"] for line in lines if "id" in line[-1]}
+        for line in lines:
+            expression = line[-1].get("expression", "")
+            if expression and not expression.startswith("SEARCH"):
+                asked += 1
+                assert set(IDENTIFIER.findall(expression)) <= ids
+        assert len(ids) == len([line for line in lines if "id" in line[-1]])
+    assert asked == 2
+
+
+def test_write_units_a_message_are_those_of_all_tables() -> None:
+    [graph] = [w for w in widgets() if w["properties"].get("title") == "Write units a message"]
+    tables = {line[3] for line in graph["properties"]["metrics"] if line[0] == "AWS/DynamoDB"}
+    assert tables == {names.table("headrace-dev", noun) for noun in names.TABLES}
+
+
+def test_the_body_is_one_text_of_json_for_sub() -> None:
+    body = resource("headrace-dev", "${AWS::AccountId}-bucket")["Dashboard"]["Properties"]["DashboardBody"]
+    assert json.loads(body["Fn::Sub"])["widgets"]
+    assert set(re.findall(r"\$\{([^}]*)\}", body["Fn::Sub"])) <= PSEUDO
+
+
+@pytest.mark.parametrize("prefix", ["a", "headrace-prod"])
+def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> None:
+    made = alarms(prefix, topic="Warned")
+    [widget] = [w for w in widgets(prefix) if w["type"] == "alarm"]
+    shown = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
+    assert {a["Properties"]["AlarmName"] for a in made.values()} == shown == set(alarm_names(prefix))
+    for alarm in made.values():
+        assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": "Warned"}]
+        assert alarm["Properties"]["AlarmDescription"]
+
+
+def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:
+    some = ["api", "route", "deliver", "mover"]
+    told = json.dumps([dashboard("p", "b", some), alarms("p", some)])
+    assert "p-journal" not in told
+    assert "p-deliver" in told

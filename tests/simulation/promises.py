@@ -1,0 +1,184 @@
+"""What was agreed about messages that come later, delayed ones and transactions, and what must be true of it (I9, I11
+to I13).
+
+The producer of such a message notes all that may be true by what it asked and was told. An answer is judged when it is
+given, by what the store holds at that moment; what became of everything, at rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from chalicelib.domain.limits import MAX_CHECKS
+from chalicelib.domain.message import Message
+from chalicelib.domain.segment import Segment
+from chalicelib.domain.timer import Timer, TimerKind
+from chalicelib.domain.topic import Topic
+from chalicelib.domain.transaction import DECIDED, State, Transaction
+from chalicelib.ports import Movable, Transactions
+from chalicelib.wiring import Deps
+from tests.support.events import Event, Final, Op, Told
+from tests.support.flows import label_of
+
+Form = tuple[int, bytes]
+"""When a message is due, and its body."""
+_PAGE = 1000
+
+
+@dataclass
+class Delay:
+    """A delayed message: the forms it may have by what its producer knows, and the answers to cancelling it."""
+
+    forms: set[Form]
+    message_id: str = ""
+    cancels: list[Told] = field(default_factory=list)
+
+    def change(self, ask: Callable[[], Told | None], due_ms: int | None, body: bytes | None) -> Told:
+        """It is asked to have another time or body, and may have it before there is an answer."""
+        old, new = self.forms, {(due_ms or due, body or was) for due, was in self.forms}
+        self.forms = old | new
+        answer = ask() or Told.UNKNOWN
+        self.forms = {Told.OK: new, Told.REFUSED: old}.get(answer, self.forms)
+        return answer
+
+    def cancel(self, ask: Callable[[], Told | None]) -> Told:
+        """It is asked to be gone."""
+        self.cancels.append(Told.UNKNOWN)
+        self.cancels[-1] = ask() or Told.UNKNOWN
+        return self.cancels[-1]
+
+
+@dataclass
+class Deal:
+    """A transaction: how its producer answers when it is asked, which decisions may have been made by whoever made
+    them, and which were confirmed or refused."""
+
+    truth: State | None
+    mood: str
+    asked: set[State] = field(default_factory=set)
+    confirmed: set[State] = field(default_factory=set)
+    refused: set[State] = field(default_factory=set)
+    calls: int = 0
+
+
+class Promises:
+    """All that was agreed in a world, by the messages' labels; `entered` are the ids of what came into the log."""
+
+    def __init__(self, transactions: Transactions, accuse: Callable[[str], object]) -> None:
+        self.delays: dict[str, Delay] = {}
+        self.deals: dict[str, Deal] = {}
+        self.entered: set[str] = set()
+        self._prepared: dict[str, str] = {}  # labels by ids of transactions
+        self._transactions = transactions
+        self._accuse = accuse
+
+    # While it happens
+
+    def stored(self, segment: Segment, moved: Sequence[Movable], now_ms: int) -> None:
+        """A segment was written by somebody on whose clock it is now. (Retries may be hurried.)"""
+        self.entered.update(draft.id for draft in segment.drafts if draft.id)
+        for timer in moved:
+            if isinstance(timer, Timer) and timer.kind is TimerKind.DELIVER and timer.due_ms > now_ms:
+                self._accuse(f"{timer.id} was moved {timer.due_ms - now_ms} ms early")
+
+    def prepared(self, transaction: Transaction) -> None:
+        assert transaction.draft
+        self._prepared[transaction.id] = label_of(transaction.draft.body)
+
+    def answered(self, delay: Delay, answer: Told) -> None:
+        """An answer about a delayed message says who won: its time, or whoever changed it."""
+        came = delay.message_id in self.entered
+        if answer is Told.REFUSED and not came and set(delay.cancels) <= {Told.REFUSED}:
+            self._accuse(f"it is not too late for {delay.message_id}")
+        if Told.OK in delay.cancels and came:
+            self._accuse(f"{delay.message_id} was cancelled, and has come")
+
+    def decided(self, label: str, transaction_id: str, wanted: State, answer: Told) -> None:
+        """The first decision is final, and whoever is late is told so."""
+        deal, held = self.deals[label], self._transactions.get(transaction_id)
+        assert held
+        if answer is Told.OK:
+            deal.confirmed.add(wanted)
+        if answer is Told.REFUSED:
+            deal.refused.add(wanted)
+        if (answer is Told.OK) != (held.state is wanted) and answer is not Told.UNKNOWN:
+            self._accuse(f"{label} is {held.state}; {wanted} was answered {answer}")
+
+    def asks(self, transaction: Transaction) -> Deal:
+        """A producer is asked about its transaction: nobody may know the answer yet."""
+        deal, held = self.deals[self._prepared[transaction.id]], self._transactions.get(transaction.id)
+        if held is None or held.state is not State.PREPARED:
+            self._accuse(f"{transaction.id} is checked, and is {held and held.state}")
+        deal.calls += 1
+        return deal
+
+    # At rest
+
+    def resolved(self, events: Sequence[Event]) -> list[Event]:
+        """The history in which producing means that the message came for good, as far as anybody was told."""
+        return [replace(e, told=self._came(e)) if e.op is Op.PRODUCE and e.later else e for e in events]
+
+    def _came(self, event: Event) -> Told:
+        if delay := self.delays.get(event.label):
+            return Told.REFUSED if Told.OK in delay.cancels else self._lost_or(event, delay.cancels)
+        deal = self.deals[event.label]
+        if State.COMMITTED in deal.confirmed and event.message_id:
+            return Told.OK
+        return Told.REFUSED if State.ROLLED_BACK in deal.confirmed else Told.UNKNOWN
+
+    def _lost_or(self, event: Event, cancels: Sequence[Told]) -> Told:
+        return Told.UNKNOWN if Told.UNKNOWN in cancels else event.told
+
+    def broken(self, deps: Deps, topic: Topic, final: Final) -> Iterator[str]:
+        """What is wrong in the end."""
+        for label, delay in self.delays.items():
+            for message in _found(deps, topic, final, label):
+                yield from _late_form(label, delay, message)
+        undecided = {t.id for t in deps.transactor.listed(topic, State.UNDECIDED, None, _PAGE)}
+        for transaction_id, label in self._prepared.items():
+            held = self._transactions.get(transaction_id)
+            assert held
+            if (held.state is State.UNDECIDED) != (transaction_id in undecided):
+                yield f"{label} is {held.state}, undecided are {undecided}"
+            yield from _wrong(label, self.deals[label], held, list(_found(deps, topic, final, label)))
+        labels = list(self._prepared.values())
+        yield from (f"{label} was prepared twice" for label in set(labels) if labels.count(label) > 1)
+
+
+def _found(deps: Deps, topic: Topic, final: Final, label: str) -> Iterator[Message]:
+    for message_id in final.places.get(label, ()):
+        shard, offset = final.spots[message_id]
+        (row,) = deps.adapters.log.read_back(topic.shard_key(shard), offset, 1)
+        message = row.message(shard, offset)
+        assert message
+        yield message
+
+
+def _late_form(label: str, delay: Delay, message: Message) -> Iterator[str]:
+    """I9, and no edit that was confirmed is lost."""
+    forms = {form for form in delay.forms if form[1] == message.draft.body}
+    if not forms:
+        yield f"{label} came as {message.draft.body!r}, {delay.forms} are known"
+    elif message.accepted_ms < min(forms)[0]:
+        yield f"{label} came {min(forms)[0] - message.accepted_ms} ms early"
+
+
+def _wrong(label: str, deal: Deal, held: Transaction, found: Sequence[Message]) -> Iterator[str]:
+    """I11 to I13."""
+    came = [message.id for message in found]
+    if came != [held.message_id] * (held.state is State.COMMITTED):
+        yield f"{label} is {held.state}, and in the log are {came}"
+    if held.state in DECIDED and held.state not in deal.asked:
+        yield f"{label} is {held.state}; asked for was {deal.asked}"
+    if deal.confirmed - {held.state} or (deal.refused and held.state in deal.refused):
+        yield f"{label} is {held.state}; confirmed {deal.confirmed}, refused {deal.refused}"
+    if held.state is State.PREPARED:
+        yield f"{label} waits for its decision forever"
+    if held.state is State.UNDECIDED and held.check_url and held.checks != MAX_CHECKS:
+        yield f"{label} was given up after {held.checks} checks"
+    if not held.checks <= min(deal.calls, MAX_CHECKS):
+        yield f"{label} counts {held.checks} of {deal.calls} checks"
+    for message in found:
+        if held.due_ms and message.accepted_ms < held.due_ms:
+            yield f"{label} came {held.due_ms - message.accepted_ms} ms early"

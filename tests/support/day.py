@@ -1,0 +1,284 @@
+"""A stage whose functions are called through app.py, and a day on which each of them has something to do."""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+import app
+from chalicelib import settings, wiring
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.topic import lane_of
+from chalicelib.store.blobs import S3Blobs
+from chalicelib.store.clients import Clients
+from local.functions import functions_of
+from local.gateway import Gateway
+from tests.functional.delivery.receivers import Receiver
+from tests.support.http import Client, Group, ShiftingClock, Topic
+from tests.support.push import Inbox
+from tests.support.roles import Guard, guarded
+
+DAY = 86_400
+_PATIENCE_SECONDS = 0.2
+
+
+class World:
+    """A stage whose functions are called through app.py, when the test says so."""
+
+    def __init__(self, adapters: wiring.Adapters, inbox: Inbox, clock: ShiftingClock) -> None:
+        self.inbox, self.clock = inbox, clock
+        self.adapters = adapters
+        self.deps.setup()
+        self.functions = functions_of(app.app)
+        token = self.deps.tokens.create("all", ("produce", "consume", "admin"))[1]
+        self.api = Client(Gateway(app.app), token)
+
+    @property
+    def deps(self) -> wiring.Deps:
+        """A process that has just begun: nothing was read before."""
+        return wiring.Deps(self.adapters)
+
+    def call(self, function: str, event: Any = None, seconds: float = 60) -> Any:
+        return self.call_with(self.deps, function, event, seconds)
+
+    def call_with(self, deps: wiring.Deps, function: str, event: Any = None, seconds: float = 60) -> Any:
+        """In a process that has run before."""
+        scheduled = {
+            "source": "aws.events",
+            "time": "",
+            "account": "",
+            "region": "",
+            "resources": [],
+            "id": "",
+        }
+        scheduled |= {"detail": {}, "detail-type": "Scheduled Event", "version": "0"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wiring, "deps", lambda: deps)
+            return self.functions[function](scheduled if event is None else event, Time(function, seconds))
+
+    def wake(self, topic: Topic) -> None:
+        """The stream tells of new rows in all of a topic's shards and lanes."""
+        found = self.deps.catalog.topic(topic.name)
+        shards = [found.shard_key(n) for n in range(found.shards)]
+        shards += [lane_of(found, group).shard_key(0) for group in self.deps.catalog.groups(found)]
+        keys = [{"s": {"S": str(shard)}, "o": {"N": "0"}} for shard in shards]
+        self.call("route", {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": k}} for k in keys]})
+        self.run()
+
+    def run(self) -> None:
+        """What was started, and what that starts."""
+        while self.inbox.asked:
+            self.call(*self.inbox.asked.popleft())
+
+    def later(self, topic: Topic, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.call("mover")
+        self.wake(topic)
+
+
+class Time:
+    """What a function is told about its invocation."""
+
+    aws_request_id = "r"
+
+    def __init__(self, function: str, seconds: float) -> None:
+        self._ms = int(seconds * 1000)
+        self._ends = time.monotonic() + _PATIENCE_SECONDS if function == "mover" else math.inf
+
+    def get_remaining_time_in_millis(self) -> int:
+        """A mover that waits for what is due within the minute ends after a moment."""
+        return self._ms if time.monotonic() < self._ends else 0
+
+
+class Bucket:
+    """S3 as far as bodies need it."""
+
+    def __init__(self, client: Any) -> None:
+        self._objects: dict[str, bytes] = {}
+        client.meta.events.register("provide-client-params.s3.PutObject", self._keep)
+        client.meta.events.register("before-send.s3", self._answer)
+
+    def _keep(self, params: dict[str, Any], **_: Any) -> None:
+        self._objects[params["Key"]] = params["Body"]
+
+    def _answer(self, request: Any, **_: Any) -> AWSResponse:
+        body = b""
+        if request.method == "GET":
+            body = next(body for key, body in self._objects.items() if key in request.url)
+        return AWSResponse(request.url, 200, {}, _Raw(body))
+
+
+class _Raw:
+    def __init__(self, body: bytes) -> None:
+        self._left = body
+
+    def read(self, amount: int | None = None) -> bytes:
+        read, self._left = self._left, b""
+        return read
+
+    def stream(self) -> Iterator[bytes]:
+        yield self.read()
+
+
+@contextmanager
+def a_world(guard: Guard, folder: Path) -> Iterator[World]:
+    """A new stage under this guard."""
+    with guarded(guard), pytest.MonkeyPatch.context() as patch:
+        environment = {"HEADRACE_PREFIX": f"roles{uuid.uuid4().hex[:8]}", "HEADRACE_DATA": str(folder)}
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "local")
+        clock, inbox = ShiftingClock(), Inbox()
+        rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
+        egress = Egress(rules, time.monotonic)
+        sender = Sender(egress, LocalFunctions(None), clock, time.monotonic, "headrace.local")
+        adapters = wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
+        s3 = Clients("us-east-1").get("s3")
+        Bucket(s3)
+        whole = replace(adapters, sender=lambda: sender, blobs=S3Blobs(s3, "some-bucket"))
+        world = World(whole, inbox, clock)
+        patch.setattr(wiring, "deps", lambda: world.deps)
+        try:
+            yield world
+        finally:
+            egress.close()
+
+
+def work(world: World, receiver: Receiver) -> None:
+    """A little of everything."""
+    topic = world.api.topic(
+        shards=2, rate_limit=1000, retry={"max_attempts": 2, "ladder": [5]}, wake="direct"
+    )
+    group = topic.group()
+    world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+    produce(world, topic)
+    world.wake(topic)
+    fail(world, topic, group, receiver)
+    pull(world, topic)
+    decide(world, topic, receiver)
+    for job in ("sweep", "assign"):
+        world.call(job)
+    pending(world, receiver)
+    age(world)
+
+
+def produce(world: World, topic: Topic) -> None:
+    topic.produce("x" * 250_000)
+    topic.produce("one", keys=["k"], dedup_id="d")
+    topic.batch([{"body": n, "keys": ["k", "l"]} for n in range(3)])
+    topic.batch([{"body": n, "delay_seconds": 20} for n in range(3)])
+    later = topic.produce("later", delay_seconds=DAY)["id"]
+    path = f"{topic.path}/messages/{later}"
+    world.api.call("PATCH", path, {"body": 2}).expect(200)
+    world.api.get(path).expect(200)
+    world.api.delete(path).expect(204)
+    world.api.get(f"{topic.path}/messages?key=k").expect(200)
+    world.later(topic, 20)
+
+
+def fail(world: World, topic: Topic, group: Group, receiver: Receiver) -> None:
+    """Into a dead letter and out of it."""
+    receiver.status = 500
+    sent = [topic.produce("bad", shard=shard)["id"] for shard in (0, 0, 1, 1)]
+    world.call("deliver", {"topic": topic.name, "group": group.name}, seconds=1)
+    world.run()
+    for _ in range(2):
+        world.later(topic, 10)
+    letters = f"{group.path}/dead-letters"
+    found = [letter["id"] for letter in world.api.get(letters).expect(200)["items"]]
+    assert set(found) <= set(sent)
+    assert len(found) == 4
+    receiver.status = 200
+    world.api.call("PATCH", f"{letters}/{found[0]}", {"body": "good"}).expect(200)
+    world.api.post(f"{letters}/redrive", {"ids": [found[0], *found[2:]]}).expect(200)
+    world.api.delete(f"{letters}/{found[1]}").expect(204)
+    world.api.get(f"{topic.path}/messages/{found[0]}/trace").expect(200)
+    world.later(topic, 300)
+    receiver.status = 410
+    topic.produce("gone")
+    world.run()
+
+
+def pull(world: World, topic: Topic) -> None:
+    group = topic.group("pull")
+    received = group.receive(100, lease_seconds=1000)
+    assert len(received) > 5
+    group.ack(*received[:2])
+    world.api.post(f"{group.path}/extend", {"receipts": [received[2]["receipt"]], "lease_seconds": 20})
+    group.nack(*received[3:5], delay_seconds=30)
+    group.settle("nack", received[5:6], dead_letter=True)
+    world.api.post(f"{group.path}/seek", {"to": "latest"}).expect(200)
+    edited = topic.produce("first", shard=1)["id"]
+    world.api.call("PATCH", f"{topic.path}/messages/{edited}", {"body": "second"})
+    world.api.put(f"{topic.path}/groups/gone", {"mode": "broadcast"}).expect(201)
+    world.api.put(f"{topic.path}/groups/gone/consumers/c").expect(201)
+    world.api.delete(f"{topic.path}/groups/gone").expect(204)
+
+
+def decide(world: World, topic: Topic, receiver: Receiver) -> None:
+    """By commit, rollback, and answers to checks."""
+    path = f"{topic.path}/transactions"
+    for how, fields in (("commit", {}), ("commit", {"delay_seconds": 60}), ("rollback", {})):
+        message = {"message": {"body": 1, "keys": ["k"], **fields}}
+        made = world.api.post(path, message).expect(201)["transaction_id"]
+        world.api.post(f"/v1/transactions/{made}/{how}").expect(200)
+    world.api.get(f"{path}?state=PREPARED").expect(200)
+    receiver.status = 200
+    world.api.put(f"{topic.path}/groups/g/consumers/c", {"url": receiver.url}).expect(200)
+    for answer, fields in (("commit", {}), ("commit", {"delay_seconds": 30}), ("rollback", {})):
+        receiver.body = b'{"state": "%s"}' % answer.encode()
+        for keys in (["m"], *[["m", "n"]] * FRAGMENTS):
+            message = {"body": 1, "keys": keys, **fields}
+            asked = {"message": message, "check_url": receiver.url, "check_after_seconds": 60}
+            world.api.post(path, asked).expect(201)
+        world.later(topic, 70)
+    assert world.api.get(f"{path}?state=PREPARED").expect(200)["items"] == []
+    receiver.body = b""
+
+
+def pending(world: World, receiver: Receiver) -> None:
+    """A subscriber that agrees only when it is asked again."""
+    topic = world.api.topic()
+    group = topic.group()
+    found = world.deps.catalog.topic(topic.name)
+    held = world.deps.catalog.group(found, group.name)
+    world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+    consumer = world.deps.catalog.consumer(found, held, "c")
+    pending = replace(consumer, state="PENDING")
+    assert world.deps.adapters.control.put_consumer(found, held, pending, consumer)
+    topic.produce("x")
+    for _ in range(4):
+        world.call("assign")
+    for _ in range(3):
+        world.call("sweep")
+    world.run()
+
+
+def age(world: World) -> None:
+    """A topic that nobody reads any more."""
+    topic = world.api.topic(shards=1, retention_days=1)
+    group = topic.group()
+    [topic.produce(n) for n in range(3)]
+    group.receive(1, lease_seconds=1)
+    topic.group("late")
+    broadcast = topic.group("all", mode="broadcast")
+    broadcast.register("c")
+    topic.produce("x")
+    for _ in range(5):
+        world.clock.advance(DAY / 4)
+        world.call("checkpoint")
+    world.clock.advance(DAY / 4)
+    world.call("expire")
+    assert topic.counts()["dead"] == 4, "and the role allows it"
