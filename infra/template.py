@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import api, bucket, functions, roles, tables
+from . import alarms, api, bucket, dashboard, functions, roles, tables
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 _CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
+ALARMS = "AlarmTopic"
 
 
 class Wrong(ValueError):
@@ -68,6 +69,8 @@ def template(stack: Stack) -> dict[str, Any]:
             **api.api(prefix, stack.tracing, _domain(stack)),
             **_layer(prefix),
             **_alarm_topic(stack),
+            **alarms.alarms(prefix, existing, ALARMS),
+            **dashboard.resource(prefix, bucket.name(prefix), existing),
         },
         "Outputs": _outputs(stack),
     }
@@ -93,7 +96,7 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
     properties: dict[str, Any] = {"TopicName": f"{stack.prefix}-alarms"}
     if stack.email:
         properties["Subscription"] = [{"Protocol": "email", "Endpoint": stack.email}]
-    return {"AlarmTopic": {"Type": "AWS::SNS::Topic", "Properties": properties}}
+    return {ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties}}
 
 
 def _origin(stack: Stack) -> Any:
@@ -111,7 +114,7 @@ def _outputs(stack: Stack) -> dict[str, Any]:
     told: dict[str, Any] = {
         "Prefix": stack.prefix,
         "BucketName": {"Ref": bucket.BUCKET},
-        "AlarmTopicArn": {"Ref": "AlarmTopic"},
+        "AlarmTopicArn": {"Ref": ALARMS},
         "FailureQueueUrl": {"Ref": functions.FAILURES},
         "DeliverRoleArn": {"Fn::GetAtt": [roles.role_id("deliver"), "Arn"]},
     }
