@@ -15,6 +15,11 @@ def name(prefix: str) -> str:
     return f"{prefix}-${{AWS::AccountId}}-${{AWS::Region}}"
 
 
+def artifacts(account: str = "${AWS::AccountId}", region: str = "${AWS::Region}") -> str:
+    """The name of the bucket for what is deployed, one for all stacks of a region; as text for Fn::Sub, or as it is."""
+    return f"headrace-artifacts-{account}-{region}"
+
+
 def bucket(prefix: str) -> dict[str, Any]:
     """The bucket and who may not use it: nobody without TLS."""
     arn = _PREFIX + name(prefix)

@@ -18,15 +18,16 @@ _ROUTE_FILTER = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"o": {"N": [{"an
 _JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
 
 
-def functions(prefix: str, origin: Any, existing: Iterable[str]) -> dict[str, Any]:
-    """What is added to Chalice's functions; `existing` are the names of those that app.py has."""
+def functions(prefix: str, existing: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """What is added to Chalice's functions; `existing` are the names of those that app.py has, `settings` what all
+    are told by their environment beside names."""
     added = {}
     for name in existing:
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
             "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
             "LoggingConfig": {"LogGroup": {"Ref": _log_id(name)}},
-            "Environment": {"Variables": _environment(prefix, origin)},
+            "Environment": {"Variables": {**_environment(prefix), **settings}},
         }
         if name not in _HTTP:
             properties["EventInvokeConfig"] = _given_up(name)
@@ -125,11 +126,10 @@ def _given_up(name: str) -> dict[str, Any]:
     }
 
 
-def _environment(prefix: str, origin: Any) -> dict[str, Any]:
+def _environment(prefix: str) -> dict[str, Any]:
     return {
         "HEADRACE_PREFIX": prefix,
         "HEADRACE_BUCKET": {"Fn::Sub": bucket.name(prefix)},
-        "HEADRACE_ORIGIN": origin,
         "HEADRACE_ACCOUNT": {"Ref": "AWS::AccountId"},
         "HEADRACE_DELIVER": names.function(prefix, "deliver"),
         "HEADRACE_MOVER": names.function(prefix, "mover"),

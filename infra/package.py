@@ -16,12 +16,13 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 from .__main__ import add_options, given
+from .glue import JOBS_FOLDER, LAUNCHER, job_names
 from .stages import read
 from .template import Stack, Wrong, template
 
 BUILD = Path("build")
 TEMPLATE = "template.json"
-APP, LAYER = "deployment.zip", "layer-deployment.zip"
+APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
 _SERVICES = ("dynamodb", "lambda", "s3", "glue", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
@@ -39,7 +40,19 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
     merge.unlink()
     for file in (APP, LAYER):
         slim(build / file)
+    if stack.glue:
+        _pack_jobs(build / GLUE)
     return (build / "sam.json").rename(build / TEMPLATE)
+
+
+def _pack_jobs(folder: Path) -> None:
+    """The archive's jobs: the package in a zip, and for each a script that runs it."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / f"{JOBS_FOLDER}.zip", "w", zipfile.ZIP_DEFLATED) as code:
+        for source in sorted(Path(JOBS_FOLDER).glob("*.py")):
+            code.write(source, str(source))
+    for job in job_names():
+        (folder / f"{job}.py").write_text(LAUNCHER.format(folder=JOBS_FOLDER, job=job))
 
 
 def slim(file: Path) -> None:

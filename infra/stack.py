@@ -12,7 +12,7 @@ from typing import Any
 from . import bucket, names
 from .__main__ import add_options, given
 from .cli import Aws, Refused
-from .package import BUILD, TEMPLATE
+from .package import BUILD, GLUE, TEMPLATE
 from .stages import read
 from .template import Stack, Wrong
 
@@ -40,7 +40,7 @@ class Deployment:
         self._stack = stack
         self._build = build
         self._name = stack.prefix
-        self._artifacts = f"headrace-artifacts-{aws.account}-{aws.region}"
+        self._artifacts = bucket.artifacts(aws.account, aws.region)
 
     def deploy(self) -> dict[str, str]:
         """Create or update it and wait for the end; its outputs. Raises Wrong."""
@@ -117,6 +117,9 @@ class Deployment:
         place = ("--s3-bucket", self._artifacts, "--s3-prefix", self._name)
         source = ("--template-file", str(self._build / TEMPLATE), "--output-template-file", str(packaged))
         self._aws.run("cloudformation", "package", "--use-json", *source, *place)
+        if self._stack.glue:
+            jobs = f"s3://{self._artifacts}/{self._stack.glue_key}/"
+            self._aws.run("s3", "cp", "--quiet", "--recursive", str(self._build / GLUE), jobs)
         told = json.loads(packaged.read_text())
         # Only what has its name in plain text is taken in again.
         told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._bucket

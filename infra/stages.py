@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from . import names
+from .glue import JOBS_FOLDER
 from .template import Stack, Wrong
 
 CONFIG = Path(".chalice/config.json")
 _NAMES = {"api_handler": names.API}
-_SETTINGS = ("prefix", "log_days", "domain", "certificate", "zone", "email")
+_SETTINGS = ("prefix", "log_days", "domain", "certificate", "zone", "email", "archive")
 
 
 def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:
@@ -35,8 +37,18 @@ def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path
         stage=stage,
         functions=tuple(_NAMES.get(name, name) for name in config["lambda_functions"]),
         tracing=bool(stages[stage].get("xray", config.get("xray", False))),
+        glue=_digest(folder / JOBS_FOLDER),
         **settings,
     )
+
+
+def _digest(jobs: Path) -> str:
+    """Tells whether the archive's jobs have changed; empty where there are none."""
+    sources = sorted(jobs.glob("*.py"))
+    told = hashlib.sha256()
+    for source in sources:
+        told.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return told.hexdigest()[:12] if sources else ""
 
 
 def _config(file: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import alarms, api, bucket, dashboard, functions, roles, tables
+from . import alarms, api, bucket, dashboard, functions, glue, names, roles, tables
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -33,6 +33,15 @@ class Stack:
     certificate: str = ""
     zone: str = ""
     email: str = ""
+    archive: bool = False
+    """Do the archive's jobs run by themselves?"""
+    glue: str = ""
+    """A digest of the archive's jobs; empty where there are none."""
+
+    @property
+    def glue_key(self) -> str:
+        """Where the archive's jobs are in the bucket for what is deployed."""
+        return f"{self.prefix}/glue-{self.glue}"
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
@@ -61,7 +70,7 @@ def template(stack: Stack) -> dict[str, Any]:
         "Resources": {
             **tables.tables(prefix),
             **bucket.bucket(prefix),
-            **functions.functions(prefix, _origin(stack), existing),
+            **functions.functions(prefix, existing, _settings(stack)),
             **functions.logs(prefix, existing, stack.log_days),
             **functions.failure_queue(prefix),
             **functions.stream_mappings(existing),
@@ -71,6 +80,7 @@ def template(stack: Stack) -> dict[str, Any]:
             **_alarm_topic(stack),
             **alarms.alarms(prefix, existing, ALARMS),
             **dashboard.resource(prefix, bucket.name(prefix), existing),
+            **_glue(stack),
         },
         "Outputs": _outputs(stack),
     }
@@ -82,7 +92,16 @@ def _roles(stack: Stack) -> dict[str, Any]:
     missing = wanted - made.keys()
     if missing:
         raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing))}.")
+    if stack.glue:
+        policy = made[roles.role_id(names.API)]["Properties"]["Policies"][0]["PolicyDocument"]
+        policy["Statement"].append(glue.may_start(stack.prefix))
     return {logical: role for logical, role in made.items() if logical in wanted}
+
+
+def _glue(stack: Stack) -> dict[str, Any]:
+    if not stack.glue:
+        return {}
+    return glue.glue(stack.prefix, bucket.artifacts(), stack.glue_key, stack.archive)
 
 
 def _layer(prefix: str) -> dict[str, Any]:
@@ -99,9 +118,12 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
     return {ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties}}
 
 
-def _origin(stack: Stack) -> Any:
-    """Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle."""
-    return stack.domain or {"Fn::Sub": f"{stack.prefix}.${{AWS::AccountId}}.${{AWS::Region}}.headrace.local"}
+def _settings(stack: Stack) -> dict[str, Any]:
+    """What the functions are told by their environment, beside names."""
+    # Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle.
+    nowhere = {"Fn::Sub": f"{stack.prefix}.${{AWS::AccountId}}.${{AWS::Region}}.headrace.local"}
+    jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archive else "0"}
+    return {"HEADRACE_ORIGIN": stack.domain or nowhere, **(jobs if stack.glue else {})}
 
 
 def _domain(stack: Stack) -> dict[str, str] | None:

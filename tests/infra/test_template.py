@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from infra import names
 from infra.__main__ import main
 from infra.bucket import bucket
 from infra.functions import function_id
+from infra.glue import LAUNCHER
+from infra.package import package
 from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import Stack, Wrong, template
@@ -45,6 +48,30 @@ def lint(file: Path) -> tuple[int, str]:
 
 def test_cfn_lint_finds_nothing(packaged: Path) -> None:
     assert lint(packaged) == (0, "")
+
+
+def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    file = package(replace(stage("prod"), glue="0a1b", archive=True), tmp_path / "build")
+    assert lint(file) == (0, "")
+    jobs = resources(file, "AWS::Glue::Job")
+    assert {each["Properties"]["Name"] for each in jobs.values()} == {
+        "headrace-prod-archive",
+        "headrace-prod-compact",
+        "headrace-prod-report",
+        "headrace-prod-replay",
+    }
+
+
+def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/archive.py").write_text(
+        "import sys\n\ndef main():\n    print(sys.argv[1:])\n    return 3\n"
+    )
+    (tmp_path / "run.py").write_text(LAUNCHER.format(folder="jobs", job="archive"))
+    given = ["--bucket", "b", "--enable-metrics", "true", "--JOB_NAME", "j", "--extra-py-files", "s3://x"]
+    run = subprocess.run([sys.executable, "run.py", *given], cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")
 
 
 def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
