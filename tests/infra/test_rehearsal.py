@@ -104,6 +104,7 @@ def test_a_stage_is_deployed_used_and_updated(
     is_updated_without_losing_a_message(deployment, api, replace(stack, log_days=3), tmp_path)
     is_committed_when_asked(api, subscriber, undecided)
     comes_after_its_time(*delayed)
+    roles_are_enforced(cloud, api)
 
 
 def send_delayed(api: Client) -> tuple[Group, float]:
@@ -227,6 +228,21 @@ def comes_after_its_time(group: Group, due: float) -> None:
         assert time.time() < due + _A_SCHEDULE_SECONDS
     assert found == ["later"]
     assert time.time() >= due - 1
+
+
+def roles_are_enforced(cloud: MiniStack, api: Client) -> None:
+    """What has been seen above was seen under the roles: with one action less, a function fails."""
+    made = api.post("/v1/tokens", {"name": "another", "scopes": ["admin"]}).expect(201)
+    with contextlib.closing(cloud.client("lambda")) as functions:
+        role = functions.get_function(FunctionName="rehearsal-authorize")["Configuration"]["Role"]
+    with contextlib.closing(cloud.client("iam")) as iam:
+        named = {"RoleName": role.split("/")[-1], "PolicyName": "own"}
+        policy = json.dumps(iam.get_role_policy(**named)["PolicyDocument"])
+        iam.put_role_policy(**named, PolicyDocument=policy.replace("dynamodb:GetItem", "dynamodb:DeleteItem"))
+        refused = api.with_token(made["token"]).get("/v1/topics")
+        iam.put_role_policy(**named, PolicyDocument=policy)
+    assert refused.status >= 500, refused
+    api.with_token(made["token"]).get("/v1/topics").expect(200)
 
 
 def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
