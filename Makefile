@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .PHONY: stage help setup run test lint format types check bench soak package deploy destroy token rehearse clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Prepare .venv and fetch DynamoDB Local (instant the second time)
 

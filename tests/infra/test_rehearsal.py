@@ -30,6 +30,8 @@ from tests.infra.ministack import MiniStack, ministack, wait_until
 from tests.support.http import Client, Group, Topic
 from tests.support.receiver import Receiver, Reply, Visit
 
+pytestmark = pytest.mark.rehearsal
+
 HOST = "subscriber.example.com"
 WORLD = Path(__file__).parent / "world"
 _PATIENCE_SECONDS = 180.0  # of a machine that is busy with other things

@@ -29,6 +29,7 @@ from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import Stack, Wrong, template
 from local.functions import functions_of
+from tests.infra.test_role_policies import needless_stars
 
 _KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
 _PREFIXED = ("TableName", "FunctionName", "LogGroupName", "QueueName", "TopicName", "LayerName", "BucketName")
@@ -178,6 +179,12 @@ def test_stacks_of_other_prefixes_share_no_name() -> None:
     assert len(names_of("one")) > 30
     assert not names_of("one") & names_of("two")
     assert not names_of("one") & names_of("one-more")
+
+
+def test_no_role_of_the_template_has_a_star_where_a_name_could_stand(packaged: Path) -> None:
+    made = {name: role for name, role in resources(packaged, "AWS::IAM::Role").items() if name != "GlueRole"}
+    assert len(made) == len(resources(packaged, "AWS::Serverless::Function"))
+    assert needless_stars(made) == []
 
 
 def test_the_template_holds_no_secret(packaged: Path) -> None:
