@@ -59,7 +59,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "assign": {"control": f"{_READ} PutItem"},
     "checkpoint": {"log": "GetItem Query UpdateItem", "control": "Query"},
     "expire": {
-        "log": "Query PutItem",
+        "log": "Query PutItem UpdateItem",
         "cursors": _CLAIM,
         "records": "PutItem",
         "control": "Query",
@@ -72,15 +72,19 @@ _STARTS: dict[str, tuple[str, ...]] = {
     "route": ("deliver",),
     "deliver": ("deliver", "mover"),
     "check": ("deliver", "mover"),
-    "mover": ("deliver", "check"),
+    "mover": ("deliver", "check", "mover"),
     "sweep": ("deliver",),
     "assign": ("deliver",),
 }
 
+_JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
+"""The Glue jobs that a function starts."""
+
 _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
-    names.API: {"bodies": ("s3:GetObject", "s3:PutObject")},
-    "deliver": {"bodies": ("s3:GetObject",)},
-    "journal": {"journal": ("s3:PutObject",)},
+    names.API: {"bodies/*": ("s3:GetObject", "s3:PutObject")},
+    "deliver": {"bodies/*": ("s3:GetObject",)},
+    "expire": {"archive/proved.json": ("s3:GetObject",)},  # rows that are not in the archive stay for longer
+    "journal": {"journal/*": ("s3:PutObject",)},
 }
 
 STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}
@@ -129,11 +133,14 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     started = [names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())]
     if started:
         statements.append(_allow(("lambda:InvokeFunction",), *started))
+    jobs = [names.arn("glue", f"job/{prefix}-{job}") for job in _JOBS.get(name, ())]
+    if jobs:
+        statements.append(_allow(("glue:StartJobRun",), *jobs))
     objects = _OBJECTS.get(name, {})
-    for folder, allowed in objects.items():
-        statements.append(_allow(allowed, f"arn:${{AWS::Partition}}:s3:::{bucket}/{folder}/*"))
+    for key, allowed in objects.items():
+        statements.append(_allow(allowed, f"arn:${{AWS::Partition}}:s3:::{bucket}/{key}"))
     if any("s3:GetObject" in allowed for allowed in objects.values()):
-        # Without it S3 answers "denied", not "no such key", for a body that is gone.
+        # Without it S3 answers "denied", not "no such key", for what is not there.
         statements.append(_allow(("s3:ListBucket",), f"arn:${{AWS::Partition}}:s3:::{bucket}"))
     if name not in (names.API, names.AUTHORIZE):  # what was invoked asynchronously and is given up
         statements.append(_allow(("sqs:SendMessage",), names.arn("sqs", names.failures(prefix))))

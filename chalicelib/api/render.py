@@ -24,10 +24,10 @@ from ..domain.transaction import State, Transaction
 
 if TYPE_CHECKING:
     from ..ports import DeadLetter
+    from ..services.append import Placed
     from ..services.claim import Delivery
     from ..services.delayed import Waiting
     from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
-    from ..services.produce import Placed
     from ..services.setup import Membership
     from ..services.trace import Event
 

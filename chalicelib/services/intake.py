@@ -8,7 +8,8 @@ from dataclasses import replace
 from ..domain.errors import HeadraceError, TooMany
 from ..domain.message import RATE_LIMITED, Draft
 from ..domain.topic import Topic
-from .produce import Placed, Producer, refusal
+from .append import Placed
+from .produce import Producer, refusal
 from .rates import RateLimits
 from .tally import ACCEPTED, Tally
 

@@ -27,7 +27,8 @@ from ..domain.transaction import (
 )
 from ..ports import Chance, Clock, DedupEntry, Transactions
 from .catalog import Catalog
-from .produce import Producer, content_hash, mismatch, refusal
+from .dedup import content_hash, mismatch
+from .produce import Producer, refusal
 from .tally import ACCEPTED, Tally
 from .wake import SOON_MS, Waker
 

@@ -29,9 +29,9 @@ from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.ports import Cursors, Log
 from chalicelib.services.amend import Amender
+from chalicelib.services.append import Placed
 from chalicelib.services.bodies import with_body
 from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make

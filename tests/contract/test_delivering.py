@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.produce import Placed
+from chalicelib.services.append import Placed
 from chalicelib.services.wake import Job
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

@@ -14,7 +14,7 @@ from chalicelib.domain.message import RATE_LIMITED, Draft
 from chalicelib.domain.rate import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports import Rates
-from chalicelib.services.produce import Placed
+from chalicelib.services.append import Placed
 from chalicelib.services.rates import RateLimits
 from chalicelib.services.redrive import Wanted
 from chalicelib.services.settle import Nack

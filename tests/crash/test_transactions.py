@@ -2,210 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
-
 import pytest
 
-from chalicelib.domain.errors import HeadraceError, Unavailable
-from chalicelib.domain.limits import MAX_CHECKS
-from chalicelib.domain.message import Draft
-from chalicelib.domain.timer import fragment_of
-from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import Answer, State, Transaction
-from chalicelib.services.checks import Check
-from chalicelib.services.transactions import Checks
-from chalicelib.wiring import Deps
-from tests.support.clock import SECOND_MS, ManualClock
-from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
-from tests.support.flows import Stage, chance, draft
-from tests.support.push import UNKNOWN, Inbox, Inline
-
-COMMIT, ROLLBACK = State.COMMITTED, State.ROLLED_BACK
-CHECKS = Checks("https://bank.example.com/check", 60)
-SAYS = {COMMIT: Answer(COMMIT, "commit"), ROLLBACK: Answer(ROLLBACK, "rollback"), None: UNKNOWN}
-_numbers = itertools.count()
-
-
-@dataclass
-class World:
-    """One topic, its producer (as a ports.Sender that only asks), and what both saw."""
-
-    stage: Stage
-    clock: ManualClock = field(default_factory=ManualClock)
-    name: str = field(default_factory=lambda: f"tx{next(_numbers)}.z")
-    says: State | None = None
-    asked: list[str] = field(default_factory=list)
-    answered: list[Transaction] = field(default_factory=list)
-    inbox: Inbox = field(default_factory=Inbox)
-
-    def process(self, plan: FaultPlan | None = None) -> Deps:
-        """A process that has just started."""
-        seed = chance(self.name, next(_numbers))
-        ways_out = {"sender": lambda: self, "invoker": self.inbox, "threads": Inline}
-        return self.stage.deps(self.clock, seed, plan, **ways_out)
-
-    def topic(self, deps: Deps) -> Topic:
-        return deps.catalog.topic(self.name)
-
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
-        assert transaction.id not in [t.id for t in self.answered if t.decided_ms], "asked after the decision"
-        self.asked.append(transaction.id)
-        return SAYS[self.says]
-
-    def all(self, deps: Deps) -> list[Transaction]:
-        topic = self.topic(deps)
-        listed = [t for state in State for t in deps.transactor.listed(topic, state, None, 100)]
-        return [deps.transactor.find(t.id) for t in listed]
-
-
-def prepare(world: World, deps: Deps, **settings: Any) -> Transaction:
-    given: Draft = draft("m", **settings)
-    floats = given.due_ms is not None
-    made, _ = deps.transactor.prepare(world.topic(deps), given, CHECKS, floats=floats)
-    world.answered.append(made)
-    return made
-
-
-def decide(wanted: State) -> Step:
-    def act(world: World, deps: Deps) -> None:
-        (held,) = world.all(world.process())
-        world.answered.append(deps.transactor.decide(deps.transactor.find(held.id), wanted))
-
-    return act
-
-
-def check(world: World, deps: Deps) -> None:
-    (held,) = world.all(world.process())
-    world.clock.advance(60 * SECOND_MS)
-    deps.checker.check([Check(held.id, held.check_ms + 60_000)], lambda: 60.0)
-
-
-def move(world: World, deps: Deps) -> None:
-    """The mover, and the checks it starts."""
-    (held,) = world.all(world.process())
-    world.clock.advance(60 * SECOND_MS)
-    deps.mover.tick([fragment_of(held.id)])
-    _run(world, deps)
-
-
-def _run(world: World, deps: Deps) -> None:
-    while world.inbox.asked:
-        function, event = world.inbox.asked.popleft()
-        if function == "check":
-            deps.checker.check([Check(*each) for each in event["checks"]], lambda: 60.0)
-
-
-Step = Callable[[World, Deps], object]
-
-
-def preparing(**settings: Any) -> Step:
-    return lambda world, deps: prepare(world, deps, **settings)
-
-
-def delayed(world: World, deps: Deps) -> Transaction:
-    return prepare(world, deps, due_ms=world.clock.now_ms() + 30 * SECOND_MS)
-
-
-def nearly_undecided(world: World, deps: Deps) -> None:
-    held = prepare(world, deps)
-    checked = replace(held, checks=MAX_CHECKS - 1)
-    assert deps.adapters.transactions.change(held, checked)
-    world.asked += [held.id] * checked.checks
-
-
-@dataclass(frozen=True)
-class Flow:
-    """One step under faults. `after` is what whoever heard nothing does next; `end` is how it must end, `says` what
-    the producer says when it is asked."""
-
-    act: Step
-    end: tuple[State, ...]
-    arrange: Step = lambda world, deps: None
-    after: Step = lambda world, deps: None
-    says: State | None = None
-
-
-_KEYED = {"keys": ("order-7",)}
-_TWIN = {"dedup_id": "once"}
-FLOWS: Mapping[str, Flow] = {
-    "prepare": Flow(preparing(), (ROLLBACK,)),
-    "prepare with a dedup id": Flow(preparing(**_TWIN), (ROLLBACK,), after=preparing(**_TWIN)),
-    "commit": Flow(decide(COMMIT), (COMMIT,), preparing(), decide(COMMIT)),
-    "commit by key": Flow(decide(COMMIT), (COMMIT,), preparing(**_KEYED), decide(COMMIT)),
-    "commit for later": Flow(decide(COMMIT), (COMMIT,), delayed, decide(COMMIT)),
-    "commit, and nobody repeats it": Flow(decide(COMMIT), (COMMIT, ROLLBACK), preparing()),
-    "roll back": Flow(decide(ROLLBACK), (ROLLBACK,), preparing(), decide(ROLLBACK)),
-    "check: commit": Flow(check, (COMMIT, ROLLBACK), preparing(), says=COMMIT),
-    "check: rollback": Flow(check, (ROLLBACK,), preparing(), says=ROLLBACK),
-    "check: unknown": Flow(check, (ROLLBACK,), preparing()),
-    "the last check": Flow(check, (State.UNDECIDED, ROLLBACK), nearly_undecided),
-    "move and check": Flow(move, (ROLLBACK,), preparing()),
-}
-
-
-def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0) -> tuple[FaultPlan, list[str]]:
-    """Run a flow with a fault at its `at`-th call, start afresh, let an hour of movers pass, judge."""
-    world = World(stage)
-    deps = world.process()
-    deps.admin.put_topic(world.name, {"shards": 1})
-    flow.arrange(world, deps)
-    world.says = flow.says
-    plan, error = FaultPlan(fault, at), None
-    try:
-        flow.act(world, world.process(plan))
-    except (Death, HeadraceError) as raised:
-        error = raised
-    flow.after(world, world.process())
-    come_to_rest(world)
-    return plan, [*judge(world, flow), *_judge_error(fault if plan.fired else None, error)]
-
-
-def _judge_error(fault: Fault | None, error: BaseException | None) -> list[str]:
-    if fault in DEADLY:
-        return [] if isinstance(error, Death) else ["death was swallowed"]
-    if error is None or (fault and fault not in HARMLESS and isinstance(error, Unavailable)):
-        return []
-    return [f"raised {error!r}"]
-
-
-def come_to_rest(world: World) -> None:
-    """Twenty minutes in which the producer, when it is asked, says that nothing happened."""
-    world.says = ROLLBACK
-    deps = world.process()
-    for _ in range(20):
-        world.clock.advance(60 * SECOND_MS)
-        fragments = {fragment_of(id) for t in world.all(deps) for id in (t.id, t.message_id)}
-        deps.mover.tick(sorted(fragments))
-        _run(world, deps)
-
-
-def judge(world: World, flow: Flow) -> list[str]:
-    """What is wrong at rest."""
-    deps, wrong = world.process(), []
-    held = world.all(deps)
-    if len(held) > 1 or (world.answered and not held):
-        wrong.append(f"{len(held)} transactions")
-    rows = deps.adapters.log.read(world.topic(deps).shard_key(0), 0, 100, consistent=True)
-    ids = [message.id for row in rows for o in range(row.first, row.end) if (message := row.message(0, o))]
-    for transaction in held:
-        if transaction.state not in flow.end:
-            wrong.append(f"ended {transaction.state}")
-        if ids != [transaction.message_id] * (transaction.state is COMMIT):
-            wrong.append(f"{transaction.state}, but in the log: {ids}")
-        if transaction.state is COMMIT and transaction.due_ms is None and transaction.offset != rows[0].first:
-            wrong.append("it stands elsewhere than was said")
-        told = {(t.state, t.shard, t.offset, t.due_ms) for t in world.answered if t.decided_ms}
-        if told - {(transaction.state, transaction.shard, transaction.offset, transaction.due_ms)}:
-            wrong.append(f"{told} was answered, {transaction} is true")
-        if not 0 <= len(world.asked) - transaction.checks <= 1 or transaction.checks > MAX_CHECKS:
-            wrong.append(f"{transaction.checks} of {len(world.asked)} calls counted")
-        timers = deps.adapters.timers.due(fragment_of(transaction.id), 10**15 - 2, 10_000)
-        if any(timer.id == transaction.id for timer in timers):
-            wrong.append("a timer is left")
-    return wrong
+from tests.crash.transaction_flows import FLOWS, play
+from tests.support.faults import Fault
+from tests.support.flows import Stage
 
 
 @pytest.mark.parametrize(
@@ -229,6 +30,11 @@ CALLS = {
     "commit by key": 5,
     "commit for later": 3,
     "commit, and nobody repeats it": 4,
+    "commit what was rolled back": 4,
+    "commit for later what was rolled back": 3,
+    "roll back what was committed": 2,
+    "check: commit, too late": 5,
+    "check: rollback, too late": 5,
     "roll back": 2,
     "check: commit": 7,
     "check: rollback": 6,

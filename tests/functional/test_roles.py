@@ -21,6 +21,10 @@ SELDOM = {
     # A reserved offset whose writer died is closed by whoever reads there.
     ("deliver", "dynamodb:PutItem", "log"),
     ("expire", "dynamodb:PutItem", "log"),
+    # Rows that are not in the archive stay for longer.
+    ("expire", "dynamodb:UpdateItem", "log"),
+    # A mover that is behind shares its work with another.
+    ("mover", "lambda:InvokeFunction", "mover"),
     # Who first needs the stage's signing key makes it.
     ("check", "dynamodb:PutItem", "control"),
 }
@@ -33,9 +37,9 @@ def receiver() -> Iterator[Receiver]:
 
 
 def told(function: str, action: str, resource: str) -> tuple[str, str, str]:
-    """A table by its noun."""
+    """A table or a function by its own name."""
     place = resource.rpartition(":")[2]
-    return function, action, place.replace("table/p-", "").replace("function:p-", "")
+    return function, action, place.removeprefix("table/").removeprefix("p-")
 
 
 def test_roles_allow_what_the_work_needs_and_nothing_else(
@@ -47,7 +51,7 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(
     assert guard.denied == []
     used = {told(function, *asked) for function, asked in guard.used}
     allowed = {told(*each) for each in guard.grants() if each[1].startswith(("dynamodb:", "lambda:"))}
-    assert allowed - used == SELDOM
+    assert allowed - used <= SELDOM <= allowed
     assert {(f, a) for f, a, _ in used if a.startswith("s3:")} == {
         (names.API, "s3:PutObject"),
         (names.API, "s3:GetObject"),

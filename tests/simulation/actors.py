@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from chalicelib.domain.message import Draft
+from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.deferring import delayer, trader

@@ -11,9 +11,9 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import State, Transaction
 from chalicelib.ports import DeadLetter
+from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
 from chalicelib.services.delayed import Waiting
-from chalicelib.services.produce import Placed
 from chalicelib.services.redrive import Wanted
 from chalicelib.services.setup import PULLS, Contact
 from chalicelib.services.transactions import Checks

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from chalicelib.services import consume, deliver, health, produce
+from chalicelib.services import append, consume, deliver, health
 from tests.simulation import virtual
 
 
 @pytest.fixture(autouse=True)
 def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     locks = SimpleNamespace(Lock=lambda: virtual.Lock(virtual.current()))
-    monkeypatch.setattr(produce, "LOSSES_BEFORE_RESERVING", 2)  # few writers are here to heat a shard
-    for module in (consume, health, produce):
+    monkeypatch.setattr(append, "LOSSES_BEFORE_RESERVING", 2)  # few writers are here to heat a shard
+    for module in (append, consume, health):
         monkeypatch.setattr(module, "threading", locks)
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
     monkeypatch.setattr(deliver, "queue", waits)

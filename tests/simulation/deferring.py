@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.transaction import DECIDED, State, Transaction
-from chalicelib.services.produce import Placed
+from chalicelib.services.append import Placed
 from chalicelib.services.transactions import Checks
 from tests.simulation.clients import SimClient
 from tests.simulation.promises import Deal, Delay

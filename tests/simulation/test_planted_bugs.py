@@ -78,6 +78,9 @@ BUGS: dict[str, Bug] = {
     "a mover that does not look at the time": Bug(
         MemoryTimers, "due", "if timer.due_ms <= until_ms", "if until_ms"
     ),
+    "a mover that is seconds late": Bug(
+        MemoryTimers, "due", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
+    ),
     "a mover that writes what was edited meanwhile": Bug(
         MemoryTables, "has", "there is not None and there.edits == moved.edits", "there is not None"
     ),

@@ -14,8 +14,9 @@ from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Log, PutResult
+from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Placed, Producer
+from chalicelib.services.produce import Producer
 from chalicelib.services.settle import Nack
 from chalicelib.wiring import Deps
 

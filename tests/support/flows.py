@@ -16,8 +16,8 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Chance, Clock
+from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Placed
 from chalicelib.services.settle import Nack
 from chalicelib.services.setup import PULLS, Contact
 from chalicelib.settings import Settings

@@ -16,7 +16,7 @@ from ..http import Answer, Context, call, convert
 from ..requests import BatchBody, MessageBody
 
 if TYPE_CHECKING:
-    from ...services.produce import Placed
+    from ...services.append import Placed
 
 
 class _JsonTexts(msgspec.Struct):

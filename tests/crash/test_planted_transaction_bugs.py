@@ -1,0 +1,95 @@
+"""Bugs of agreement, planted one at a time: the flows of transactions must show each."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.services.checks import Checker
+from chalicelib.services.transactions import Transactor
+from chalicelib.store import transactions
+from chalicelib.store.transactions import DynamoTransactions
+from tests.crash.planting import Bug
+from tests.crash.transaction_flows import FLOWS, play
+from tests.support.faults import Fault
+from tests.support.flows import Stage
+
+_NO_CONDITION = Bug(transactions, "_put", '"e = :e"', '"e = :e OR attribute_exists(e)"')
+
+BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
+    "a commit whatever was decided": (_NO_CONDITION, "commit what was rolled back", None),
+    "a commit for later whatever was decided": (_NO_CONDITION, "commit for later what was rolled back", None),
+    "a rollback whatever was decided": (_NO_CONDITION, "roll back what was committed", None),
+    "a check that is believed after the decision": (
+        Bug(
+            Transactor,
+            "decide",
+            "if held.state in DECIDED:",
+            "if held.state in DECIDED and not (answer and held.state is not wanted):",
+        ),
+        "check: commit, too late",
+        None,
+    ),
+    "a commit that appends, and then decides": (
+        Bug(
+            Transactor,
+            "_commit",
+            "(place,) = self._producer.move(topic, [(held, draft)])",
+            "(place,) = self._producer.produce(topic, [replace(draft, dedup_id=None)])\n"
+            "    new = committed(held, now_ms, shard=place.shard, offset=place.offset)\n"
+            "    self._transactions.change(held, new, drop=[check_timer(held)])",
+        ),
+        "commit",
+        Fault.DIE_AFTER,
+    ),
+    "a commit that decides, and then files its timer": (
+        Bug(
+            Transactor,
+            "_commit_for_later",
+            "if not self._transactions.change(held, new, file=[timer], drop=[check_timer(held)]):\n"
+            "        return None",
+            "if not self._transactions.change(held, new, drop=[check_timer(held)]):\n"
+            "        return None\n"
+            "    self._producer._timers.file([timer])",
+        ),
+        "commit for later",
+        Fault.DIE_AFTER,
+    ),
+    "a prepared message that nobody is asked about": (
+        Bug(
+            DynamoTransactions,
+            "prepare",
+            "put, timer_put(tables.timers, check_timer(transaction))]",
+            "put]",
+        ),
+        "prepare",
+        None,
+    ),
+    "a dedup id that prepare forgets": (
+        Bug(DynamoTransactions, "prepare", "for entry in dedup]", "for entry in ()]"),
+        "prepare with a dedup id",
+        None,
+    ),
+    "a check that counts before it is made": (
+        Bug(
+            Checker,
+            "_check",
+            "begun = replace(held, check_ms=check.next_ms)",
+            "begun = replace(held, check_ms=check.next_ms, checks=held.checks + 1)",
+        ),
+        "check: unknown",
+        None,
+    ),
+    "a check too many": (
+        Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
+        "the last check",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, flow, fault = BUGS[name]
+    calls = len(play(stage, FLOWS[flow])[0].calls) if fault else 1
+    bug.plant(monkeypatch)
+    assert any(play(stage, FLOWS[flow], fault, at)[1] for at in range(1, calls + 2))
