@@ -14,10 +14,10 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format types check bench soak archive compact replay report clean
+.PHONY: stage help setup run test lint format types check bench soak archive compact replay report package deploy destroy token rehearse clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Prepare .venv and fetch DynamoDB Local (instant the second time)
 
@@ -78,6 +78,27 @@ report: $(SPARK) ## Show what went through: tables, and a page with charts
 soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract $(ARGS)
 
+# What says which stack. PREFIX is that of the stage in .chalice/config.json, else headrace-<stage>.
+WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
+
+stage:
+	@[ -n "$(STAGE)" ] || { echo "Say which stage: make $(or $(MAKECMDGOALS),deploy) STAGE=dev" >&2; exit 2; }
+
+package: stage setup ## Make build/template.json with its zips (STAGE=dev, PREFIX=…)
+	@$(BIN)/python -m infra.package $(WHICH) $(ARGS)
+
+deploy: package ## Create or update the stack on AWS (STAGE=dev)
+	@$(BIN)/python -m infra.stack deploy $(WHICH) $(ARGS)
+
+destroy: stage setup ## Delete the stack, but not its data (STAGE=dev; ARGS=--with-data: that too)
+	@$(BIN)/python -m infra.stack destroy $(WHICH) $(if $(CONFIRM),--confirm $(CONFIRM)) $(ARGS)
+
+token: stage setup ## Print the first admin token of a deployed stage (STAGE=dev)
+	@$(BIN)/python -m local.token --prefix "$$($(BIN)/python -m infra.stack prefix $(WHICH))" $(ARGS)
+
+rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it
+	@$(BIN)/python -m pytest tests/infra/test_rehearsal.py -q --durations=1 $(ARGS)
+
 clean: ## Remove what was built, not .data
-	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .ministack build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -53,8 +54,12 @@ class Receiver:
     A context manager: at its end all connections are closed.
     """
 
-    def __init__(self, answer: Callable[[Visit], Reply] = lambda _: Reply()) -> None:
+    def __init__(
+        self, answer: Callable[[Visit], Reply] = lambda _: Reply(), tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`tls`: connections are encrypted, by its certificate."""
         self.answer = answer
+        self._tls = tls
         self.visits: list[Visit] = []
         self.port = 0
         self._loop = asyncio.new_event_loop()
@@ -79,7 +84,7 @@ class Receiver:
     def _run(self) -> None:
         loop = self._loop
         server = loop.run_until_complete(
-            loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, backlog=_BACKLOG)
+            loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, backlog=_BACKLOG, ssl=self._tls)
         )
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()

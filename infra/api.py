@@ -1,0 +1,68 @@
+"""API Gateway: the shape of its own refusals, and the stage's own domain."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+_REFUSALS: dict[str, tuple[int, str, str, bool]] = {
+    "UNAUTHORIZED": (401, "UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_...", False),
+    "ACCESS_DENIED": (403, "FORBIDDEN", "The token does not allow this call.", False),
+    "MISSING_AUTHENTICATION_TOKEN": (404, "ROUTE_NOT_FOUND", "There is nothing at this path.", False),
+    "REQUEST_TOO_LARGE": (413, "BODY_TOO_LARGE", "A request body may have at most 10 MB.", False),
+    "THROTTLED": (429, "THROTTLED", "Too many calls at this moment; nothing happened.", True),
+    "QUOTA_EXCEEDED": (429, "THROTTLED", "Too many calls at this moment; nothing happened.", True),
+    "INTEGRATION_TIMEOUT": (504, "TIMED_OUT", "No answer in time; the call may have taken effect.", True),
+    "DEFAULT_4XX": (400, "BAD_REQUEST", "The request is damaged.", False),
+    "DEFAULT_5XX": (503, "UNAVAILABLE", "Something went wrong on our side; try again.", True),
+}
+"""What API Gateway refuses by itself, by its name for that: status, code, detail, whether to try again."""
+
+
+def api(prefix: str, tracing: bool, domain: dict[str, str] | None) -> dict[str, Any]:
+    """What is added to Chalice's RestAPI. `domain`: `name`, `certificate` (an ARN) and perhaps `zone` (Route 53)."""
+    properties: dict[str, Any] = {
+        "Name": prefix,
+        "OpenApiVersion": "2.0",  # else SAM adds a stage of the name "Stage"
+        "TracingEnabled": tracing,
+        "DefinitionBody": {"info": {"title": prefix}},
+        "GatewayResponses": {name: _response(*told) for name, told in _REFUSALS.items()},
+    }
+    if domain:
+        properties["Domain"] = _domain(domain)
+    return {"RestAPI": {"Properties": properties}}
+
+
+def _response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:
+    document = {
+        "type": f"/errors/{code}",
+        "title": HTTPStatus(status).phrase.capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "retryable": retryable,
+        "request_id": "$context.requestId",
+    }
+    headers = {"Content-Type": "'application/problem+json'", "X-Request-Id": "context.requestId"}
+    if retryable:
+        headers["Retry-After"] = "'1'"
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "'Bearer'"
+    return {
+        "StatusCode": status,
+        "ResponseParameters": {"Headers": headers},
+        "ResponseTemplates": {"application/json": json.dumps(document)},
+    }
+
+
+def _domain(domain: dict[str, str]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "DomainName": domain["name"],
+        "CertificateArn": domain["certificate"],
+        "EndpointConfiguration": "REGIONAL",
+        "SecurityPolicy": "TLS_1_2",
+    }
+    if domain.get("zone"):
+        told["Route53"] = {"HostedZoneId": domain["zone"]}
+    return told

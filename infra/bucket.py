@@ -1,0 +1,89 @@
+"""The bucket: large bodies, the journal, the archive and its reports, each under a prefix of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kept import kept
+
+BUCKET = "Bucket"
+_PREFIX = "arn:${AWS::Partition}:s3:::"
+
+
+def name(prefix: str) -> str:
+    """The bucket's name, as text for Fn::Sub: names of buckets are the world's."""
+    return f"{prefix}-${{AWS::AccountId}}-${{AWS::Region}}"
+
+
+def artifacts(account: str = "${AWS::AccountId}", region: str = "${AWS::Region}") -> str:
+    """The name of the bucket for what is deployed, one for all stacks of a region; as text for Fn::Sub, or as it is."""
+    return f"headrace-artifacts-{account}-{region}"
+
+
+def bucket(prefix: str) -> dict[str, Any]:
+    """The bucket and who may not use it: nobody without TLS."""
+    arn = _PREFIX + name(prefix)
+    everything = [{"Fn::Sub": arn}, {"Fn::Sub": f"{arn}/*"}]
+    return {
+        BUCKET: kept(
+            "AWS::S3::Bucket",
+            {
+                "BucketName": {"Fn::Sub": name(prefix)},
+                "PublicAccessBlockConfiguration": {
+                    "BlockPublicAcls": True,
+                    "BlockPublicPolicy": True,
+                    "IgnorePublicAcls": True,
+                    "RestrictPublicBuckets": True,
+                },
+                "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+                "BucketEncryption": {
+                    "ServerSideEncryptionConfiguration": [
+                        {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+                    ]
+                },
+                "LifecycleConfiguration": {"Rules": _rules()},
+            },
+        ),
+        "BucketPolicy": {
+            "Type": "AWS::S3::BucketPolicy",
+            "Properties": {
+                "Bucket": {"Ref": BUCKET},
+                "PolicyDocument": {
+                    "Version": "2012-10-17",
+                    "Statement": [
+                        {
+                            "Sid": "TlsOnly",
+                            "Effect": "Deny",
+                            "Principal": "*",
+                            "Action": "s3:*",
+                            "Resource": everything,
+                            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _rules() -> list[dict[str, Any]]:
+    """A body may be owed for years and a dead letter for ever, so age deletes none: it only makes them cheaper."""
+    return [
+        {
+            "Id": "unfinished-uploads",
+            "Status": "Enabled",
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2},
+        },
+        _moves("bodies/", 30, "INTELLIGENT_TIERING"),
+        _moves("journal/", 90, "GLACIER_IR"),
+        {"Id": "athena", "Status": "Enabled", "Prefix": "athena/", "ExpirationInDays": 7},
+    ]
+
+
+def _moves(prefix: str, days: int, to: str) -> dict[str, Any]:
+    return {
+        "Id": prefix.rstrip("/"),
+        "Status": "Enabled",
+        "Prefix": prefix,
+        "Transitions": [{"TransitionInDays": days, "StorageClass": to}],
+    }

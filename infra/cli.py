@@ -1,0 +1,72 @@
+"""The AWS CLI, asked in JSON; what goes wrong becomes a sentence with what to do next."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from .template import Wrong
+
+
+class Refused(Wrong):
+    """AWS said no; the text is its own."""
+
+
+class Aws:
+    """The account and region that this machine's settings lead to."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Raises Wrong: there is no AWS CLI, no region, or nobody there who knows us."""
+        self._environment = dict(os.environ if environment is None else environment)
+        self._command = self._environment.get("AWS_CLI", "aws")
+        if not shutil.which(self._command, path=self._environment.get("PATH")):
+            raise Wrong(
+                f"The AWS CLI is needed, and there is no command {self._command!r}. Install it "
+                "(https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html; "
+                "`pip install awscli` will do), or name yours in AWS_CLI."
+            )
+        self.region = self._region()
+        self.account = self._account()
+
+    def run(self, *arguments: str, check: bool = True) -> str:
+        """What a command printed. Refused, with the CLI's words, where it failed and `check`; else nothing."""
+        run = subprocess.run(
+            [self._command, *arguments],
+            env={**self._environment, "AWS_PAGER": ""},
+            capture_output=True,
+            text=True,
+        )
+        if run.returncode and check:
+            raise Refused(run.stderr.strip() or run.stdout.strip())
+        return "" if run.returncode else run.stdout
+
+    def ask(self, *arguments: str, check: bool = True) -> Any:
+        """The answer of a command; None for none."""
+        text = self.run(*arguments, "--output", "json", check=check)
+        return json.loads(text) if text.strip() else None
+
+    def _region(self) -> str:
+        told = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION")
+        told = told or self.run("configure", "get", "region", check=False).strip()
+        if not told:
+            raise Wrong("No region is set. Say where the stack is to be: export AWS_REGION=eu-central-1")
+        self._environment["AWS_REGION"] = self._environment["AWS_DEFAULT_REGION"] = told
+        return told
+
+    def _account(self) -> str:
+        try:
+            return str(self.ask("sts", "get-caller-identity")["Account"])
+        except Refused as error:
+            if "Could not connect" in str(error) or "Invalid endpoint" in str(error):
+                raise Wrong(
+                    f"There is no region {self.region!r}, or no way to it. Set AWS_REGION to one of "
+                    "`aws ec2 describe-regions`, or see to the network."
+                ) from None
+            raise Wrong(
+                f"AWS does not know who you are: {error}\nSign in (`aws configure`, `aws sso login`), or set "
+                "AWS_PROFILE, and see that `aws sts get-caller-identity` answers."
+            ) from None

@@ -1,0 +1,142 @@
+"""What each Lambda function has beside its code: name, role, settings, log, and what starts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from . import bucket, names, roles, tables
+
+FAILURES = "FailureQueue"
+_CHALICE = {names.API: "APIHandler"}
+_HTTP = (names.API, names.AUTHORIZE)
+_TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
+_WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
+
+_ROUTE_FILTER = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"o": {"N": [{"anything-but": ["-1"]}]}}}}
+_JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
+
+
+def functions(prefix: str, existing: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """What is added to Chalice's functions; `existing` are the names of those that app.py has, `settings` what all
+    are told by their environment beside names."""
+    added = {}
+    for name in existing:
+        properties: dict[str, Any] = {
+            "FunctionName": names.function(prefix, name),
+            "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
+            "LoggingConfig": {"LogGroup": {"Ref": _log_id(name)}},
+            "Environment": {"Variables": {**_environment(prefix), **settings}},
+        }
+        if name not in _HTTP:
+            properties["EventInvokeConfig"] = _given_up(name)
+        added[function_id(name)] = {"Properties": properties}
+    return added
+
+
+def function_id(name: str) -> str:
+    """Chalice's logical id of a function."""
+    return _CHALICE.get(name) or names.logical(name)
+
+
+def logs(prefix: str, existing: Iterable[str], days: int) -> dict[str, Any]:
+    """A log group for each function, which keeps lines for so many days."""
+    return {
+        _log_id(name): {
+            "Type": "AWS::Logs::LogGroup",
+            "Properties": {
+                "LogGroupName": f"/aws/lambda/{names.function(prefix, name)}",
+                "RetentionInDays": days,
+            },
+        }
+        for name in existing
+    }
+
+
+def failure_queue(prefix: str) -> dict[str, Any]:
+    """Where invocations and stream batches go that were given up, for a person to look at."""
+    return {
+        FAILURES: {
+            "Type": "AWS::SQS::Queue",
+            "DeletionPolicy": "Delete",
+            "UpdateReplacePolicy": "Delete",
+            "Properties": {
+                "QueueName": names.failures(prefix),
+                "MessageRetentionPeriod": 14 * 86_400,
+                "SqsManagedSseEnabled": True,
+            },
+        }
+    }
+
+
+def stream_mappings(existing: Iterable[str]) -> dict[str, Any]:
+    """The streams that wake `route` and feed `journal`."""
+    found: dict[str, Any] = {}
+    streams = tables.streams()
+    if "route" in existing:
+        found["RouteFromLog"] = _mapping("route", streams["log"], _ROUTE_FILTER, _WAKING)
+    if "journal" in existing:
+        for noun in roles.STREAMS["journal"]:
+            if noun in streams:
+                logical = f"JournalFrom{names.logical(noun)}"
+                found[logical] = _mapping("journal", streams[noun], _JOURNAL_FILTER, _KEEPING)
+    return found
+
+
+_WAKING: dict[str, Any] = {
+    # A wake-up is only that: what came before the stack does not need one, and an old one is no loss.
+    "StartingPosition": "LATEST",
+    "BatchSize": 100,
+    "ParallelizationFactor": 4,
+    "MaximumRetryAttempts": 3,
+    "MaximumRecordAgeInSeconds": _WAKES_SECONDS,
+}
+_KEEPING: dict[str, Any] = {
+    # Every record counts; few large objects are cheaper than many small ones.
+    "StartingPosition": "TRIM_HORIZON",
+    "BatchSize": 1000,
+    "MaximumBatchingWindowInSeconds": 30,
+    "ParallelizationFactor": 2,
+    "MaximumRetryAttempts": 100,
+}
+
+
+def _mapping(name: str, stream: Any, pattern: dict[str, Any], manner: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "Type": "AWS::Lambda::EventSourceMapping",
+        "Properties": {
+            "FunctionName": {"Ref": function_id(name)},
+            "EventSourceArn": stream,
+            "FilterCriteria": {"Filters": [{"Pattern": json.dumps(pattern)}]},
+            "BisectBatchOnFunctionError": True,
+            "DestinationConfig": {"OnFailure": {"Destination": {"Fn::GetAtt": [FAILURES, "Arn"]}}},
+            **manner,
+        },
+    }
+
+
+def _given_up(name: str) -> dict[str, Any]:
+    """When an asynchronous invocation is tried no more: those on schedule are made up for by the next."""
+    timed = name in names.TIMED
+    return {
+        "MaximumRetryAttempts": 0 if timed else 2,
+        "MaximumEventAgeInSeconds": _TIMED_PAUSE_SECONDS if timed else _WAKES_SECONDS,
+        "DestinationConfig": {"OnFailure": {"Type": "SQS", "Destination": {"Fn::GetAtt": [FAILURES, "Arn"]}}},
+    }
+
+
+def _environment(prefix: str) -> dict[str, Any]:
+    return {
+        "HEADRACE_PREFIX": prefix,
+        "HEADRACE_BUCKET": {"Fn::Sub": bucket.name(prefix)},
+        "HEADRACE_ACCOUNT": {"Ref": "AWS::AccountId"},
+        "HEADRACE_DELIVER": names.function(prefix, "deliver"),
+        "HEADRACE_MOVER": names.function(prefix, "mover"),
+        "HEADRACE_CHECK": names.function(prefix, "check"),
+        "POWERTOOLS_SERVICE_NAME": "headrace",
+    }
+
+
+def _log_id(name: str) -> str:
+    return f"{names.logical(name)}Log"

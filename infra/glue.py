@@ -1,0 +1,246 @@
+"""The archive's jobs on Glue, when they run, what they may do, and Athena's tables of the archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import bucket, names
+
+JOBS_FOLDER = "glue_jobs"
+LAUNCHER = '''"""Runs a job of glue_jobs on Glue, which adds arguments of its own to ours."""
+
+import re
+import sys
+
+from {folder}.{job} import main
+
+OURS = re.compile(r"--(?!enable-|extra-|job-|additional-|library-|datalake-|TempDir|conf)")
+
+given = sys.argv[1:]
+pairs = [given[i : i + 2] for i in range(0, len(given), 2)]
+sys.argv[1:] = [text for pair in pairs if OURS.match(pair[0]) for text in pair]
+code = main()
+if code:
+    raise SystemExit(code)
+'''
+"""A job's script: what Glue runs must be one file, and the jobs are a package."""
+
+_GLUE, _WORKER, _WORKERS = "5.1", "G.1X", 2
+_TIMEOUT_MINUTES = 240
+_SECRET = "replay-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A script of glue_jobs. `after`: the job that it follows; `at`: when it runs by itself (cron, UTC)."""
+
+    name: str
+    at: str = ""
+    after: str = ""
+    arguments: tuple[tuple[str, Any], ...] = ()
+    at_once: int = 1
+
+
+_JOBS = (
+    Job("archive", at="cron(30 0 * * ? *)", arguments=(("--region", {"Ref": "AWS::Region"}),)),
+    Job("compact", after="archive"),
+    Job("report", after="compact"),
+    Job("replay", at_once=3),
+)
+
+_TABLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "messages": (
+        ("shard", "int"),
+        ("offset", "bigint"),
+        ("id", "string"),
+        ("accepted_at", "timestamp"),
+        ("tag", "string"),
+        ("keys", "array<string>"),
+        ("ordering_key", "string"),
+        ("headers", "map<string,string>"),
+        ("content_type", "string"),
+        ("body", "binary"),
+    ),
+    "deliveries": (
+        ("group", "string"),
+        ("shard", "int"),
+        ("offset", "bigint"),
+        ("id", "string"),
+        ("attempt", "int"),
+        ("consumer", "string"),
+        ("started_at", "timestamp"),
+        ("duration_ms", "bigint"),
+        ("outcome", "string"),
+        ("detail", "string"),
+    ),
+}
+
+
+def glue(prefix: str, artifacts: str, code: str, archive: bool) -> dict[str, Any]:
+    """The jobs and tables. `artifacts`: the name of the bucket for what is deployed, as text for Fn::Sub; `code`: the
+    key under which glue_jobs is there. `archive`: they run by themselves, else only when somebody starts them."""
+    resources: dict[str, Any] = {"GlueRole": _role(prefix, artifacts)}
+    for job in _JOBS:
+        resources[_job_id(job.name)] = _job(prefix, artifacts, code, job)
+        if job.at or job.after:
+            resources[f"{_job_id(job.name)}Trigger"] = _trigger(prefix, job, archive)
+    return {**resources, **_catalog(prefix)}
+
+
+def may_start(prefix: str) -> dict[str, Any]:
+    """What the API is allowed, so that it can start replays."""
+    return _allow(("glue:StartJobRun",), names.arn("glue", f"job/{prefix}-replay"))
+
+
+def job_names() -> tuple[str, ...]:
+    return tuple(job.name for job in _JOBS)
+
+
+def secret(prefix: str) -> str:
+    """The name of the secret that holds the token with which replays are sent."""
+    return f"{prefix}-{_SECRET}"
+
+
+def _job_id(name: str) -> str:
+    return f"{names.logical(name)}Job"
+
+
+def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
+    place = f"s3://{artifacts}/{code}"
+    arguments: dict[str, Any] = {
+        "--bucket": {"Ref": bucket.BUCKET},
+        "--extra-py-files": {"Fn::Sub": f"{place}/{JOBS_FOLDER}.zip"},
+        "--enable-metrics": "true",
+        "--enable-continuous-cloudwatch-log": "true",
+        **dict(job.arguments),
+    }
+    if job.name == "archive":
+        arguments["--prefix"] = prefix
+    if job.name == "replay":
+        arguments["--url"] = {
+            "Fn::Sub": "https://${RestAPI}.execute-api.${AWS::Region}.${AWS::URLSuffix}/api"
+        }
+        arguments["--token-secret"] = secret(prefix)
+    return {
+        "Type": "AWS::Glue::Job",
+        "Properties": {
+            "Name": f"{prefix}-{job.name}",
+            "Role": {"Fn::GetAtt": ["GlueRole", "Arn"]},
+            "GlueVersion": _GLUE,
+            "WorkerType": _WORKER,
+            "NumberOfWorkers": _WORKERS,
+            "Timeout": _TIMEOUT_MINUTES,
+            "MaxRetries": 1,
+            "ExecutionProperty": {"MaxConcurrentRuns": job.at_once},
+            "Command": {
+                "Name": "glueetl",
+                "PythonVersion": "3",
+                "ScriptLocation": {"Fn::Sub": f"{place}/{job.name}.py"},
+            },
+            "DefaultArguments": arguments,
+        },
+    }
+
+
+def _trigger(prefix: str, job: Job, archive: bool) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "Name": f"{prefix}-{job.name}",
+        "Actions": [{"JobName": {"Ref": _job_id(job.name)}}],
+        "StartOnCreation": archive,
+    }
+    if job.at:
+        properties |= {"Type": "SCHEDULED", "Schedule": job.at}
+    else:
+        condition = {
+            "JobName": {"Ref": _job_id(job.after)}, "State": "SUCCEEDED", "LogicalOperator": "EQUALS",
+        }  # fmt: skip
+        properties |= {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}}
+    return {"Type": "AWS::Glue::Trigger", "Properties": properties}
+
+
+def _role(prefix: str, artifacts: str) -> dict[str, Any]:
+    own = f"arn:${{AWS::Partition}}:s3:::{bucket.name(prefix)}"
+    sent = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
+    written = [f"{own}/{folder}/*" for folder in ("journal", "archive", "reports")]
+    logs = names.arn("logs", "log-group:/aws-glue/*")
+    token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
+    log_table = names.arn("dynamodb", f"table/{names.table(prefix, 'log')}")
+    statements = [
+        _allow(("s3:ListBucket",), own),
+        _allow(("s3:GetObject", "s3:PutObject", "s3:DeleteObject"), *written),
+        _allow(("s3:GetObject",), f"{own}/bodies/*", f"{sent}/*"),
+        _allow(("dynamodb:Query",), log_table),
+        _allow(("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"), logs),
+        _allow(("secretsmanager:GetSecretValue",), token),
+        {
+            # It knows no resource; the namespace bounds it.
+            "Effect": "Allow",
+            "Action": ["cloudwatch:PutMetricData"],
+            "Resource": "*",
+            "Condition": {"StringEquals": {"cloudwatch:namespace": "Glue"}},
+        },
+    ]
+    trust = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    return {
+        "Type": "AWS::IAM::Role",
+        "Properties": {
+            "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]},
+            "Policies": [
+                {"PolicyName": "own", "PolicyDocument": {"Version": "2012-10-17", "Statement": statements}}
+            ],
+        },
+    }
+
+
+def _allow(actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
+    return {
+        "Effect": "Allow",
+        "Action": list(actions),
+        "Resource": [{"Fn::Sub": resource} for resource in resources],
+    }
+
+
+def _catalog(prefix: str) -> dict[str, Any]:
+    database = prefix.replace("-", "_")
+    made: dict[str, Any] = {
+        "ArchiveDatabase": {
+            "Type": "AWS::Glue::Database",
+            "Properties": {"CatalogId": {"Ref": "AWS::AccountId"}, "DatabaseInput": {"Name": database}},
+        }
+    }
+    for table, columns in _TABLES.items():
+        made[f"{names.logical(table)}ArchiveTable"] = {
+            "Type": "AWS::Glue::Table",
+            "Properties": {
+                "CatalogId": {"Ref": "AWS::AccountId"},
+                "DatabaseName": {"Ref": "ArchiveDatabase"},
+                "TableInput": _table(prefix, table, columns),
+            },
+        }
+    return made
+
+
+def _table(prefix: str, name: str, columns: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    parquet = "org.apache.hadoop.hive.ql.io.parquet"
+    return {
+        "Name": name,
+        "TableType": "EXTERNAL_TABLE",
+        "PartitionKeys": [{"Name": "day", "Type": "date"}, {"Name": "topic", "Type": "string"}],
+        "Parameters": {
+            "classification": "parquet",
+            # Athena finds the partitions by itself: a query names its topic.
+            "projection.enabled": "true",
+            "projection.day.type": "date",
+            "projection.day.format": "yyyy-MM-dd",
+            "projection.day.range": "2026-01-01,NOW",
+            "projection.topic.type": "injected",
+        },
+        "StorageDescriptor": {
+            "Columns": [{"Name": column, "Type": kind} for column, kind in columns],
+            "Location": {"Fn::Sub": f"s3://{bucket.name(prefix)}/archive/{name}/"},
+            "InputFormat": f"{parquet}.MapredParquetInputFormat",
+            "OutputFormat": f"{parquet}.MapredParquetOutputFormat",
+            "SerdeInfo": {"SerializationLibrary": f"{parquet}.serde.ParquetHiveSerDe"},
+        },
+    }

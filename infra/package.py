@@ -1,0 +1,114 @@
+"""`python -m infra.package`: app.py, its packages and the resources around them, ready to be deployed from `build`."""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+from .__main__ import add_options, given
+from .glue import JOBS_FOLDER, LAUNCHER, job_names
+from .stages import read
+from .template import Stack, Wrong, template
+
+BUILD = Path("build")
+TEMPLATE = "template.json"
+APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
+_SERVICES = ("dynamodb", "lambda", "s3", "glue", "sts")
+"""The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
+_DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
+_SOME_DAY = (1980, 1, 1, 0, 0, 0)
+_NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
+
+
+def package(stack: Stack, build: Path = BUILD) -> Path:
+    """Write `template.json` with both zips beside it; its path. Wrong, where Chalice fails, with what it said."""
+    shutil.rmtree(build, ignore_errors=True)
+    build.mkdir(parents=True)
+    merge = build / "merge.json"
+    merge.write_text(json.dumps(template(stack)))
+    _chalice("package", "--stage", stack.stage, "--merge-template", str(merge), str(build))
+    merge.unlink()
+    for file in (APP, LAYER):
+        slim(build / file)
+    if stack.glue:
+        _pack_jobs(build / GLUE)
+    return (build / "sam.json").rename(build / TEMPLATE)
+
+
+def _pack_jobs(folder: Path) -> None:
+    """The archive's jobs: the package in a zip, and for each a script that runs it."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / f"{JOBS_FOLDER}.zip", "w", zipfile.ZIP_DEFLATED) as code:
+        for source in sorted(Path(JOBS_FOLDER).glob("*.py")):
+            code.write(source, str(source))
+    for job in job_names():
+        (folder / f"{job}.py").write_text(LAUNCHER.format(folder=JOBS_FOLDER, job=job))
+
+
+def slim(file: Path) -> None:
+    """Take out of a zip what never runs, and compile the rest: Lambda's disk is read-only, so that each cold start
+    would compile it anew. The same files give the same bytes: what did not change is not sent again."""
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(file) as old:
+            old.extractall(folder, [name for name in old.namelist() if _is_wanted(name)])
+        compileall.compile_dir(
+            folder, ddir="", maxlevels=50, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+        )
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+            for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+                entry = zipfile.ZipInfo(str(path.relative_to(folder)), _SOME_DAY)
+                entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+                new.writestr(entry, path.read_bytes())
+
+
+def _is_wanted(name: str) -> bool:
+    described = _DESCRIPTION.fullmatch(name)
+    if described and described[1] not in _SERVICES:
+        return False
+    return not _NOT_RUN.fullmatch(name)
+
+
+def _chalice(*arguments: str) -> None:
+    command = Path(sys.executable).with_name("chalice")
+    # The template is for any region, but Chalice wants to hear of one.
+    environment = {"AWS_DEFAULT_REGION": "us-east-1", **os.environ}
+    run = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
+    if run.returncode:
+        raise Wrong(f"Chalice could not make the package:\n{run.stdout}{run.stderr}")
+
+
+def _told(stack: Stack, build: Path) -> str:
+    sizes = [f"{name} {(build / name).stat().st_size / 1e6:.2f} MB" for name in (APP, LAYER)]
+    return f"{build / TEMPLATE}: stage {stack.stage}, prefix {stack.prefix}; {', '.join(sizes)}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m infra.package", description=__doc__)
+    add_options(parser)
+    parser.add_argument(
+        "--build", type=Path, default=BUILD, help="the folder to write into (build), made anew"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        stack = read(options.stage, given(options))
+        package(stack, options.build)
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(_told(stack, options.build))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

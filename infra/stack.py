@@ -1,0 +1,292 @@
+"""`python -m infra.stack deploy|destroy`: the packaged stack, in the account and region that the AWS CLI is set to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import bucket, names
+from .__main__ import add_options, given
+from .cli import Aws, Refused
+from .package import BUILD, GLUE, TEMPLATE
+from .stages import read
+from .template import Stack, Wrong
+
+_CAPABILITIES = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
+_ADVICE = {
+    "ROLLBACK_COMPLETE": "Its first deployment failed and it can only be deleted",
+    "ROLLBACK_FAILED": "Its first deployment failed and it can only be deleted",
+    "CREATE_FAILED": "Its first deployment failed and it can only be deleted",
+    "DELETE_FAILED": "It was only deleted in part",
+    "REVIEW_IN_PROGRESS": "It was described but never made",
+    "UPDATE_ROLLBACK_FAILED": "An update failed, and so did the way back",
+}
+_WAYS = {
+    "UPDATE_ROLLBACK_FAILED": "mend what its events name (`aws cloudformation describe-stack-events --stack-name {0}`)"
+    " and run `aws cloudformation continue-update-rollback --stack-name {0}`; then deploy again",
+}
+_DELETE = "run `make destroy` with the same options, which keeps tables and bucket; then deploy again"
+
+
+class Deployment:
+    """One stack on AWS."""
+
+    def __init__(self, aws: Aws, stack: Stack, build: Path = BUILD) -> None:
+        self._aws = aws
+        self._stack = stack
+        self._build = build
+        self._name = stack.prefix
+        self._artifacts = bucket.artifacts(aws.account, aws.region)
+
+    def deploy(self) -> dict[str, str]:
+        """Create or update it and wait for the end; its outputs. Raises Wrong."""
+        self._check_certificate()
+        status = self._status()
+        self._check_status(status)
+        self._make_artifacts()
+        new = not status or status == "REVIEW_IN_PROGRESS"
+        if new:
+            self._drop_logs()
+        change = self._change("CREATE" if new else "UPDATE", self._sent())
+        if change:
+            self._execute(change, "create" if new else "update")
+        return self._outputs()
+
+    def destroy(self, *, with_data: bool) -> list[str]:
+        """Delete it, and what it keeps only `with_data`; what is left, in words. Raises Wrong."""
+        if not self._status() and not (with_data and self._kept_tables()):
+            raise Wrong(
+                f"There is no stack {self._name} in {self._aws.region} of account {self._aws.account}. If it is "
+                "elsewhere, set AWS_REGION or AWS_PROFILE."
+            )
+        self._aws.run("cloudformation", "delete-stack", "--stack-name", self._name)
+        self._wait("delete")
+        self._aws.run(
+            "s3", "rm", "--recursive", "--quiet", f"s3://{self._artifacts}/{self._name}/", check=False
+        )
+        if with_data:
+            self._delete_data()
+        there = [f"bucket {self._bucket}"] if self._has_bucket() else []
+        return [*(f"table {table}" for table in self._kept_tables()), *there]
+
+    @property
+    def _bucket(self) -> str:
+        return f"{self._name}-{self._aws.account}-{self._aws.region}"
+
+    def _check_certificate(self) -> None:
+        certificate = self._stack.certificate
+        if certificate and certificate.split(":")[3] != self._aws.region:
+            raise Wrong(
+                f"The certificate is of another region than the stack, {self._aws.region}: set AWS_REGION to "
+                f"{certificate.split(':')[3]}, or request the certificate here."
+            )
+
+    def _check_status(self, status: str) -> None:
+        if status in _ADVICE:
+            way = _WAYS.get(status, _DELETE).format(self._name)
+            if status != "REVIEW_IN_PROGRESS":
+                raise Wrong(f"The stack {self._name} is {status}. {_ADVICE[status]}: {way}.")
+        elif status.endswith("_IN_PROGRESS"):
+            raise Wrong(
+                f"The stack {self._name} is {status}: somebody else works on it. Try again when it has ended."
+            )
+
+    def _status(self) -> str:
+        """The stack's status; empty if there is none."""
+        found = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name, check=False)
+        return str(found["Stacks"][0]["StackStatus"]) if found else ""
+
+    def _outputs(self) -> dict[str, str]:
+        found = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
+        return {each["OutputKey"]: each["OutputValue"] for each in found["Stacks"][0].get("Outputs", [])}
+
+    def _make_artifacts(self) -> None:
+        """The bucket for what is deployed, one for all stacks of an account's region."""
+        if self._aws.run("s3api", "head-bucket", "--bucket", self._artifacts, check=False):
+            return
+        self._aws.run("s3", "mb", f"s3://{self._artifacts}", check=False)
+        self._aws.run("s3api", "head-bucket", "--bucket", self._artifacts)
+
+    def _sent(self) -> str:
+        """Send the zips and the template; its URL."""
+        packaged = self._build / "packaged.json"
+        place = ("--s3-bucket", self._artifacts, "--s3-prefix", self._name)
+        source = ("--template-file", str(self._build / TEMPLATE), "--output-template-file", str(packaged))
+        self._aws.run("cloudformation", "package", "--use-json", *source, *place)
+        if self._stack.glue:
+            jobs = f"s3://{self._artifacts}/{self._stack.glue_key}/"
+            self._aws.run("s3", "cp", "--quiet", "--recursive", str(self._build / GLUE), jobs)
+        told = json.loads(packaged.read_text())
+        # Only what has its name in plain text is taken in again.
+        told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._bucket
+        packaged.write_text(json.dumps(told))
+        key = f"{self._name}/{TEMPLATE}"
+        self._aws.run("s3", "cp", "--quiet", str(packaged), f"s3://{self._artifacts}/{key}")
+        return f"https://s3.{self._aws.region}.amazonaws.com/{self._artifacts}/{key}"
+
+    def _change(self, kind: str, template_url: str) -> str:
+        """The change set; empty if nothing changes. Tables and bucket of an earlier stack are taken in again."""
+        adopt = ["--import-existing-resources"] if kind == "CREATE" else []
+        name = f"headrace-{time.time_ns()}"
+        stack = ("--stack-name", self._name, "--change-set-name", name)
+        self._aws.run(
+            *("cloudformation", "create-change-set", *stack, "--change-set-type", kind, *adopt),
+            *("--template-url", template_url, "--capabilities", *_CAPABILITIES),
+            *("--tags", "Key=headrace,Value=" + self._name),
+        )
+        self._aws.run("cloudformation", "wait", "change-set-create-complete", *stack, check=False)
+        told = self._aws.ask("cloudformation", "describe-change-set", *stack)
+        if told["Status"] != "FAILED":
+            return name
+        self._aws.run("cloudformation", "delete-change-set", *stack, check=False)
+        reason = str(told.get("StatusReason", ""))
+        if "didn't contain changes" in reason or "No updates" in reason:
+            return ""
+        raise Wrong(f"AWS does not take the template: {reason}")
+
+    def _execute(self, change: str, deed: str) -> None:
+        began = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
+        since = began["Stacks"][0].get("LastUpdatedTime", "")
+        self._aws.run(
+            *("cloudformation", "execute-change-set", "--stack-name", self._name, "--change-set-name", change)
+        )
+        self._wait(deed, since)
+
+    def _wait(self, deed: str, since: str = "") -> None:
+        """Wait for the end. Wrong, with what failed, where it failed."""
+        try:
+            self._aws.run("cloudformation", "wait", f"stack-{deed}-complete", "--stack-name", self._name)
+        except Refused as error:
+            raise Wrong(
+                f"The stack {self._name} could not be {deed.rstrip('e')}ed:\n{self._failures() or error}\n"
+                f"It is {self._status()} now. Mend that and run it again."
+            ) from None
+
+    def _failures(self) -> str:
+        events = self._aws.ask(
+            "cloudformation",
+            "describe-stack-events",
+            "--stack-name",
+            self._name,
+            "--max-items",
+            "60",
+            check=False,
+        )
+        told: list[Any] = (events or {}).get("StackEvents", [])
+        failed = [each for each in told if each["ResourceStatus"].endswith("_FAILED")]
+        return "\n".join(
+            f"  {each['LogicalResourceId']}: {each.get('ResourceStatusReason', each['ResourceStatus'])}"
+            for each in reversed(failed)
+        )
+
+    def _kept_tables(self) -> list[str]:
+        wanted = [names.table(self._name, noun) for noun in names.TABLES]
+        there = set((self._aws.ask("dynamodb", "list-tables") or {}).get("TableNames", []))
+        return [table for table in wanted if table in there]
+
+    def _has_bucket(self) -> bool:
+        try:
+            self._aws.run("s3api", "head-bucket", "--bucket", self._bucket)
+        except Refused:
+            return False
+        return True
+
+    def _drop_logs(self) -> None:
+        """Functions that still ran while their stack went have opened their logs anew."""
+        begins = f"/aws/lambda/{self._name}-"
+        found = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", begins) or {}
+        there = {str(each["logGroupName"]) for each in found.get("logGroups", [])}
+        for name in self._stack.functions:
+            log = f"/aws/lambda/{names.function(self._name, name)}"
+            if log in there:
+                self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
+
+    def _delete_data(self) -> None:
+        kept = [("--table-name", table) for table in self._kept_tables()]
+        for table in kept:
+            self._aws.run("dynamodb", "update-table", "--no-deletion-protection-enabled", *table)
+        for table in kept:
+            self._aws.run("dynamodb", "wait", "table-exists", *table)  # not while it is being updated
+            self._aws.run("dynamodb", "delete-table", *table)
+        for table in kept:
+            self._aws.run("dynamodb", "wait", "table-not-exists", *table)
+        if self._has_bucket():
+            self._aws.run("s3", "rb", "--force", f"s3://{self._bucket}")
+
+
+def _confirmed(stack: Stack, told: str | None, with_data: bool) -> None:
+    """Wrong, unless somebody typed the prefix."""
+    what = (
+        "its tables and its bucket, with everything in them" if with_data else "but not its tables and bucket"
+    )
+    if told is None:
+        if not sys.stdin.isatty():
+            raise Wrong(
+                f"Nobody is there to confirm: add CONFIRM={stack.prefix} (or --confirm {stack.prefix})."
+            )
+        told = input(f"This deletes the stack {stack.prefix}, {what}. Type its name to go on: ")
+    if told.strip() != stack.prefix:
+        raise Wrong(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
+
+
+def _prefix(options: argparse.Namespace, stack: Stack) -> None:
+    print(stack.prefix)
+
+
+def _deploy(options: argparse.Namespace, stack: Stack) -> None:
+    told = json.loads((options.build / TEMPLATE).read_text()) if (options.build / TEMPLATE).exists() else {}
+    if told.get("Description") != f"Headrace, stage {stack.stage}, prefix {stack.prefix}":
+        raise Wrong(
+            f"{options.build / TEMPLATE} is not of this stage and prefix: run `make package` with the same first."
+        )
+    aws = Aws()
+    outputs = Deployment(aws, stack, options.build).deploy()
+    print(f"{stack.prefix} is deployed in {aws.region} of account {aws.account}.")
+    for name in ("EndpointURL", "BucketName", "AlarmTopicArn", "FailureQueueUrl", "DeliverRoleArn"):
+        print(f"  {name:<16} {outputs.get(name, '')}")
+    print(f"The first admin token: make token STAGE={stack.stage}")
+
+
+def _destroy(options: argparse.Namespace, stack: Stack) -> None:
+    _confirmed(stack, options.confirm, options.with_data)
+    left = Deployment(Aws(), stack, options.build).destroy(with_data=options.with_data)
+    print(f"The stack {stack.prefix} is deleted.")
+    if left:
+        print(f"Kept on purpose, and found again by the next deployment: {', '.join(left)}.")
+        print(f"To delete these too: make destroy STAGE={stack.stage} ARGS=--with-data")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m infra.stack", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="deploy|destroy|prefix")
+    deploy = commands.add_parser("deploy", help="create or update the stack from what `make package` wrote")
+    deploy.set_defaults(run=_deploy)
+    destroy = commands.add_parser("destroy", help="delete the stack")
+    destroy.set_defaults(run=_destroy)
+    destroy.add_argument("--with-data", action="store_true", help="its tables and its bucket, too")
+    destroy.add_argument(
+        "--confirm", metavar="PREFIX", help="the stack's name, where nobody is there to type it"
+    )
+    prefix = commands.add_parser("prefix", help="print the stack's name")
+    prefix.set_defaults(run=_prefix)
+    for each in (deploy, destroy, prefix):
+        add_options(each)
+        each.add_argument(
+            "--build", type=Path, default=BUILD, help="the folder that was packaged into (build)"
+        )
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options, read(options.stage, given(options)))
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

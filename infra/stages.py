@@ -1,0 +1,61 @@
+"""What `.chalice/config.json` says of a stage: Chalice's own settings, and those under `infra`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import names
+from .glue import JOBS_FOLDER
+from .template import Stack, Wrong
+
+CONFIG = Path(".chalice/config.json")
+_NAMES = {"api_handler": names.API}
+_SETTINGS = ("prefix", "log_days", "domain", "certificate", "zone", "email", "archive")
+
+
+def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:
+    """The stack of a stage. `given` goes before what the file says; the prefix is `headrace-<stage>` where neither
+    says another. Wrong, with what to change."""
+    config = _config(folder / CONFIG)
+    stages = config.get("stages", {})
+    if stage not in stages:
+        raise Wrong(
+            f"There is no stage {stage!r}. {CONFIG} has: {', '.join(stages)}. Choose one, or add yours there."
+        )
+    settings = {"prefix": f"headrace-{stage}", **stages[stage].get("infra", {}), **(given or {})}
+    unknown = settings.keys() - set(_SETTINGS)
+    if unknown:
+        raise Wrong(
+            f"{CONFIG}, stage {stage}, infra: {', '.join(sorted(unknown))} is not known; "
+            f"there are {', '.join(_SETTINGS)}."
+        )
+    return Stack(
+        stage=stage,
+        functions=tuple(_NAMES.get(name, name) for name in config["lambda_functions"]),
+        tracing=bool(stages[stage].get("xray", config.get("xray", False))),
+        glue=_digest(folder / JOBS_FOLDER),
+        **settings,
+    )
+
+
+def _digest(jobs: Path) -> str:
+    """Tells whether the archive's jobs have changed; empty where there are none."""
+    sources = sorted(jobs.glob("*.py"))
+    told = hashlib.sha256()
+    for source in sources:
+        told.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return told.hexdigest()[:12] if sources else ""
+
+
+def _config(file: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise Wrong(f"{file} is not there: run this in the folder of the repository.") from None
+    except json.JSONDecodeError as error:
+        raise Wrong(f"{file} is no JSON: {error}.") from None
+    return config

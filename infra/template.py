@@ -1,0 +1,143 @@
+"""The whole of what is merged into Chalice's template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import alarms, api, bucket, dashboard, functions, glue, names, roles, tables
+
+_PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
+_DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+_CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
+ALARMS = "AlarmTopic"
+
+
+class Wrong(ValueError):
+    """The stack cannot be described, or worked on, like this; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What one stack is told."""
+
+    stage: str
+    prefix: str
+    functions: Sequence[str]
+    """The functions that app.py has."""
+    tracing: bool = False
+    log_days: int = 14
+    domain: str = ""
+    certificate: str = ""
+    zone: str = ""
+    email: str = ""
+    archive: bool = False
+    """Do the archive's jobs run by themselves?"""
+    glue: str = ""
+    """A digest of the archive's jobs; empty where there are none."""
+
+    @property
+    def glue_key(self) -> str:
+        """Where the archive's jobs are in the bucket for what is deployed."""
+        return f"{self.prefix}/glue-{self.glue}"
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            raise Wrong(
+                f"The prefix {self.prefix!r} will not do: 2 to 30 lower-case letters, digits and single hyphens, "
+                "a letter first, no hyphen last. Names of tables, functions and the bucket begin with it."
+            )
+        if self.domain and not _DOMAIN.fullmatch(self.domain):
+            raise Wrong(f"--domain must be a host name such as queue.example.com, not {self.domain!r}.")
+        if bool(self.domain) != bool(self.certificate):
+            raise Wrong(
+                "--domain and --certificate belong together: the certificate is the ARN of one in ACM, of the "
+                "stack's own region, that is valid for the domain."
+            )
+        if self.certificate and not _CERTIFICATE.fullmatch(self.certificate):
+            raise Wrong(f"--certificate must be the ARN of a certificate in ACM, not {self.certificate!r}.")
+        if self.zone and not self.domain:
+            raise Wrong("--zone (the hosted zone of the domain's record) needs --domain.")
+
+
+def template(stack: Stack) -> dict[str, Any]:
+    """The merge template."""
+    prefix, existing = stack.prefix, stack.functions
+    return {
+        "Description": f"Headrace, stage {stack.stage}, prefix {prefix}",
+        "Resources": {
+            **tables.tables(prefix),
+            **bucket.bucket(prefix),
+            **functions.functions(prefix, existing, _settings(stack)),
+            **functions.logs(prefix, existing, stack.log_days),
+            **functions.failure_queue(prefix),
+            **functions.stream_mappings(existing),
+            **_roles(stack),
+            **api.api(prefix, stack.tracing, _domain(stack)),
+            **_layer(prefix),
+            **_alarm_topic(stack),
+            **alarms.alarms(prefix, existing, ALARMS),
+            **dashboard.resource(prefix, bucket.name(prefix), existing),
+            **_glue(stack),
+        },
+        "Outputs": _outputs(stack),
+    }
+
+
+def _roles(stack: Stack) -> dict[str, Any]:
+    wanted = {roles.role_id(name) for name in stack.functions}
+    made = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams())
+    missing = wanted - made.keys()
+    if missing:
+        raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing))}.")
+    if stack.glue:
+        policy = made[roles.role_id(names.API)]["Properties"]["Policies"][0]["PolicyDocument"]
+        policy["Statement"].append(glue.may_start(stack.prefix))
+    return {logical: role for logical, role in made.items() if logical in wanted}
+
+
+def _glue(stack: Stack) -> dict[str, Any]:
+    if not stack.glue:
+        return {}
+    return glue.glue(stack.prefix, bucket.artifacts(), stack.glue_key, stack.archive)
+
+
+def _layer(prefix: str) -> dict[str, Any]:
+    """Chalice's layer, under a name of the stack's own; a deleted stack takes it away, as SAM would not."""
+    return {
+        "ManagedLayer": {"Properties": {"LayerName": f"{prefix}-packages", "RetentionPolicy": "Delete"}},
+    }
+
+
+def _alarm_topic(stack: Stack) -> dict[str, Any]:
+    properties: dict[str, Any] = {"TopicName": f"{stack.prefix}-alarms"}
+    if stack.email:
+        properties["Subscription"] = [{"Protocol": "email", "Endpoint": stack.email}]
+    return {ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties}}
+
+
+def _settings(stack: Stack) -> dict[str, Any]:
+    """What the functions are told by their environment, beside names."""
+    # Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle.
+    nowhere = {"Fn::Sub": f"{stack.prefix}.${{AWS::AccountId}}.${{AWS::Region}}.headrace.local"}
+    jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archive else "0"}
+    return {"HEADRACE_ORIGIN": stack.domain or nowhere, **(jobs if stack.glue else {})}
+
+
+def _domain(stack: Stack) -> dict[str, str] | None:
+    if not stack.domain:
+        return None
+    return {"name": stack.domain, "certificate": stack.certificate, "zone": stack.zone}
+
+
+def _outputs(stack: Stack) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "Prefix": stack.prefix,
+        "BucketName": {"Ref": bucket.BUCKET},
+        "AlarmTopicArn": {"Ref": ALARMS},
+        "FailureQueueUrl": {"Ref": functions.FAILURES},
+        "DeliverRoleArn": {"Fn::GetAtt": [roles.role_id("deliver"), "Arn"]},
+    }
+    return {name: {"Value": value} for name, value in told.items()}

@@ -1,0 +1,64 @@
+"""`make token`: the first admin token of a deployed stage, written into its table from this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+
+class Unusable(Exception):
+    """No token can be made like this; the text says what to do."""
+
+
+def first_token(prefix: str, another: bool) -> str:
+    """The text of a new admin token. Raises Unusable."""
+    _look(prefix)
+    from chalicelib.services.tokens import SCOPES
+    from chalicelib.wiring import deps
+
+    tokens = deps().tokens
+    text = tokens.create("admin", SCOPES)[1] if another else tokens.ensure_admin(None)
+    if text is None:
+        raise Unusable(
+            f"{prefix} has tokens already, and their texts are kept nowhere. Make another with yours "
+            "(POST /v1/tokens), or, if they are lost, with `make token STAGE=... ARGS=--another`."
+        )
+    return text
+
+
+def _look(prefix: str) -> None:
+    """Is the stage there?"""
+    try:
+        boto3.client("dynamodb").describe_table(TableName=f"{prefix}-control")
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise Unusable(f"AWS refuses: {error}") from None
+        raise Unusable(
+            f"There is no table {prefix}-control in this account and region: deploy the stage first, or set "
+            "AWS_REGION and the credentials to where it is."
+        ) from None
+    except BotoCoreError as error:
+        raise Unusable(f"AWS was not reached: {error} Are AWS_REGION and the credentials set?") from None
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m local.token", description=__doc__)
+    parser.add_argument("--prefix", required=True, help="the prefix of the stack")
+    parser.add_argument("--another", action="store_true", help="make one although there are tokens already")
+    options = parser.parse_args()
+    os.environ["HEADRACE_PREFIX"] = options.prefix
+    try:
+        print(first_token(options.prefix, options.another))
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""What is said where a stack cannot be deployed or deleted; the AWS CLI is a script that answers what a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.cli import Aws
+from infra.stack import Deployment, main
+from infra.stages import read
+from infra.template import Wrong
+
+_CLI = f"""#!{sys.executable}
+import json, sys
+answers = json.load(open({{answers!r}}))
+open({{asked!r}}, "a").write(" ".join(sys.argv[1:]) + "\\n")
+code, text = answers.get(" ".join(sys.argv[1:3]), [0, ""])
+(sys.stderr if code else sys.stdout).write(text)
+sys.exit(code)
+"""
+KNOWN = (0, json.dumps({"Account": "123456789012"}))
+Environment = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """Makes an AWS CLI that answers so, and the environment in which it is found."""
+
+    def make(**answers: tuple[int, str]) -> dict[str, str]:
+        said = {name.replace("__", " ").replace("_", "-"): told for name, told in answers.items()}
+        (tmp_path / "answers").write_text(json.dumps({"sts get-caller-identity": KNOWN, **said}))
+        cli = tmp_path / "aws"
+        cli.write_text(_CLI.format(answers=str(tmp_path / "answers"), asked=str(tmp_path / "asked")))
+        cli.chmod(0o755)
+        return {"PATH": os.environ["PATH"], "AWS_CLI": str(cli), "AWS_REGION": "eu-central-1"}
+
+    return make
+
+
+def status(told: str) -> tuple[int, str]:
+    return 0, json.dumps({"Stacks": [{"StackStatus": told}]})
+
+
+def deployment(environment: Mapping[str, str], **given: str) -> Deployment:
+    return Deployment(Aws(environment), read("dev", given))
+
+
+def test_without_the_cli_one_is_told_how_to_get_it(environment: Environment) -> None:
+    with pytest.raises(Wrong, match="pip install awscli"):
+        Aws({**environment(), "AWS_CLI": "no-such-command"})
+
+
+def test_without_a_region_one_is_asked_for_it(environment: Environment) -> None:
+    without = {name: value for name, value in environment().items() if name != "AWS_REGION"}
+    with pytest.raises(Wrong, match="export AWS_REGION"):
+        Aws(without)
+
+
+def test_the_region_of_the_clis_own_settings_will_do(environment: Environment) -> None:
+    made = environment(configure__get=(0, "eu-north-1\n"))
+    del made["AWS_REGION"]
+    assert Aws(made).region == "eu-north-1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("Unable to locate credentials", "aws configure"),
+        ('Could not connect to the endpoint URL: "https://sts.nowhere.amazonaws.com/"', "no region"),
+    ],
+)
+def test_who_is_not_known_is_told_what_to_do(environment: Environment, answer: str, told: str) -> None:
+    with pytest.raises(Wrong, match=told):
+        Aws(environment(sts__get_caller_identity=(255, answer)))
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("ROLLBACK_COMPLETE", "make destroy"),
+        ("ROLLBACK_FAILED", "make destroy"),
+        ("DELETE_FAILED", "make destroy"),
+        ("UPDATE_ROLLBACK_FAILED", "continue-update-rollback --stack-name headrace-dev"),
+        ("UPDATE_IN_PROGRESS", "somebody else"),
+    ],
+)
+def test_a_half_made_stack_is_left_alone_with_advice(
+    environment: Environment, tmp_path: Path, state: str, told: str
+) -> None:
+    with pytest.raises(Wrong, match=told) as error:
+        deployment(environment(cloudformation__describe_stacks=status(state))).deploy()
+    assert state in str(error.value)
+    asked = (tmp_path / "asked").read_text()
+    assert "create" not in asked
+    assert "delete" not in asked
+
+
+def test_a_certificate_of_another_region_is_noticed_first(environment: Environment) -> None:
+    certificate = "arn:aws:acm:us-east-1:123456789012:certificate/0a-1b"
+    with pytest.raises(Wrong, match="set AWS_REGION to us-east-1"):
+        deployment(environment(), domain="q.example.com", certificate=certificate).deploy()
+
+
+def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
+    events = [
+        {"LogicalResourceId": "Api", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "limit of 10"}
+    ]
+    made = environment(
+        cloudformation__describe_stacks=status("CREATE_COMPLETE"),
+        cloudformation__wait=(255, "Waiter StackDeleteComplete failed"),
+        cloudformation__describe_stack_events=(0, json.dumps({"StackEvents": events})),
+    )
+    with pytest.raises(Wrong, match="Api: limit of 10"):
+        deployment(made).destroy(with_data=False)
+
+
+def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) -> None:
+    with pytest.raises(Wrong, match="in eu-central-1 of account 123456789012"):
+        deployment(environment(cloudformation__describe_stacks=(255, "does not exist"))).destroy(
+            with_data=False
+        )
+
+
+def said(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any], *arguments: str) -> int:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return main([*arguments, "--stage", "dev"])
+
+
+def test_nothing_is_deleted_unless_its_name_is_given(
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    assert said(monkeypatch, environment(), "destroy") == 2
+    assert "CONFIRM=headrace-dev" in capsys.readouterr().err
+    assert said(monkeypatch, environment(), "destroy", "--confirm", "headrace-prod") == 2
+    assert "Not confirmed" in capsys.readouterr().err
+    assert not (tmp_path / "asked").exists()
+
+
+def test_only_what_was_packaged_for_this_stack_is_deployed(
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "template.json").write_text('{"Description": "Headrace, stage prod, prefix headrace-prod"}')
+    assert said(monkeypatch, environment(), "deploy", "--build", str(tmp_path)) == 2
+    assert "make package" in capsys.readouterr().err

@@ -1,0 +1,252 @@
+"""The template of a stage, as it would be deployed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app
+from chalicelib.api import problems
+from chalicelib.domain import errors
+from chalicelib.settings import Settings, read
+from chalicelib.store import layout
+from infra import names
+from infra.__main__ import main
+from infra.bucket import bucket
+from infra.functions import function_id
+from infra.glue import LAUNCHER
+from infra.package import package
+from infra.stages import read as stage
+from infra.tables import tables
+from infra.template import Stack, Wrong, template
+from local.functions import functions_of
+from tests.infra.test_role_policies import needless_stars
+
+_KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
+_PREFIXED = ("TableName", "FunctionName", "LogGroupName", "QueueName", "TopicName", "LayerName", "BucketName")
+_CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
+
+
+def resources(file: Path, kind: str = "") -> dict[str, Any]:
+    found = json.loads(file.read_text())["Resources"]
+    return {name: each for name, each in found.items() if each["Type"].startswith(kind)}
+
+
+def lint(file: Path) -> tuple[int, str]:
+    command = [str(Path(sys.executable).with_name("cfn-lint")), str(file)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_cfn_lint_finds_nothing(packaged: Path) -> None:
+    assert lint(packaged) == (0, "")
+
+
+def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    file = package(replace(stage("prod"), glue="0a1b", archive=True), tmp_path / "build")
+    assert lint(file) == (0, "")
+    jobs = resources(file, "AWS::Glue::Job")
+    assert {each["Properties"]["Name"] for each in jobs.values()} == {
+        "headrace-prod-archive",
+        "headrace-prod-compact",
+        "headrace-prod-report",
+        "headrace-prod-replay",
+    }
+
+
+def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/archive.py").write_text(
+        "import sys\n\ndef main():\n    print(sys.argv[1:])\n    return 3\n"
+    )
+    (tmp_path / "run.py").write_text(LAUNCHER.format(folder="jobs", job="archive"))
+    given = ["--bucket", "b", "--enable-metrics", "true", "--JOB_NAME", "j", "--extra-py-files", "s3://x"]
+    run = subprocess.run([sys.executable, "run.py", *given], cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")
+
+
+def test_cfn_lint_would_find_something(packaged: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(packaged.read_text().replace("PAY_PER_REQUEST", "PAY_PER_WISH"))
+    assert lint(bad)[0] != 0
+
+
+def test_the_tables_are_those_of_the_layout() -> None:
+    of_layout = layout.Tables("p")
+    expected = {each["TableName"]: each for each in layout.definitions(of_layout)}
+    declared = {each["Properties"]["TableName"]: each["Properties"] for each in tables("p").values()}
+    assert declared.keys() == expected.keys()
+    for name, definition in expected.items():
+        stream = definition.pop("StreamSpecification", {}).get("StreamViewType")
+        assert {key: declared[name].get(key) for key in definition} == definition
+        assert declared[name].get("StreamSpecification", {}).get("StreamViewType") == stream
+    expiring = {name for name, each in declared.items() if "TimeToLiveSpecification" in each}
+    assert expiring == set(layout.expiring(of_layout))
+
+
+def test_every_table_is_safe_from_slips() -> None:
+    for table in tables("p").values():
+        told = table["Properties"]
+        assert told["DeletionProtectionEnabled"]
+        assert told["SSESpecification"]["SSEEnabled"]
+        assert told["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
+
+
+def test_what_users_sent_outlives_the_stack_and_nothing_else_does(packaged: Path) -> None:
+    for name, each in resources(packaged).items():
+        retained = each.get("DeletionPolicy") == each.get("UpdateReplacePolicy") == "Retain"
+        assert retained == (each["Type"] in _KEPT), name
+
+
+def test_every_function_has_its_name_its_role_and_its_log(packaged: Path) -> None:
+    functions = resources(packaged, "AWS::Serverless::Function")
+    expected = {function_id(name) for name in [*functions_of(app.app), names.API, names.AUTHORIZE]}
+    assert functions.keys() == expected
+    roles = {json.dumps(each["Properties"]["Role"]) for each in functions.values()}
+    logs = {each["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for each in functions.values()}
+    assert len(roles) == len(logs) == len(functions)
+    assert "DefaultRole" not in resources(packaged)
+    for log in logs:
+        assert resources(packaged)[log]["Properties"]["RetentionInDays"] > 0
+
+
+def test_every_function_has_settings_of_its_own_in_the_configuration() -> None:
+    config = json.loads(Path(".chalice/config.json").read_text())
+    assert set(config["lambda_functions"]) == {*functions_of(app.app), "api_handler", "authorize"}
+
+
+def test_the_environment_is_one_that_settings_accept(packaged: Path) -> None:
+    for name, function in resources(packaged, "AWS::Serverless::Function").items():
+        variables = function["Properties"]["Environment"]["Variables"]
+        ours = {key for key in variables if key.startswith("HEADRACE_")}
+        assert ours <= set(re.findall("HEADRACE_[A-Z_]+", inspect.getsource(Settings))), name
+        texts = {key: value if isinstance(value, str) else "x" for key, value in variables.items()}
+        told = read({"AWS_LAMBDA_FUNCTION_NAME": name, **texts})
+        called = [f"{told.prefix}-{each}" for each in ("deliver", "mover", "check")]
+        assert [told.deliver, told.mover, told.check] == called
+        assert (told.bucket, told.account, told.origin) == ("x", "x", "x")
+
+
+def test_only_inserts_wake_route_and_what_fails_is_kept(packaged: Path) -> None:
+    mapping = resources(packaged, "AWS::Lambda::EventSourceMapping")["RouteFromLog"]["Properties"]
+    assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["LogTable", "StreamArn"]}
+    pattern = json.loads(mapping["FilterCriteria"]["Filters"][0]["Pattern"])
+    assert pattern["eventName"] == ["INSERT"]
+    assert mapping["BisectBatchOnFunctionError"]
+    assert mapping["MaximumRetryAttempts"] < 10
+    assert mapping["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
+
+
+def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:
+    made = bucket("p")
+    told = made["Bucket"]["Properties"]
+    assert all(told["PublicAccessBlockConfiguration"].values())
+    assert told["BucketEncryption"]
+    statement = made["BucketPolicy"]["Properties"]["PolicyDocument"]["Statement"][0]
+    assert statement["Effect"] == "Deny"
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_the_gateways_refusals_look_like_ours(packaged: Path) -> None:
+    responses = resources(packaged)["RestAPI"]["Properties"]["GatewayResponses"]
+    ours = problems.problem(errors.Unauthorized("UNAUTHORIZED", "…"), "id").keys()
+    documented = Path("docs/errors.md").read_text()
+    for name, response in responses.items():
+        document = json.loads(response["ResponseTemplates"]["application/json"])
+        assert document.keys() == ours, name
+        assert document["status"] == response["StatusCode"]
+        assert f"`{document['code']}`" in documented
+        assert response["ResponseParameters"]["Headers"]["Content-Type"] == "'application/problem+json'"
+
+
+def test_stacks_of_other_prefixes_share_no_name() -> None:
+    def names_of(prefix: str) -> set[str]:
+        found = template(stage("dev", {"prefix": prefix}))["Resources"].values()
+        told = [each.get("Properties", {}) for each in found]
+        named = {json.dumps(each[key]) for each in told for key in _PREFIXED if key in each}
+        return {name for name in named if "Ref" not in name}
+
+    assert len(names_of("one")) > 30
+    assert not names_of("one") & names_of("two")
+    assert not names_of("one") & names_of("one-more")
+
+
+def test_no_role_of_the_template_has_a_star_where_a_name_could_stand(packaged: Path) -> None:
+    made = {name: role for name, role in resources(packaged, "AWS::IAM::Role").items() if name != "GlueRole"}
+    assert len(made) == len(resources(packaged, "AWS::Serverless::Function"))
+    assert needless_stars(made) == []
+
+
+def test_the_template_holds_no_secret(packaged: Path) -> None:
+    assert not re.search(r"hr_[0-9A-Za-z]+_|whsec_|AKIA|BEGIN [A-Z ]*PRIVATE", packaged.read_text())
+
+
+def test_only_what_runs_is_in_the_zips(packaged: Path) -> None:
+    def packages(file: str) -> set[str]:
+        entries = zipfile.ZipFile(packaged.with_name(file)).namelist()
+        return {entry.removeprefix("python/lib/python3.11/site-packages/").split("/")[0] for entry in entries}
+
+    assert packages("deployment.zip") == {"app.py", "chalice", "chalicelib", "__pycache__"}
+    layer = {name.lower() for name in packages("layer-deployment.zip")}
+    assert not layer & {"moto", "pytest", "hypothesis", "pyspark", "ruff", "mypy", "pip", "setuptools"}
+    assert packaged.with_name("deployment.zip").stat().st_size < 2_000_000
+    assert packaged.with_name("layer-deployment.zip").stat().st_size < 8_000_000
+
+
+def test_a_domain_is_the_apis_and_the_origin() -> None:
+    made = template(stage("prod", {"domain": "q.example.com", "certificate": _CERTIFICATE, "zone": "Z1"}))
+    told = made["Resources"]["RestAPI"]["Properties"]["Domain"]
+    assert (told["DomainName"], told["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
+    variables = made["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
+    assert variables["HEADRACE_ORIGIN"] == "q.example.com"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"prefix": "Headrace"}, "lower-case"),
+        ({"prefix": "x" * 31}, "30"),
+        ({"prefix": "a--b"}, "hyphen"),
+        ({"domain": "q.example.com"}, "--certificate"),
+        ({"certificate": _CERTIFICATE}, "--domain"),
+        ({"domain": "https://q", "certificate": _CERTIFICATE}, "host name"),
+        ({"domain": "q.example.com", "certificate": "mine"}, "ARN"),
+        ({"zone": "Z1"}, "--domain"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, str], told: str) -> None:
+    with pytest.raises(Wrong, match=told):
+        stage("dev", given)
+
+
+def test_an_unknown_stage_is_told_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--stage", "staging"]) == 2
+    assert "dev, prod" in capsys.readouterr().err
+
+
+def test_another_folder_has_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(Wrong, match="folder of the repository"):
+        stage("dev", folder=tmp_path)
+
+
+def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".chalice").mkdir()
+    config = {"stages": {"dev": {"infra": {"log_day": 3}}}, "lambda_functions": {}}
+    (tmp_path / ".chalice/config.json").write_text(json.dumps(config))
+    with pytest.raises(Wrong, match="log_day is not known"):
+        stage("dev", folder=tmp_path)
+
+
+def test_a_function_without_a_role_makes_no_template() -> None:
+    with pytest.raises(Wrong, match="no role"):
+        template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
