@@ -88,11 +88,6 @@ def glue(prefix: str, artifacts: str, code: str, archive: bool) -> dict[str, Any
     return {**resources, **_catalog(prefix)}
 
 
-def may_start(prefix: str) -> dict[str, Any]:
-    """What the API is allowed, so that it can start replays."""
-    return _allow(("glue:StartJobRun",), names.arn("glue", f"job/{prefix}-replay"))
-
-
 def job_names() -> tuple[str, ...]:
     return tuple(job.name for job in _JOBS)
 

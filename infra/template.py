@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import alarms, api, bucket, dashboard, functions, glue, names, roles, tables
+from . import alarms, api, bucket, dashboard, functions, glue, roles, tables
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -92,9 +92,6 @@ def _roles(stack: Stack) -> dict[str, Any]:
     missing = wanted - made.keys()
     if missing:
         raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing))}.")
-    if stack.glue:
-        policy = made[roles.role_id(names.API)]["Properties"]["Policies"][0]["PolicyDocument"]
-        policy["Statement"].append(glue.may_start(stack.prefix))
     return {logical: role for logical, role in made.items() if logical in wanted}
 
 

@@ -13,10 +13,15 @@ _LOCAL = {
     "AWS_SECRET_ACCESS_KEY": "local",
 }
 
+_TOGETHER = ("glue", "infra", "load")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java."""
+    """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. Processes that share the
+    tests leave each of these folders to one: for one Spark, one AWS, and one crowd of subscribers at a time."""
     for item in items:
+        if item.path.parent.name in _TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
         if "engine" in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
 

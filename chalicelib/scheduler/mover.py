@@ -2,7 +2,7 @@
 
 Most timers become rows of the log, in the transaction that removes them. A run holds a lease per fragment, so that
 movers share the work instead of racing; safety never depends on it. A run that falls behind gives half of its fragments
-to another.
+to another, and one whose time is up all of them.
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ class Mover:
             if held:
                 self._clock.sleep(self._pause([nearest[f] for f in held]))
         report.finished = report.finished and not held
-        for fragment in held:
-            self._timers.let_go(fragment, owner)
+        self._give(held, owner)
         return report
 
     def tick(self, fragments: Iterable[int]) -> Report:
@@ -135,12 +134,15 @@ class Mover:
 
     def _share(self, held: list[int], owner: str) -> list[int]:
         """Give every other fragment to another mover; which stay."""
-        given = held[1::2]
-        for fragment in given:
-            self._timers.let_go(fragment, owner)
-        if given:
-            self._hand_over(given)
+        self._give(held[1::2], owner)
         return held[::2]
+
+    def _give(self, fragments: Sequence[int], owner: str) -> None:
+        """Let go of fragments in which more is due soon, and start a mover for them."""
+        for fragment in fragments:
+            self._timers.let_go(fragment, owner)
+        if fragments:
+            self._hand_over(fragments)
 
     def _leave(self, fragment: int, owner: str) -> bool:
         """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""

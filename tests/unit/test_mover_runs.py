@@ -86,3 +86,12 @@ def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragm
     shed.mover.run_once()
     assert len({fragment_of(timer.id) for timer in due}) == FRAGMENTS
     assert [timer.id for timer in shed.moved] == [timer.id for timer in reversed(due)]
+
+
+def test_a_mover_whose_time_is_up_leaves_its_fragments_to_another() -> None:
+    shed = Shed()
+    soon = make.timer(START_MS + 30_000)
+    shed.timers.file([soon])
+    assert not shed.mover.run_once(has_time=lambda: False).finished
+    assert shed.given == [[soon.fragment]]
+    assert shed.mover.run_once(fragments=shed.given[0]).moved == 1
