@@ -12,7 +12,7 @@ from .schemas import TABLES
 SHARD = ("topic", "topic_uid", "shard")
 _WORD = 64  # offsets are gathered as bits of a long
 _FULL = -1
-_STRETCH = 65_536  # neighbours stay together where a topic is split
+_STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
 _SKEW_MS = 3_600_000  # a delivery may seem to begin before its message was accepted, by clocks that differ

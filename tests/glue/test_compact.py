@@ -18,10 +18,8 @@ from tests.glue.test_archive import Killed, Stopping, named
 @pytest.fixture
 def parted(place: Place) -> Place:
     """An archive with a partition of several files."""
-    place.journal("a", [message(n * 65_536) for n in range(16)])
-    place.spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    place.journal("a", [message(n * 4_096) for n in range(16)])
     place.archive("--rows-per-file", "1")
-    place.spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
     assert len(place.files()) > 1
     return place
 
