@@ -166,7 +166,7 @@ class Pump:
             raise
         records: list[dict[str, Any]] = answer["Records"]
         if records:
-            self._deliver(_event(records, self._arn))
+            self._deliver(stream_event(records, self._arn))
             last = records[-1]["dynamodb"]["SequenceNumber"]
             shard.start = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": last}
         shard.iterator = answer.get("NextShardIterator")
@@ -189,7 +189,7 @@ class Pump:
         )
 
 
-def _event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
+def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
     """Stream records as Lambda gets them: plain JSON, with the source's ARN."""
     named = [
         {**record, "eventName": _NAMES.get(record["eventName"], record["eventName"]), "eventSourceARN": arn}

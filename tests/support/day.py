@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import uuid
@@ -19,13 +20,16 @@ from chalicelib import settings, wiring
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.jobs import GlueJobs
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
+from chalicelib.store.layout import Tables
 from local.functions import functions_of
 from local.gateway import Gateway
+from local.stream import stream_event
 from tests.functional.delivery.receivers import Receiver
 from tests.support.http import Client, Group, ShiftingClock, Topic
 from tests.support.push import Inbox
@@ -38,8 +42,8 @@ _LOOKS = 10
 class World:
     """A stage whose functions are called through app.py, when the test says so."""
 
-    def __init__(self, adapters: wiring.Adapters, inbox: Inbox, clock: ShiftingClock) -> None:
-        self.inbox, self.clock = inbox, clock
+    def __init__(self, tables: Tables, adapters: wiring.Adapters, inbox: Inbox, clock: ShiftingClock) -> None:
+        self.tables, self.inbox, self.clock = tables, inbox, clock
         self.adapters = adapters
         self.deps.setup()
         self.functions = functions_of(app.app)
@@ -79,9 +83,13 @@ class World:
         self.run()
 
     def run(self) -> None:
-        """What was started, and what that starts."""
+        """What was started, and what that starts. One mover will do: those that follow it find what it found."""
+        movers = 0
         while self.inbox.asked:
-            self.call(*self.inbox.asked.popleft())
+            function, event = self.inbox.asked.popleft()
+            movers += function == "mover"
+            if function != "mover" or movers == 1:
+                self.call(function, event)
 
     def later(self, topic: Topic, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -105,10 +113,10 @@ class Time:
 
 
 class Bucket:
-    """S3 as far as bodies need it."""
+    """S3 as far as bodies, the journal and the archive's proof need it."""
 
     def __init__(self, client: Any) -> None:
-        self._objects: dict[str, bytes] = {}
+        self._objects: dict[str, bytes] = {"archive/proved.json": b"{}"}
         client.meta.events.register("provide-client-params.s3.PutObject", self._keep)
         client.meta.events.register("before-send.s3", self._answer)
 
@@ -120,6 +128,10 @@ class Bucket:
         if request.method == "GET":
             body = next(body for key, body in self._objects.items() if key in request.url)
         return AWSResponse(request.url, 200, {}, _Raw(body))
+
+
+def _json(request: Any, answer: Any) -> AWSResponse:
+    return AWSResponse(request.url, 200, {}, _Raw(json.dumps(answer).encode()))
 
 
 class _Raw:
@@ -148,8 +160,16 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
         adapters = wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
         s3 = Clients("us-east-1").get("s3")
         Bucket(s3)
-        whole = replace(adapters, sender=lambda: sender, blobs=S3Blobs(s3, "some-bucket"))
-        world = World(whole, inbox, clock)
+        glue = Clients("us-east-1").get("glue")
+        glue.meta.events.register("before-send.glue", lambda request, **_: _json(request, {"JobRunId": "j"}))
+        whole = replace(
+            adapters,
+            sender=lambda: sender,
+            blobs=S3Blobs(s3, "some-bucket"),
+            jobs=GlueJobs(lambda: glue, environment["HEADRACE_PREFIX"]),
+            archive=True,
+        )
+        world = World(Tables(environment["HEADRACE_PREFIX"]), whole, inbox, clock)
         patch.setattr(wiring, "deps", lambda: world.deps)
         try:
             yield world
@@ -172,6 +192,7 @@ def work(world: World, receiver: Receiver) -> None:
     for job in ("sweep", "assign"):
         world.call(job)
     pending(world, receiver)
+    journal(world, topic)
     age(world)
 
 
@@ -266,6 +287,24 @@ def pending(world: World, receiver: Receiver) -> None:
     for _ in range(3):
         world.call("sweep")
     world.run()
+
+
+def journal(world: World, topic: Topic) -> None:
+    """What is written goes into the journal; what is archived is sent again."""
+    shard = world.deps.catalog.topic(topic.name).shard_key(0)
+    client = Clients("us-east-1").get("dynamodb")
+    found = client.query(
+        TableName=world.tables.log,
+        KeyConditionExpression="s = :s AND o >= :o",
+        ExpressionAttributeValues={":s": {"S": str(shard)}, ":o": {"N": "0"}},
+    )
+    rows = [
+        {"eventName": "INSERT", "dynamodb": {"NewImage": item, "SequenceNumber": str(n)}}
+        for n, item in enumerate(found["Items"])
+    ]
+    world.call("journal", stream_event(rows, "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000"))
+    days = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}
+    world.api.post(f"/v1/topics/{topic.name}/replays", days).expect(202)
 
 
 def age(world: World) -> None:

@@ -135,6 +135,9 @@ def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[
     if service == "s3":
         action = {"GetObject": "s3:GetObject", "PutObject": "s3:PutObject"}.get(operation, f"s3:{operation}")
         return [(action, f"arn:aws:s3:::{params['Bucket']}/{params.get('Key', '')}")]
+    if service == "glue":
+        job = params["JobName"].rpartition("-")[2]
+        return [(f"glue:{operation}", _arn("glue", f"job/{_PREFIX}-{job}"))]
     return [(f"{service}:{operation}", "?")]
 
 
