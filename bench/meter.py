@@ -43,7 +43,7 @@ class Cost:
 
 
 class Meter:
-    """Hand `watch` to `wiring.dynamo_adapters(on_client=…)`; not for several threads at once."""
+    """Hand `watch` to `adapters.dynamo_adapters(on_client=…)`; not for several threads at once."""
 
     def __init__(self) -> None:
         self.cost = Cost()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chalicelib import wiring
+from chalicelib import adapters, wiring
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.services.claim import Delivery
 from chalicelib.settings import Settings
@@ -47,7 +47,7 @@ class Stage:
     def deps(self, meter: Meter | None = None) -> wiring.Deps:
         """Services as a new process would have them: nothing cached, a client of their own."""
         settings = Settings(self.prefix, REGION, None, self.folder)
-        return wiring.Deps(wiring.dynamo_adapters(settings, on_client=meter.watch if meter else None))
+        return wiring.Deps(adapters.dynamo_adapters(settings, on_client=meter.watch if meter else None))
 
     def client(self) -> Any:
         """A bare client, with the settings that Headrace's own has."""

@@ -1,39 +1,17 @@
-"""Chooses the adapters, once per cold start. The only reader of settings, clock and chance."""
+"""Every service, made from one set of adapters, once per cold start."""
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import settings as environment
-from .domain.ids import ALPHABET
+from .adapters import Adapters, from_environment
 from .domain.topic import Consumer, Group, Topic
 from .services.tally import Tally
-from .settings import Settings
-from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
     from .ports import (
-        Blobs,
-        Chance,
-        Clock,
-        Control,
-        Cursors,
-        Invoker,
-        Jobs,
-        Keys,
-        Log,
-        Rates,
-        Records,
         Sender,
-        Timers,
-        Traces,
-        Transactions,
     )
     from .scheduler.assigner import Assigner
     from .scheduler.checkpoint import Checkpointer
@@ -68,83 +46,7 @@ if TYPE_CHECKING:
     from .services.wake import Waker
     from .services.witness import Witness
 
-_TOKEN_CHARS = 24  # DynamoDB takes up to 36
 _OWNER_CHARS = 8
-_MOST_THREADS = 256  # of one delivery
-
-
-class SystemClock:
-    """ports.Clock: the machine's time."""
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
-class SystemChance:
-    """ports.Chance: the machine's randomness."""
-
-    def below(self, n: int) -> int:
-        return secrets.randbelow(n)
-
-    def id(self, chars: int) -> str:
-        bits = secrets.randbits(5 * chars)
-        return "".join(ALPHABET[bits >> 5 * i & 31] for i in range(chars))
-
-    def secret(self) -> bytes:
-        return secrets.token_bytes(32)
-
-
-class Nobody:
-    """ports.Invoker that starts nothing: a wake-up is only that, and schedules find what was to be done."""
-
-    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
-        return
-
-
-class NoJobs:
-    """ports.Jobs where nobody runs them."""
-
-    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        return False
-
-
-local_invoker: Invoker = Nobody()
-"""Set, before `deps` is first called, by a process that runs our functions itself."""
-
-local_clock: Clock | None = None
-"""Set likewise, where time is in somebody's hand."""
-
-local_jobs: Jobs = NoJobs()
-"""Set likewise, by a process that runs the archive's jobs itself."""
-
-
-@dataclass(frozen=True)
-class Adapters:
-    """One form of every port."""
-
-    log: Log
-    cursors: Cursors
-    records: Records
-    timers: Timers
-    transactions: Transactions
-    traces: Traces
-    keys: Keys
-    rates: Rates
-    control: Control
-    blobs: Blobs
-    clock: Clock
-    chance: Chance
-    create_tables: Callable[[], None]
-    sender: Callable[[], Sender]
-    invoker: Invoker
-    jobs: Jobs
-    threads: Callable[[], Executor]
-    stage: str = ""
-    """The name under which metrics are told; empty: they are not."""
-    archive: bool = False
 
 
 class Deps:
@@ -437,135 +339,4 @@ class Deps:
 @cache
 def deps() -> Deps:
     """The process's services, from its environment."""
-    settings = environment.read()
-    return Deps(dynamo_adapters(settings, local_clock, invoker=_invoker(settings), jobs=_jobs(settings)))
-
-
-def _invoker(settings: Settings) -> Invoker:
-    if not settings.deliver or not settings.mover or not settings.check:
-        return local_invoker
-    from .delivery.functions import LambdaInvoker
-
-    names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
-    clients = Clients(settings.region)
-    return LambdaInvoker(lambda: clients.get("lambda"), names)
-
-
-def _jobs(settings: Settings) -> Jobs:
-    if not settings.jobs:
-        return local_jobs
-    from .delivery.jobs import GlueJobs
-
-    clients = Clients(settings.region)
-    return GlueJobs(lambda: clients.get("glue"), settings.prefix)
-
-
-def dynamo_adapters(
-    settings: Settings,
-    clock: Clock | None = None,
-    chance: Chance | None = None,
-    on_client: OnClient | None = None,
-    invoker: Invoker | None = None,
-    jobs: Jobs | None = None,
-) -> Adapters:
-    """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
-    from .store.blobs import FolderBlobs, S3Blobs
-    from .store.control import DynamoControl, rows_of
-    from .store.cursors import DynamoCursors
-    from .store.dynamo import Dynamo
-    from .store.keys import DynamoKeys
-    from .store.layout import Tables
-    from .store.log import DynamoLog
-    from .store.rates import DynamoRates
-    from .store.records import DynamoRecords
-    from .store.tables import create_missing
-    from .store.timers import DynamoTimers
-    from .store.traces import DynamoTraces
-    from .store.transactions import DynamoTransactions
-
-    clock, chance = clock or SystemClock(), chance or SystemChance()
-    tables = Tables(settings.prefix)
-    clients = Clients(settings.region, on_client)
-    client = clients.get("dynamodb")
-    dynamo = Dynamo(
-        client,
-        tables,
-        lambda n: clock.sleep(0.005 * (1 + chance.below(2**n))),
-        lambda: chance.id(_TOKEN_CHARS),
-    )
-    return Adapters(
-        log=DynamoLog(dynamo),
-        cursors=DynamoCursors(dynamo),
-        records=DynamoRecords(dynamo),
-        timers=DynamoTimers(dynamo),
-        transactions=DynamoTransactions(dynamo),
-        traces=DynamoTraces(dynamo),
-        keys=DynamoKeys(dynamo),
-        rates=DynamoRates(dynamo),
-        control=DynamoControl(rows_of(client, tables.control, settings.region)),
-        blobs=S3Blobs(clients.get("s3"), settings.bucket)
-        if settings.bucket
-        else FolderBlobs(settings.folder),
-        clock=clock,
-        chance=chance,
-        create_tables=lambda: create_missing(client, tables),
-        sender=lambda: _sender(settings, clients, clock),
-        invoker=invoker or Nobody(),
-        jobs=jobs or NoJobs(),
-        threads=_threads,
-        stage=settings.prefix if settings.deployed else "",
-        archive=settings.archive,
-    )
-
-
-def _threads() -> Executor:
-    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="send")
-
-
-def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
-    from .delivery.addresses import Rules
-    from .delivery.egress import Egress
-    from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
-    from .delivery.sender import Sender as Out
-
-    own_hosts = frozenset({settings.origin})
-    rules = Rules(frozenset(settings.ports), own_hosts, settings.allow_loopback, settings.port)
-    functions: Functions = LocalFunctions(settings.functions)
-    if settings.account:
-        functions = LambdaFunctions(
-            lambda: clients.get("lambda"), settings.region, settings.account, settings.prefix
-        )
-    return Out(Egress(rules, time.monotonic), functions, clock, time.monotonic, settings.origin)
-
-
-def memory_adapters(
-    clock: Clock,
-    chance: Chance,
-    sender: Callable[[], Sender] | None = None,
-    invoker: Invoker | None = None,
-    threads: Callable[[], Executor] = _threads,
-    jobs: Jobs | None = None,
-) -> Adapters:
-    """The ports in memory, for tests and simulations."""
-    from .store import memory
-
-    tables = memory.MemoryTables()
-    return Adapters(
-        log=memory.MemoryLog(tables),
-        cursors=memory.MemoryCursors(tables),
-        records=memory.MemoryRecords(tables),
-        timers=memory.MemoryTimers(tables),
-        transactions=memory.MemoryTransactions(tables),
-        traces=memory.MemoryTraces(),
-        keys=memory.MemoryKeys(),
-        rates=memory.MemoryRates(),
-        control=memory.MemoryControl(),
-        blobs=memory.MemoryBlobs(),
-        clock=clock,
-        chance=chance,
-        create_tables=lambda: None,
-        sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
-        invoker=invoker or Nobody(),
-        jobs=jobs or NoJobs(),
-        threads=threads,
-    )
+    return Deps(from_environment())

@@ -163,9 +163,9 @@ def _keep(file: Path, token: str) -> None:
 def _jobs(chosen: Options) -> Any:
     from local.jobs import LocalJobs
 
-    wiring: Any = importlib.import_module("chalicelib.wiring")
-    wiring.local_jobs = LocalJobs(chosen.data / "jobs", f"http://{_HOST}:{chosen.port}")
-    return wiring.local_jobs
+    adapters: Any = importlib.import_module("chalicelib.adapters")
+    adapters.local_jobs = LocalJobs(chosen.data / "jobs", f"http://{_HOST}:{chosen.port}")
+    return adapters.local_jobs
 
 
 def _triggers(stream: bool) -> Any:
@@ -177,9 +177,10 @@ def _triggers(stream: bool) -> Any:
 
     front: Any = importlib.import_module("app")
     invocations = Invocations(functions_of(front.app))
+    adapters: Any = importlib.import_module("chalicelib.adapters")
     wiring: Any = importlib.import_module("chalicelib.wiring")
-    wiring.local_invoker, wiring.local_clock = invocations, HandClock()
-    Hand(wiring.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
+    adapters.local_invoker, adapters.local_clock = invocations, HandClock()
+    Hand(adapters.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
     tables = Tables(read().prefix)
     return Triggers(
         front.app, invocations, tables.log, client if stream else None, (tables.log, tables.traces)

@@ -11,13 +11,13 @@ from uuid import uuid4
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.segment import Tail
 from chalicelib.ports import DeadLetter, Gone, Stored
 from chalicelib.settings import Settings
-from chalicelib.wiring import Adapters, dynamo_adapters
 from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededChance
 from tests.support.faults import Call, Fault, FaultPlan, _answer, without_backoff

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from chalicelib.wiring import SystemClock
+from chalicelib.adapters import SystemClock
 from local.engine import Engine
 from tests.crash.callers import TOPIC, Caller, Gate, consume, join, produce
 from tests.support.events import Final, Op, Told

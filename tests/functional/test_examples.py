@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import app
-from chalicelib import settings, wiring
+from chalicelib import adapters, settings, wiring
 from local.gateway import Gateway
 from local.server import serve
 
@@ -35,7 +35,7 @@ def server(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         "HEADRACE_PREFIX": f"examples{uuid.uuid4().hex[:8]}",
         "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
     }
-    deps = wiring.Deps(wiring.dynamo_adapters(settings.read(environment)))
+    deps = wiring.Deps(adapters.dynamo_adapters(settings.read(environment)))
     deps.setup()
     token = deps.tokens.ensure_admin(None)
     assert token is not None

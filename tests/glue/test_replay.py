@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import app
-from chalicelib import wiring
+from chalicelib import adapters, wiring
 from glue_jobs import replay
 from glue_jobs.replay import Asked, Job, asked_of, choose, counts
 from glue_jobs.schemas import MESSAGES
@@ -72,7 +72,7 @@ def test_counts_are_by_day_and_shard(spark: SparkSession) -> None:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
     """Headrace on this machine, in memory."""
-    deps = wiring.Deps(wiring.memory_adapters(wiring.SystemClock(), wiring.SystemChance()))
+    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemChance()))
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     token = deps.tokens.ensure_admin(None)
     assert token

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chalicelib.adapters import Adapters
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports import Conflict, Refused, Stored
-from chalicelib.wiring import Adapters, Deps
+from chalicelib.wiring import Deps
 from tests.simulation.virtual import Pool, Scheduler
 from tests.support.clock import SeededChance
 from tests.support.faults import Death

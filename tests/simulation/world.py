@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from chalicelib.adapters import memory_adapters
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports import Refused, Stored
 from chalicelib.services.checks import Check
 from chalicelib.services.wake import job_of
-from chalicelib.wiring import Deps, memory_adapters
+from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
 from tests.simulation.laws import broken
 from tests.simulation.plan import GroupPlan, Plan

@@ -17,6 +17,7 @@ from botocore.awsrequest import AWSResponse
 
 import app
 from chalicelib import settings, wiring
+from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
@@ -42,7 +43,7 @@ _LOOKS = 10
 class World:
     """A stage whose functions are called through app.py, when the test says so."""
 
-    def __init__(self, tables: Tables, adapters: wiring.Adapters, inbox: Inbox, clock: ShiftingClock) -> None:
+    def __init__(self, tables: Tables, adapters: Adapters, inbox: Inbox, clock: ShiftingClock) -> None:
         self.tables, self.inbox, self.clock = tables, inbox, clock
         self.adapters = adapters
         self.deps.setup()
@@ -157,13 +158,13 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
         rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
         egress = Egress(rules, time.monotonic)
         sender = Sender(egress, LocalFunctions(None), clock, time.monotonic, "headrace.local")
-        adapters = wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
+        made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
         s3 = Clients("us-east-1").get("s3")
         Bucket(s3)
         glue = Clients("us-east-1").get("glue")
         glue.meta.events.register("before-send.glue", lambda request, **_: _json(request, {"JobRunId": "j"}))
         whole = replace(
-            adapters,
+            made,
             sender=lambda: sender,
             blobs=S3Blobs(s3, "some-bucket"),
             jobs=GlueJobs(lambda: glue, environment["HEADRACE_PREFIX"]),

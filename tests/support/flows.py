@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from chalicelib.adapters import Adapters, SystemChance, dynamo_adapters
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
 from chalicelib.domain.signing import seal_receipt
@@ -23,7 +24,7 @@ from chalicelib.services.setup import PULLS, Contact
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions
-from chalicelib.wiring import Adapters, Deps, SystemChance, dynamo_adapters
+from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock, SeededChance
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.faults import FaultPlan

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from chalicelib.adapters import Adapters, dynamo_adapters, memory_adapters
 from chalicelib.settings import Settings
 from chalicelib.store.layout import Tables, definitions, number
-from chalicelib.wiring import Adapters, Deps, dynamo_adapters, memory_adapters
+from chalicelib.wiring import Deps
 
 from .clock import ManualClock, SeededChance
 

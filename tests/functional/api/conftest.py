@@ -16,6 +16,7 @@ import pytest
 
 import app
 from chalicelib import settings, wiring
+from chalicelib.adapters import dynamo_adapters
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
@@ -48,8 +49,8 @@ def running(
     egress = Egress(rules, time.monotonic, resolve=lambda host: ())
     sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, time.monotonic, ORIGIN)
     inbox = Inbox()
-    adapters = wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
-    deps = wiring.Deps(replace(adapters, sender=lambda: sender))
+    made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
+    deps = wiring.Deps(replace(made, sender=lambda: sender))
     deps.setup()
     yield Background(deps, clock, inbox)
     egress.close()

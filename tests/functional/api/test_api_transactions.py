@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks import Webhook
 
 import app
-from chalicelib import functions, settings, wiring
+from chalicelib import adapters, functions, settings, wiring
 from chalicelib.domain.limits import FRAGMENTS
 from local.gateway import Gateway
 from tests.functional.delivery.receivers import Receiver, Request, http_receiver, raw_receiver
@@ -54,7 +54,7 @@ def world(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wor
         "HEADRACE_ALLOW_LOOPBACK": "1",
     }
     clock, inbox = ShiftingClock(), Inbox()
-    deps = wiring.Deps(wiring.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox))
+    deps = wiring.Deps(adapters.dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox))
     deps.setup()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)
