@@ -16,6 +16,7 @@ _LOCAL = {
 _TOGETHER = ("glue", "infra", "load")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. Processes that share the
     tests leave each of these folders to one: for one Spark, one AWS, and one crowd of subscribers at a time."""

@@ -24,7 +24,7 @@ from glue_jobs import rows
 from glue_jobs.arguments import DONE, INCOMPLETE
 from tests.glue.journals import DAY, NOON_MS, Place
 from tests.support import factories as make
-from tests.unit.test_journal import DRAFTS, FIXTURE, MESSAGES
+from tests.support.journaled import DRAFTS, FIXTURE, MESSAGES
 
 SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4

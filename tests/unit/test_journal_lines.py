@@ -6,15 +6,11 @@ import base64
 import gzip
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment, ShardKey
-from chalicelib.domain.topic import CursorKey
-from chalicelib.domain.trace import TraceRow, Tried
+from chalicelib.domain.segment import ShardKey
 from chalicelib.ports import Written
 from chalicelib.services import journal
 from chalicelib.services.journal import Journal
@@ -23,36 +19,7 @@ from chalicelib.store.changes import batch_name, written
 from chalicelib.store.log import _item
 from chalicelib.store.memory import MemoryBlobs
 from chalicelib.store.traces import _item as trace_item
-
-FIXTURE = Path(__file__).parents[1] / "support/journal_v1"
-NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
-SHARD = ShardKey("orders", "u1", 0)
-DRAFTS = (
-    Draft(
-        b'{"price":1.50,"n":1e5}',
-        tag="paid",
-        keys=("o-1", "c-7"),
-        ordering_key="c-7",
-        headers={"h": "\u00f6"},
-    ),
-    Draft("gr\u00fc\u00df \U0001f30d".encode(), is_json=False, content_type="text/plain"),
-    Draft(b"\x00\xff", is_json=False, content_type="image/png"),
-    Draft(b"", blob="bodies/orders/u1/abc", blob_bytes=300_000),
-    Draft(b'"was delayed"', id="abcdefghjkmn-u123"),
-    Draft(b'"gone"', cancelled=True, changed_ms=NOON_MS + 5),
-)
-MESSAGES = [
-    Written(SHARD, Segment(40, len(DRAFTS), "req000000001", NOON_MS, 9, DRAFTS, edition=1)),
-    Written(SHARD, Segment(46, 1, "tombstone", NOON_MS, 9)),
-]
-DELIVERIES = [
-    TraceRow(
-        CursorKey(SHARD, "g1"), "t1", "worker-1", 0, 2, NOON_MS + 7,
-        (Tried(40, 1, "SUCCESS", 12), Tried(41, 1, "RETRY", 12, "503"), Tried(42, 3, "DEAD", 9, "refused")),
-        9, "billing",
-    ),
-    TraceRow(CursorKey(SHARD, "g2", "c9"), "t2", "screen", None, 1, NOON_MS + 8, (Tried(40, 1, "LAPSED"),), 9, "all"),
-]  # fmt: skip
+from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES, NOON_MS, SHARD
 
 
 def lines_of(rows: list[Any]) -> list[tuple[str, dict[str, Any]]]:
