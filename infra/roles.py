@@ -24,7 +24,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": _APPEND,
         "cursors": f"{_CLAIM} DeleteItem",
         "records": "GetItem Query PutItem UpdateItem DeleteItem",
-        "timers": "GetItem PutItem DeleteItem BatchWriteItem",
+        "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
         "transactions": "GetItem PutItem",
         "transactions/index/by-state": "Query",
         "traces": f"Query {_NOTE}",

@@ -254,6 +254,8 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     topic = api.topic(shards=1)
     topic.group("patient")
     topic.produce("still here")
+    with contextlib.closing(cloud.client("s3")) as s3:  # a function at work would write its log anew
+        wait_until(lambda: journaled(s3, "first-0"), _PATIENCE_SECONDS)
 
     other, its = deploy(cloud, read("dev", {"prefix": "first-two"}), tmp_path / "two")
     assert its.get("/v1/topics").expect(200)["items"] == []
@@ -273,6 +275,12 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
 
     assert deployment.destroy(with_data=True) == []
     assert all("first-two" in name for name in traces_of(cloud, "first"))
+
+
+def journaled(s3: Any, prefix: str) -> bool:
+    """Has the journal of this prefix an object?"""
+    (bucket,) = [b["Name"] for b in s3.list_buckets()["Buckets"] if b["Name"].startswith(prefix)]
+    return bool(s3.list_objects_v2(Bucket=bucket, Prefix="journal/").get("KeyCount"))
 
 
 def traces_of(cloud: MiniStack, prefix: str) -> list[str]:

@@ -305,7 +305,8 @@ def journal(world: World, topic: Topic) -> None:
     ]
     world.call("journal", stream_event(rows, "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000"))
     days = {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z"}
-    world.api.post(f"/v1/topics/{topic.name}/replays", days).expect(202)
+    world.api.post(f"{topic.path}/replays", days).expect(202)
+    world.api.get(f"{topic.path}/messages?status=DELAYED").expect(200)
 
 
 def age(world: World) -> None:

@@ -268,20 +268,3 @@ def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client)
             break
         query = f"limit=200&page_token={page['next_page_token']}"
     assert sum(pages) == 80
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        ("POST", "/replays"),
-    ],
-)
-def test_what_is_not_there_yet_is_an_honest_404_or_405(api: Client, call: tuple[str, str]) -> None:
-    topic = api.topic()
-    topic.group()
-    made = topic.produce("x")
-    method, path = call
-    reply = api.call(method, topic.path + path.format(id=made["id"]), {})
-    problem = reply.refused(reply.status)
-    assert problem["code"] in {"ROUTE_NOT_FOUND", "METHOD_NOT_ALLOWED"}
-    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["status"] == "NEW"
