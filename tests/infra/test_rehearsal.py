@@ -88,6 +88,10 @@ def deploy(cloud: MiniStack, stack: Stack, build: Path) -> tuple[Deployment, Cli
     package(stack, build)
     deployment = Deployment(Aws(cloud.environment), stack, build)
     calls = cloud.gateway(deployment.deploy()["RestAPIId"])
+    with contextlib.closing(
+        cloud.client("s3")
+    ) as s3:  # MiniStack has no TLS, without which the bucket denies all
+        s3.delete_bucket_policy(Bucket=bucket_of(s3, f"{stack.prefix}-0"))
     command = [sys.executable, "-m", "local.token", "--prefix", stack.prefix]
     token = subprocess.run(command, env=dict(cloud.environment), check=True, capture_output=True, text=True)
     return deployment, Client(calls, token.stdout.strip())
@@ -255,7 +259,7 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     topic.group("patient")
     topic.produce("still here")
     with contextlib.closing(cloud.client("s3")) as s3:  # a function at work would write its log anew
-        wait_until(lambda: journaled(s3, "first-0"), _PATIENCE_SECONDS)
+        wait_until(lambda: journaled(s3, bucket_of(s3, "first-0")), _PATIENCE_SECONDS)
 
     other, its = deploy(cloud, read("dev", {"prefix": "first-two"}), tmp_path / "two")
     assert its.get("/v1/topics").expect(200)["items"] == []
@@ -267,8 +271,10 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     with pytest.raises(Wrong, match="There is no stack"):
         deployment.destroy(with_data=False)
     with contextlib.closing(cloud.client("s3")) as s3:
-        for name in traces_of(cloud, "first-0"):
-            s3.delete_bucket(Bucket=name)  # AWS takes it in again; MiniStack only tables
+        bucket = bucket_of(s3, "first-0")  # AWS takes it in again; MiniStack only tables
+        for found in s3.list_objects_v2(Bucket=bucket)["Contents"]:
+            s3.delete_object(Bucket=bucket, Key=found["Key"])
+        s3.delete_bucket(Bucket=bucket)
     again = Client(cloud.gateway(deployment.deploy()["RestAPIId"]), api.token)
     group = Group(again, Topic(again, topic.name), "patient")
     assert group.bodies(wait_seconds=10) == ["still here"]
@@ -277,9 +283,13 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     assert all("first-two" in name for name in traces_of(cloud, "first"))
 
 
-def journaled(s3: Any, prefix: str) -> bool:
-    """Has the journal of this prefix an object?"""
-    (bucket,) = [b["Name"] for b in s3.list_buckets()["Buckets"] if b["Name"].startswith(prefix)]
+def bucket_of(s3: Any, prefix: str) -> str:
+    """The bucket whose name begins so."""
+    (name,) = [b["Name"] for b in s3.list_buckets()["Buckets"] if b["Name"].startswith(prefix)]
+    return str(name)
+
+
+def journaled(s3: Any, bucket: str) -> bool:
     return bool(s3.list_objects_v2(Bucket=bucket, Prefix="journal/").get("KeyCount"))
 
 
