@@ -44,7 +44,7 @@ run: setup ## Serve Headrace on this machine, with a durable store in .data
 	@exec $(BIN)/python -m local
 
 test: $(SPARK) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: setup ## Check style, formatting and the import contract
 	@$(BIN)/ruff check .

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 _LOCAL = {
     "AWS_DEFAULT_REGION": "us-east-1",
@@ -16,13 +18,22 @@ _LOCAL = {
 _TOGETHER = ("glue", "infra", "load")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+class Sharing(LoadScopeScheduling):
+    """Processes that share the tests leave each of these folders to one: for one Spark, one AWS, and one crowd of
+    subscribers at a time. (The mark `xdist_group` does nothing with this pytest.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = nodeid.split("/")[1]
+        return folder if folder in _TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
+    return Sharing(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. Processes that share the
-    tests leave each of these folders to one: for one Spark, one AWS, and one crowd of subscribers at a time."""
+    """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java."""
     for item in items:
-        if item.path.parent.name in _TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
         if "engine" in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
 
