@@ -198,7 +198,9 @@ def complaints(outcome: Result, fault: Fault | None) -> list[str]:
             found.append(f"death was swallowed: {outcome.error!r}")
     elif outcome.error is not None and not isinstance(outcome.error, Unavailable):
         found.append(f"raised {outcome.error!r}")
-    elif fault is Fault.FAIL_ALWAYS and not outcome.unwell:
+    elif (
+        fault is Fault.FAIL_ALWAYS and not outcome.unwell and not all(n.is_trace for n in outcome.plan.spoilt)
+    ):
         found.append("answered OK though the store did not answer")
     return found
 

@@ -218,6 +218,11 @@ class Note:
     def is_write(self) -> bool:
         return self.operation in WRITES
 
+    @property
+    def is_trace(self) -> bool:
+        """Traces are witnesses: what they tell of stands without them."""
+        return self.is_write and " traces " in self.shape
+
 
 @dataclass
 class FaultPlan:
@@ -229,6 +234,7 @@ class FaultPlan:
     notes: list[Note] = field(default_factory=list)
     fired: bool = False
     outside: int = 0
+    spoilt: list[Note] = field(default_factory=list)
 
     def attach(self, client: Any) -> None:
         """Watch a client from now on (wiring's `on_client`)."""
@@ -252,6 +258,7 @@ class FaultPlan:
         if not self.fired and (after or not self.fault.fits(call)):
             return None
         self.fired = True
+        self.spoilt.append(self.notes[-1])
         return self.fault.steps[after](call)
 
 
