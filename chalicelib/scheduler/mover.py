@@ -8,7 +8,7 @@ to another, and one whose time is up all of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -24,7 +24,7 @@ SOON_MS = 60_000  # until the next scheduled run
 _LEASE_MS = 15_000
 _RENEW_MS = 5_000
 _TICK_SECONDS = 1.0
-_SHORTEST_SECONDS = 0.05  # what is due within it goes together
+_SHORTEST_MS = 50  # what is due within it goes together
 _LONG_TICK_MS = 1_000  # a mover whose tick takes longer is behind, and shares its fragments
 _PAGE = 250  # of one fragment
 _LARGEST_PAGE = 4_000
@@ -86,8 +86,8 @@ class Mover:
         report, owner = Report(), self._new_owner()
         wanted = list(range(FRAGMENTS) if fragments is None else fragments)
         # Who was woken looks consistently: its timer is new.
-        soon = [f for f in wanted if self._is_soon(self._next_ms(f, consistent=fragments is not None))]
-        held = [f for f in soon if self._hold(f, owner)]
+        nearest = {f: self._timers.next_ms(f, consistent=fragments is not None) for f in wanted}
+        held = [f for f in wanted if self._is_soon(nearest[f]) and self._hold(f, owner)]
         renewed_ms = self._clock.now_ms()
         while held and has_time():
             now_ms = self._clock.now_ms()
@@ -96,7 +96,7 @@ class Mover:
                 renewed_ms = now_ms
             report.ticks += 1
             is_behind = partial(self._is_due, now_ms + _LONG_TICK_MS)
-            nearest = self._drain(held, report, is_behind)
+            nearest = self._drain({f: nearest[f] for f in held}, report, is_behind)
             if is_behind():
                 held = self._share(held, owner)
             held = [f for f in held if self._is_soon(nearest[f]) or not self._leave(f, owner)]
@@ -109,28 +109,41 @@ class Mover:
     def tick(self, fragments: Iterable[int]) -> Report:
         """Move what is due now in these fragments, whoever holds them."""
         report = Report(ticks=1)
-        self._drain(list(fragments), report)
+        self._drain(dict.fromkeys(fragments), report)
         return report
 
     def _drain(
-        self, fragments: Sequence[int], report: Report, is_enough: Callable[[], bool] = lambda: False
+        self,
+        nearest: Mapping[int, int | None],
+        report: Report,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> dict[int, int | None]:
-        """Move what is due now, or until it is enough; when each fragment's next timer is due. The fragments go
-        together, so that what belongs to one shard is one segment. What cannot be moved now hides nobody: behind it,
-        more is looked at."""
-        nearest = {f: self._next_ms(f, consistent=True) for f in fragments}
-        pages = dict.fromkeys(fragments, _PAGE)
-        while True:
-            pages = {f: page for f, page in pages.items() if self._is_due(nearest[f])}
-            if not pages:
-                return nearest
-            due = {f: self._timers.due(f, self._clock.now_ms(), page) for f, page in pages.items()}
-            all_went = self._move(sorted(chain.from_iterable(due.values()), key=attrgetter("due_ms")), report)
-            nearest |= {f: self._next_ms(f, consistent=True) for f in due}
+        """Move what is due now, or until it is enough; `nearest` tells when each fragment's next timer was due, and
+        then is. The fragments go together, so that what belongs to one shard is one segment. What cannot be moved now
+        hides nobody: behind it, more is looked at."""
+        nearest = {f: due_ms if self._is_near(due_ms) else self._next_ms(f) for f, due_ms in nearest.items()}
+        pages = {f: _PAGE for f, due_ms in nearest.items() if self._is_near(due_ms)}
+        while pages:
+            until_ms = self._clock.now_ms() + _SHORTEST_MS  # what comes next is mostly seen in the same look
+            found = {f: self._timers.due(f, until_ms, page) for f, page in pages.items()}
+            now_ms = self._clock.now_ms()
+            due = [timer for timer in chain.from_iterable(found.values()) if timer.due_ms <= now_ms]
+            all_went = self._move(sorted(due, key=attrgetter("due_ms")), report)
+            full = {
+                f: page
+                for f, page in pages.items()
+                if len(found[f]) >= page and found[f][-1].due_ms <= now_ms
+            }
+            nearest |= {f: now_ms if f in full else self._after(now_ms, f, found[f]) for f in found}
             if is_enough():
-                return nearest
-            full = {f: page for f, page in pages.items() if page <= len(due[f]) < _LARGEST_PAGE}
-            pages = {f: page if all_went else 2 * page for f, page in full.items()}
+                break
+            pages = {f: page if all_went else 2 * page for f, page in full.items() if page < _LARGEST_PAGE}
+        return nearest
+
+    def _after(self, now_ms: int, fragment: int, found: Sequence[Timer]) -> int | None:
+        """When a fragment's next timer is due, if all that was due until now is among those found."""
+        later = (timer.due_ms for timer in found if timer.due_ms > now_ms)
+        return next(later, None) or self._next_ms(fragment)
 
     def _share(self, held: list[int], owner: str) -> list[int]:
         """Give every other fragment to another mover; which stay."""
@@ -147,7 +160,7 @@ class Mover:
     def _leave(self, fragment: int, owner: str) -> bool:
         """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
         self._timers.let_go(fragment, owner)
-        return not self._is_soon(self._next_ms(fragment, consistent=True)) or not self._hold(fragment, owner)
+        return not self._is_soon(self._next_ms(fragment)) or not self._hold(fragment, owner)
 
     def _move(self, due: Sequence[Timer], report: Report) -> bool:
         """Take timers, the earliest first, to where they belong; whether all went. What the store refuses now stays
@@ -187,8 +200,11 @@ class Mover:
         now_ms = self._clock.now_ms()
         return self._timers.hold(fragment, owner, now_ms, now_ms + _LEASE_MS)
 
-    def _next_ms(self, fragment: int, *, consistent: bool) -> int | None:
-        return self._timers.next_ms(fragment, consistent=consistent)
+    def _next_ms(self, fragment: int) -> int | None:
+        return self._timers.next_ms(fragment, consistent=True)
+
+    def _is_near(self, due_ms: int | None) -> bool:
+        return due_ms is not None and due_ms <= self._clock.now_ms() + _SHORTEST_MS
 
     def _is_due(self, due_ms: int | None) -> bool:
         return due_ms is not None and due_ms <= self._clock.now_ms()
@@ -199,4 +215,4 @@ class Mover:
     def _pause(self, nearest: Sequence[int | None]) -> float:
         """Seconds until the next timer is due, at most one tick: nearer ones may be filed meanwhile."""
         left_ms = min((n for n in nearest if n is not None), default=0) - self._clock.now_ms()
-        return max(_SHORTEST_SECONDS, min(_TICK_SECONDS, left_ms / 1000))
+        return min(_TICK_SECONDS, max(_SHORTEST_MS, left_ms) / 1000)
