@@ -122,6 +122,7 @@ def is_good(address: str) -> bool:
     return not any(ip in net for net in _DENIED_V4)
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     """Is it 127.0.0.0/8 or ::1?"""
     try:
@@ -131,6 +132,7 @@ def is_loopback(address: str) -> bool:
     return ip in _LOOPBACK_V4 if isinstance(ip, IPv4Address) else ip == _LOOPBACK_V6
 
 
+@lru_cache(maxsize=1024)
 def parse_url(text: str, rules: Rules) -> Target | str:
     """The target a URL names, or the reason why it may not be called: a sentence that never repeats it."""
     reason = _unfit(text)

@@ -27,6 +27,7 @@ _OUR_PREFIXES = ("ce-", "webhook-", "headrace-")
 _NOT_FORWARDED = {"content-type", "authorization", "cookie", "set-cookie", "x-api-key"}
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 _PLAIN = "".join(char for char in _PRINTABLE if char not in ' "%')  # CloudEvents' HTTP binding, 3.1.3.2
+_ALL_PLAIN = re.compile(f"[{re.escape(_PLAIN)}]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def post(parcel: Parcel) -> Post:
             msgspec.json.encode(event),
         )
     attributes = _attributes(parcel, first)
-    headers |= {f"ce-{name}": quote(value, safe=_PLAIN) for name, value in attributes.items()}
+    headers |= {f"ce-{name}": _encoded(value, _PLAIN) for name, value in attributes.items()}
     draft = first.message.draft
     return Post(first.message.id, headers | {"Content-Type": draft.content_type}, draft.body)
 
@@ -138,14 +139,19 @@ def _place(attempt: Attempt) -> dict[str, str]:
 
 def _places(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
     place = {"topic": parcel.topic, "group": parcel.group, **_place(attempt)}
-    return {f"Headrace-{name.capitalize()}": quote(value, safe=_PRINTABLE) for name, value in place.items()}
+    return {f"Headrace-{name.capitalize()}": _encoded(value, _PRINTABLE) for name, value in place.items()}
 
 
 def _forwarded(draft: Draft) -> dict[str, str]:
     """The producer's own headers, but for those we set and those that would carry somebody's credentials. What is no
     printable ASCII is percent-encoded; the rest stays as it is, the percent sign too."""
     return {
-        name: quote(value, safe=_PRINTABLE)
+        name: _encoded(value, _PRINTABLE)
         for name, value in draft.headers.items()
         if not name.lower().startswith(_OUR_PREFIXES) and name.lower() not in _NOT_FORWARDED
     }
+
+
+def _encoded(value: str, kept: str) -> str:
+    """A header's value, percent-encoded but for the characters that are kept: hardly ever is there any other."""
+    return value if _ALL_PLAIN.fullmatch(value) else quote(value, safe=kept)
