@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from tests.support.receiver import How, Receiver, Reply, Visit
 
 from .figures import Figure, at_most, told
-from .rig import Stage, say, seconds, stage
+from .rig import Stage, say, stage
 from .served import Client, Served, served
 
 _SHARDS = 4
@@ -72,17 +71,6 @@ class _Bench:
         made: str = self.client.ask("POST", f"/topics/{topic}/messages", {"body": _BODY})["id"]
         return made, began
 
-    def bare_put(self) -> float:
-        """How long a bare conditional put takes just now: the median in seconds."""
-        client, key = self.made.client(), {"s": {"S": "bare"}}
-        put = partial(
-            client.put_item, TableName=self.made.tables.log, ConditionExpression="attribute_not_exists(o)"
-        )
-        begin = time.time_ns()
-        return statistics.median(
-            seconds(lambda n=n: put(Item={**key, "o": {"N": str(begin + n)}})) for n in range(100)
-        )
-
 
 def _until(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -106,7 +94,7 @@ def _latency(b: _Bench) -> Iterator[Figure]:
             b.topic(f"wake-{wake}", wake=wake)
             b.groups(f"wake-{wake}", 1)
             b.register(f"wake-{wake}", 1, receiver)
-        bare = b.bare_put()
+        bare = b.made.bare_put()
         for n in range(_LATENCIES * len(wakes)):
             time.sleep(chance.expovariate(1 / _LATENCY_PAUSE_SECONDS))
             wake = wakes[n % len(wakes)]
@@ -140,7 +128,7 @@ def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any)
     """Of messages that lay there before anybody was registered; from the first arrival to the last."""
     say(f"delivery: {work}")
     topic = f"rate-{time.time_ns()}"
-    bare = b.bare_put()
+    bare = b.made.bare_put()
     with Receiver() as receiver:
         b.topic(topic)
         b.groups(topic, groups, **settings)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import secrets
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,17 @@ class Stage:
     def client(self) -> Any:
         """A bare client, with the settings that Headrace's own has."""
         return Clients(REGION).get("dynamodb")
+
+    def bare_put(self) -> float:
+        """How long a bare conditional put takes just now: the median in seconds."""
+        client, key = self.client(), {"s": {"S": "bare"}}
+        put = partial(
+            client.put_item, TableName=self.tables.log, ConditionExpression="attribute_not_exists(o)"
+        )
+        begin = time.time_ns()
+        return statistics.median(
+            seconds(lambda n=n: put(Item={**key, "o": {"N": str(begin + n)}})) for n in range(100)
+        )
 
     def environment(self) -> dict[str, str]:
         """What a process needs to use this stage."""

@@ -1,7 +1,13 @@
-"""Delayed messages: units, lateness beside many that wait, a crowd due at once; and what a stage at rest reads."""
+"""Delayed messages: units, lateness beside many that wait, a crowd due at once; and what a stage at rest reads.
+
+    python -m bench.timers --waiting 1000000
+
+measures lateness alone, beside ever more that wait (a million takes a quarter of an hour to file).
+"""
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing as mp
 import threading
 import time
@@ -16,7 +22,7 @@ from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.services.setup import Contact
 from chalicelib.wiring import Deps
 
-from .figures import Figure, at_most, told
+from .figures import Figure, at_most, plain, told
 from .meter import Cost, Meter
 from .rig import Stage, say, stage
 
@@ -134,7 +140,9 @@ def _crowd(made: Stage) -> Iterator[Figure]:
         mover.start()
     for mover in movers:
         mover.join()
-    yield at_most(f"{_CROWD:,} due in one second, out within", time.monotonic() - began, 5, "s")
+    took = time.monotonic() - began
+    ratio = f"{_CROWD * made.bare_put() / took:.1f} x as quick as so many bare puts"
+    yield at_most(f"{_CROWD:,} due in one second, out within", took, 5, "s", ratio)
 
 
 def _idle(made: Stage) -> Iterator[Figure]:
@@ -170,3 +178,20 @@ def _watching(made: Stage) -> float:
     with meter.during() as minute:
         deps.watch.run_once()
     return minute.reads
+
+
+def main() -> None:
+    """Lateness beside a thousandth, a tenth and all of so many timers."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.timers", description="How late delayed messages come."
+    )
+    parser.add_argument("--waiting", type=int, default=1_000_000, help="timers that wait (1,000,000)")
+    waiting = parser.parse_args().waiting
+    from local.engine import Engine
+
+    with Engine(None) as engine, stage(engine.endpoint) as made:
+        print(plain(list(_lateness(made, (waiting // 1_000, waiting // 10, waiting)))))
+
+
+if __name__ == "__main__":
+    main()
