@@ -88,7 +88,7 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         "Kept",
         0,
         "Maximum",
-        _FIVE,
+        6 * _HOUR,  # as often as somebody looks
         1,
     ),
     ("Unavailable", "Requests are answered with 503.", "Unavailable", 5, "Sum", _FIVE, 1),
@@ -143,7 +143,7 @@ def _queue(prefix: str) -> Alarm:
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
     failed = "A job of the archive failed, or was incomplete: its log says why and what is missing."
     late = "No archive was made for 26 hours."
-    found = [Alarm("JobFailed", failed, _ended(prefix, names.FAILED), 0, "Sum")]
+    found = [Alarm("JobFailed", failed, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
         metric = _ended(prefix, names.ARCHIVED)
         found.append(Alarm("ArchiveLate", late, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True))

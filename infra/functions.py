@@ -103,7 +103,9 @@ _KEEPING: dict[str, Any] = {
     "BatchSize": 1000,
     "MaximumBatchingWindowInSeconds": 30,
     "ParallelizationFactor": 2,
-    "MaximumRetryAttempts": 100,
+    # S3 may be away for hours; but what nobody can read must not hold up the rest until the stream forgets it (a day).
+    "MaximumRetryAttempts": 10_000,
+    "MaximumRecordAgeInSeconds": 6 * 3600,
 }
 
 

@@ -185,7 +185,8 @@ def _role(prefix: str, artifacts: str) -> dict[str, Any]:
     own = f"arn:${{AWS::Partition}}:s3:::{bucket.name(prefix)}"
     sent = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
     written = [f"{own}/{folder}/*" for folder in ("journal", "archive", "reports")]
-    logs = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}:log-stream:*") for kind in _LOGS]
+    groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
+    streams = [f"{group}:log-stream:*" for group in groups]
     token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
     log_table = names.arn("dynamodb", f"table/{names.table(prefix, 'log')}")
     statements = [
@@ -193,7 +194,8 @@ def _role(prefix: str, artifacts: str) -> dict[str, Any]:
         _allow(("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"), *written),
         _allow(("s3:GetObject",), f"{own}/bodies/*", f"{sent}/*"),
         _allow(("dynamodb:Query",), log_table),
-        _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *logs),
+        _allow(("logs:CreateLogGroup",), *groups),  # Glue asks for it first, though they are there
+        _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
         _allow(("secretsmanager:GetSecretValue",), token),
     ]
     trust = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}

@@ -197,6 +197,16 @@ def test_only_inserts_wake_route_and_what_fails_is_kept(packaged: Path) -> None:
     assert mapping["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
 
 
+def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(packaged: Path) -> None:
+    mappings = resources(packaged, "AWS::Lambda::EventSourceMapping")
+    journal = [mappings[name]["Properties"] for name in ("JournalFromLog", "JournalFromTraces")]
+    for each in journal:
+        assert each["StartingPosition"] == "TRIM_HORIZON"
+        assert 3600 < each["MaximumRecordAgeInSeconds"] < 86_400
+    tables = [each["EventSourceArn"]["Fn::GetAtt"][0] for each in journal]
+    assert tables == ["LogTable", "TracesTable"]
+
+
 def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:
     made = bucket("p")
     told = made["Bucket"]["Properties"]
