@@ -77,6 +77,28 @@ def test_without_an_archive_nothing_runs_by_itself_and_a_job_that_fails_is_told(
     assert dimensions == [{"Name": "RuleName", "Value": rule["Name"]}]
 
 
+def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -> None:
+    found = resources(packaged)
+    alarms = resources(packaged, "AWS::CloudWatch::Alarm").values()
+    asked = {(d["Name"], d["Value"]) for alarm in alarms for d in alarm["Properties"]["Dimensions"]}
+    for widget in json.loads(found["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])["widgets"]:
+        for line in widget["properties"].get("metrics", []):
+            asked |= set(zip(line[2:-1:2], line[3:-1:2], strict=True))
+    kinds = {
+        "FunctionName": ("AWS::Serverless::Function", "FunctionName"),
+        "TableName": ("AWS::DynamoDB::Table", "TableName"),
+        "QueueName": ("AWS::SQS::Queue", "QueueName"),
+        "LogGroupName": ("AWS::Logs::LogGroup", "LogGroupName"),
+        "RuleName": ("AWS::Events::Rule", "Name"),
+        "ApiName": ("AWS::Serverless::Api", "Name"),
+    }
+    for dimension, (kind, key) in kinds.items():
+        wanted = {value for name, value in asked if name == dimension}
+        deployed = {each["Properties"][key] for each in found.values() if each["Type"] == kind}
+        assert wanted
+        assert wanted <= deployed
+
+
 def test_the_jobs_logs_are_the_stacks_own(packaged: Path) -> None:
     logs = {
         each["Properties"]["LogGroupName"] for each in resources(packaged, "AWS::Logs::LogGroup").values()
