@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from . import observe
+from .domain.errors import Unavailable
 from .wiring import Deps
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ _METRICS = {
     "stale": "Stale",
     "assigned": "Reassigned",
     "checkpoints": "Checkpoints",
+    "kept": "Kept",
 }
 """Which counts of reports are metrics."""
 
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:
     """New rows of the log (a batch of its stream): wake their deliveries."""
-    return {"woken": deps.waker.route(_shards(event))}
+    return _of_stream("route", event, lambda: {"woken": deps.waker.route(_shards(event))})
 
 
 def _shards(event: Event) -> Iterator[str]:
@@ -38,7 +40,18 @@ def _shards(event: Event) -> Iterator[str]:
 
 def journal(event: Event, deps: Deps) -> dict[str, Any]:
     """What the streams of the log and the traces carry (a batch of one of them): write it down."""
-    return dict(deps.journal.write(event["Records"]))
+    return _of_stream("journal", event, lambda: deps.journal.write(event["Records"]))
+
+
+def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]]) -> dict[str, Any]:
+    """What is answered for a stream's batch. When something of AWS does not answer, the batch shall come again as it
+    was; what raises is a bug, or a record that nobody can read, and Lambda cuts the batch in two to find it."""
+    try:
+        return {**work(), "batchItemFailures": []}
+    except Unavailable as error:
+        observe.event("batch put off", function=function, detail=str(error))
+        first = event["Records"][0]["dynamodb"]["SequenceNumber"]
+        return {"batchItemFailures": [{"itemIdentifier": first}]}
 
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:

@@ -22,6 +22,7 @@ UNITS = {
     "Forgotten": "Count",  # shards with work that only the sweep found
     "Reassigned": "Count",  # groups whose shards changed hands on the schedule
     "Checkpoints": "Count",  # tails of quiet shards written down
+    "Kept": "Count",  # messages that only stay in the log because the archive lacks them
     "Backlog": "Count",  # unsettled messages for the group furthest behind
     "OldestAge": "Seconds",  # of the oldest of them
     "BacklogOverAlarm": "Count",  # topics with more than their alarm_backlog

@@ -11,6 +11,7 @@ from . import names
 NAMESPACE = "Headrace"
 _MINUTE = 60
 _FIVE = 300
+_HOUR = 3600
 _STARTED = (names.API, names.AUTHORIZE, "route", "deliver")  # the timed ones have a bound of their own
 
 
@@ -31,25 +32,33 @@ class Alarm:
 
 
 def alarms(
-    prefix: str, functions: Iterable[str] = names.FUNCTIONS, topic: str = "AlarmTopic"
+    prefix: str,
+    functions: Iterable[str] = names.FUNCTIONS,
+    topic: str = "AlarmTopic",
+    archives: bool = True,
 ) -> dict[str, Any]:
-    """The alarms as CloudFormation resources; `topic` is the logical id of the SNS topic, `functions` are those of
-    app.py."""
-    return {f"{alarm.name}Alarm": _resource(prefix, alarm, topic) for alarm in all_alarms(prefix, functions)}
+    """The alarms as CloudFormation resources; `topic` is the logical id of the SNS topic, the rest as for
+    `all_alarms`."""
+    return {
+        f"{alarm.name}Alarm": _resource(prefix, alarm, topic)
+        for alarm in all_alarms(prefix, functions, archives)
+    }
 
 
-def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS) -> list[str]:
+def alarm_names(prefix: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True) -> list[str]:
     """The deployed names of the alarms."""
-    return [_deployed(prefix, alarm) for alarm in all_alarms(prefix, functions)]
+    return [_deployed(prefix, alarm) for alarm in all_alarms(prefix, functions, archives)]
 
 
-def all_alarms(prefix: str, functions: Iterable[str]) -> list[Alarm]:
-    """The alarms of a stage."""
+def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> list[Alarm]:
+    """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night."""
     existing = list(functions)
     own = [_own(prefix, *told) for told in _OWN]
     errors = [_errors(prefix, name) for name in existing]
     throttles = [_throttles(prefix, name) for name in _STARTED if name in existing]
-    return [*own, *_lambda(prefix), *errors, *throttles, _queue(prefix)]
+    journal = [_journal(prefix)] if "journal" in existing else []
+    lambdas = [*_lambda(prefix), *journal, *errors, *throttles]
+    return [*own, *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
 
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
@@ -73,6 +82,15 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
     ),
     ("DeadLetters", "Messages became dead letters.", "Dead", 0, "Sum", _FIVE, 1),
     ("DelaysLate", "Delayed messages or retries come late.", "DelayLateness", 30_000, "Maximum", _MINUTE, 3),
+    (
+        "NotArchived",
+        "Messages near their end are kept, for the archive lacks them.",
+        "Kept",
+        0,
+        "Maximum",
+        6 * _HOUR,  # as often as somebody looks
+        1,
+    ),
     ("Unavailable", "Requests are answered with 503.", "Unavailable", 5, "Sum", _FIVE, 1),
 )
 """Name, why, metric, threshold, statistic, period in seconds, periods."""
@@ -101,6 +119,11 @@ def _lambda(prefix: str) -> list[Alarm]:
     ]
 
 
+def _journal(prefix: str) -> Alarm:
+    why = "The journal is an hour behind: after a day, the streams forget what it has not written down."
+    return Alarm("JournalLate", why, _of(prefix, "journal", "IteratorAge"), 3_600_000)
+
+
 def _errors(prefix: str, name: str) -> Alarm:
     return Alarm(
         f"{names.logical(name)}Errors", f"{name} fails.", _of(prefix, name, "Errors"), 0, "Sum", periods=2
@@ -115,6 +138,20 @@ def _throttles(prefix: str, name: str) -> Alarm:
 def _queue(prefix: str) -> Alarm:
     metric = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": names.failures(prefix)})
     return Alarm("FailureQueue", "Invocations or stream batches were given up; look at the queue.", metric, 0)
+
+
+def _archive(prefix: str, archives: bool) -> list[Alarm]:
+    failed = "A job of the archive failed, or was incomplete: its log says why and what is missing."
+    late = "No archive was made for 26 hours."
+    found = [Alarm("JobFailed", failed, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
+    if archives:
+        metric = _ended(prefix, names.ARCHIVED)
+        found.append(Alarm("ArchiveLate", late, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True))
+    return found
+
+
+def _ended(prefix: str, how: str) -> tuple[str, str, dict[str, str]]:
+    return "AWS/Events", "TriggeredRules", {"RuleName": names.ended(prefix, how)}
 
 
 def _of(prefix: str, function: str, metric: str) -> tuple[str, str, dict[str, str]]:

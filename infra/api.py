@@ -10,22 +10,26 @@ _REFUSALS: dict[str, tuple[int, str, str, bool]] = {
     "UNAUTHORIZED": (401, "UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_...", False),
     "ACCESS_DENIED": (403, "FORBIDDEN", "The token does not allow this call.", False),
     "MISSING_AUTHENTICATION_TOKEN": (404, "ROUTE_NOT_FOUND", "There is nothing at this path.", False),
-    "REQUEST_TOO_LARGE": (413, "BODY_TOO_LARGE", "A request body may have at most 10 MB.", False),
+    "REQUEST_TOO_LARGE": (413, "BODY_TOO_LARGE", "A request may have at most 4.4 MB.", False),
     "THROTTLED": (429, "THROTTLED", "Too many calls at this moment; nothing happened.", True),
     "QUOTA_EXCEEDED": (429, "THROTTLED", "Too many calls at this moment; nothing happened.", True),
     "INTEGRATION_TIMEOUT": (504, "TIMED_OUT", "No answer in time; the call may have taken effect.", True),
-    "DEFAULT_4XX": (400, "BAD_REQUEST", "The request is damaged.", False),
+    # A token at an unknown path is such a case too: API Gateway takes it for a signature of AWS's.
+    "DEFAULT_4XX": (400, "BAD_REQUEST", "The request is damaged, or there is nothing at this path.", False),
     "DEFAULT_5XX": (503, "UNAVAILABLE", "Something went wrong on our side; try again.", True),
 }
 """What API Gateway refuses by itself, by its name for that: status, code, detail, whether to try again."""
 
 
-def api(prefix: str, tracing: bool, domain: dict[str, str] | None) -> dict[str, Any]:
-    """What is added to Chalice's RestAPI. `domain`: `name`, `certificate` (an ARN) and perhaps `zone` (Route 53)."""
+def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) -> dict[str, Any]:
+    """What is added to Chalice's RestAPI. `rate`: calls a second, and at once after a pause, before API Gateway answers
+    THROTTLED. `domain`: `name`, `certificate` (an ARN) and perhaps `zone` (Route 53)."""
+    everything = {"HttpMethod": "*", "ResourcePath": "/*"}
     properties: dict[str, Any] = {
         "Name": prefix,
         "OpenApiVersion": "2.0",  # else SAM adds a stage of the name "Stage"
         "TracingEnabled": tracing,
+        "MethodSettings": [{**everything, "ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}],
         "DefinitionBody": {"info": {"title": prefix}},
         "GatewayResponses": {name: _response(*told) for name, told in _REFUSALS.items()},
     }

@@ -16,17 +16,22 @@ _REGION = "${AWS::Region}"
 _MINUTE = 60
 
 
-def resource(prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS) -> dict[str, Any]:
+def resource(
+    prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True
+) -> dict[str, Any]:
     """The dashboard as a CloudFormation resource; the arguments as for `dashboard`."""
-    body = json.dumps(dashboard(prefix, bucket, functions))
+    body = json.dumps(dashboard(prefix, bucket, functions, archives))
     properties = {"DashboardName": prefix, "DashboardBody": {"Fn::Sub": body}}
     return {"Dashboard": {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}}
 
 
-def dashboard(prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS) -> dict[str, Any]:
+def dashboard(
+    prefix: str, bucket: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True
+) -> dict[str, Any]:
     """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
-    `functions` are those of app.py."""
-    stage = _Stage(prefix, bucket, list(functions))
+    `functions` are those of app.py; `archives`: the archive is made each night."""
+    existing = list(functions)
+    stage = _Stage(prefix, bucket, existing, alarm_names(prefix, existing, archives))
     widgets: list[dict[str, Any]] = []
     y = 0
     for title, advice, row in stage.rows():
@@ -46,8 +51,9 @@ Row = tuple[str, str, Sequence[dict[str, Any]]]
 class _Stage:
     """The rows of one stage."""
 
-    def __init__(self, prefix: str, bucket: str, functions: list[str]) -> None:
+    def __init__(self, prefix: str, bucket: str, functions: list[str], alarms: list[str]) -> None:
         self._prefix, self._bucket, self._functions = prefix, bucket, functions
+        self._named = alarms
 
     def rows(self) -> list[Row]:
         return [
@@ -74,8 +80,7 @@ class _Stage:
         return "Is it healthy", advice, [self._alarms(), _numbers("Now", numbers)]
 
     def _alarms(self) -> dict[str, Any]:
-        told = alarm_names(self._prefix, self._functions)
-        arns = [names.arn("cloudwatch", f"alarm:{name}") for name in told]
+        arns = [names.arn("cloudwatch", f"alarm:{name}") for name in self._named]
         return {"type": "alarm", "properties": {"title": "Alarms", "alarms": arns}}
 
     def _flow(self) -> Row:
@@ -144,13 +149,20 @@ class _Stage:
     def _archive(self) -> Row:
         size = {"BucketName": self._bucket, "StorageType": "StandardStorage"}
         count = {"BucketName": self._bucket, "StorageType": "AllStorageTypes"}
-        row = [_graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)])]
-        row.append(_graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]))
+        ended = [
+            _aws("AWS/Events", "TriggeredRules", {"RuleName": names.ended(self._prefix, how)}, "Sum", how)
+            for how in (names.ARCHIVED, names.FAILED)
+        ]
+        row = [
+            _graph("Jobs", ended),
+            _graph("Near their end, not archived", [self._own("Kept", "Maximum")]),
+            _graph("Bucket, bytes", [_aws("AWS/S3", "BucketSizeBytes", size, "Average", period=86_400)]),
+            _graph("Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=86_400)]),
+        ]
         if "journal" in self._functions:
-            behind = [self._of("journal", "IteratorAge", "Maximum")]
-            runs = [self._of("journal", name, "Sum") for name in ("Invocations", "Errors")]
-            row = [_graph("Journal behind, ms", behind), _graph("Journal", runs), *row]
-        return "Archive", "The streams keep a day: a journal that is behind by hours is in danger.", row
+            row.insert(0, _graph("Journal behind, ms", [self._of("journal", "IteratorAge", "Maximum")]))
+        advice = "The streams keep a day: a journal that is behind by hours is in danger. A job that failed says why"
+        return "Archive", f"{advice} in `/aws-glue/{self._prefix}/output`.", row
 
     def _cost(self) -> Row:
         writes = [self._table(noun, "ConsumedWriteCapacityUnits", "Sum") for noun in names.TABLES]

@@ -10,7 +10,8 @@ from . import bucket, names, roles, tables
 
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
-_HTTP = (names.API, names.AUTHORIZE)
+_SYNCHRONOUS = (names.API, names.AUTHORIZE, *roles.STREAMS)
+_RECURSIVE = ("deliver", "mover", "check")
 _TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
 _WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
 
@@ -26,11 +27,14 @@ def functions(prefix: str, existing: Iterable[str], settings: dict[str, Any]) ->
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
             "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
-            "LoggingConfig": {"LogGroup": {"Ref": _log_id(name)}},
+            "LoggingConfig": _logging(name),
             "Environment": {"Variables": {**_environment(prefix), **settings}},
         }
-        if name not in _HTTP:
+        if name not in _SYNCHRONOUS:
             properties["EventInvokeConfig"] = _given_up(name)
+        if name in _RECURSIVE:
+            # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
+            properties["RecursiveLoop"] = "Allow"
         added[function_id(name)] = {"Properties": properties}
     return added
 
@@ -43,14 +47,15 @@ def function_id(name: str) -> str:
 def logs(prefix: str, existing: Iterable[str], days: int) -> dict[str, Any]:
     """A log group for each function, which keeps lines for so many days."""
     return {
-        _log_id(name): {
-            "Type": "AWS::Logs::LogGroup",
-            "Properties": {
-                "LogGroupName": f"/aws/lambda/{names.function(prefix, name)}",
-                "RetentionInDays": days,
-            },
-        }
-        for name in existing
+        _log_id(name): log_group(f"/aws/lambda/{names.function(prefix, name)}", days) for name in existing
+    }
+
+
+def log_group(name: str, days: int) -> dict[str, Any]:
+    """A log group of the stack's own, which goes with it."""
+    return {
+        "Type": "AWS::Logs::LogGroup",
+        "Properties": {"LogGroupName": name, "RetentionInDays": days},
     }
 
 
@@ -98,7 +103,9 @@ _KEEPING: dict[str, Any] = {
     "BatchSize": 1000,
     "MaximumBatchingWindowInSeconds": 30,
     "ParallelizationFactor": 2,
-    "MaximumRetryAttempts": 100,
+    # S3 may be away for hours; but what nobody can read must not hold up the rest until the stream forgets it (a day).
+    "MaximumRetryAttempts": 10_000,
+    "MaximumRecordAgeInSeconds": 6 * 3600,
 }
 
 
@@ -110,6 +117,7 @@ def _mapping(name: str, stream: Any, pattern: dict[str, Any], manner: dict[str, 
             "EventSourceArn": stream,
             "FilterCriteria": {"Filters": [{"Pattern": json.dumps(pattern)}]},
             "BisectBatchOnFunctionError": True,
+            "FunctionResponseTypes": ["ReportBatchItemFailures"],
             "DestinationConfig": {"OnFailure": {"Destination": {"Fn::GetAtt": [FAILURES, "Arn"]}}},
             **manner,
         },
@@ -136,6 +144,11 @@ def _environment(prefix: str) -> dict[str, Any]:
         "HEADRACE_CHECK": names.function(prefix, "check"),
         "POWERTOOLS_SERVICE_NAME": "headrace",
     }
+
+
+def _logging(name: str) -> dict[str, Any]:
+    """Lines of JSON. Of Lambda's own only those about trouble: the rest are three a call, 0.15 USD a million calls."""
+    return {"LogGroup": {"Ref": _log_id(name)}, "LogFormat": "JSON", "SystemLogLevel": "WARN"}
 
 
 def _log_id(name: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import bucket, names
+from .functions import log_group
 
 JOBS_FOLDER = "glue_jobs"
 LAUNCHER = '''"""Runs a job of glue_jobs on Glue, which adds arguments of its own to ours."""
@@ -15,7 +16,7 @@ import sys
 
 from {folder}.{job} import main
 
-OURS = re.compile(r"--(?!enable-|extra-|job-|additional-|library-|datalake-|TempDir|conf)")
+OURS = re.compile(r"--(?!enable-|extra-|job-|additional-|library-|datalake-|custom-|TempDir|conf)")
 
 given = sys.argv[1:]
 pairs = [given[i : i + 2] for i in range(0, len(given), 2)]
@@ -29,11 +30,13 @@ if code:
 _GLUE, _WORKER, _WORKERS = "5.1", "G.1X", 2
 _TIMEOUT_MINUTES = 240
 _SECRET = "replay-token"
+_LOGS = ("output", "error")  # Glue's names: what a job prints, and what Spark says
+_BADLY = ("FAILED", "TIMEOUT")  # exit code 3, incomplete, is FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A script of glue_jobs. `after`: the job that it follows; `at`: when it runs by itself (cron, UTC)."""
+    """A script of glue_jobs. `at`: when it runs by itself (cron, UTC); `after`: the job that it follows."""
 
     name: str
     at: str = ""
@@ -77,15 +80,17 @@ _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def glue(prefix: str, artifacts: str, code: str, archive: bool) -> dict[str, Any]:
+def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int) -> dict[str, Any]:
     """The jobs and tables. `artifacts`: the name of the bucket for what is deployed, as text for Fn::Sub; `code`: the
     key under which glue_jobs is there. `archive`: they run by themselves, else only when somebody starts them."""
     resources: dict[str, Any] = {"GlueRole": _role(prefix, artifacts)}
+    for kind in _LOGS:
+        resources[f"Jobs{names.logical(kind)}Log"] = log_group(f"{_logs(prefix)}/{kind}", log_days)
     for job in _JOBS:
         resources[_job_id(job.name)] = _job(prefix, artifacts, code, job)
-        if job.at or job.after:
-            resources[f"{_job_id(job.name)}Trigger"] = _trigger(prefix, job, archive)
-    return {**resources, **_catalog(prefix)}
+        if archive and (job.at or job.after):  # a trigger can be started at its creation only
+            resources[f"{_job_id(job.name)}Trigger"] = _trigger(prefix, job)
+    return {**resources, **_rules(prefix), **_catalog(prefix)}
 
 
 def job_names() -> tuple[str, ...]:
@@ -97,6 +102,11 @@ def secret(prefix: str) -> str:
     return f"{prefix}-{_SECRET}"
 
 
+def _logs(prefix: str) -> str:
+    """With what the names of the jobs' log groups begin."""
+    return f"/aws-glue/{prefix}"
+
+
 def _job_id(name: str) -> str:
     return f"{names.logical(name)}Job"
 
@@ -106,8 +116,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "--bucket": {"Ref": bucket.BUCKET},
         "--extra-py-files": {"Fn::Sub": f"{place}/{JOBS_FOLDER}.zip"},
-        "--enable-metrics": "true",
-        "--enable-continuous-cloudwatch-log": "true",
+        "--custom-logGroup-prefix": _logs(prefix),
         **dict(job.arguments),
     }
     if job.name == "archive":
@@ -126,7 +135,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
             "WorkerType": _WORKER,
             "NumberOfWorkers": _WORKERS,
             "Timeout": _TIMEOUT_MINUTES,
-            "MaxRetries": 1,
+            "MaxRetries": 0,  # what went wrong is told at once, and the next night does it again
             "ExecutionProperty": {"MaxConcurrentRuns": job.at_once},
             "Command": {
                 "Name": "glueetl",
@@ -138,43 +147,56 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
     }
 
 
-def _trigger(prefix: str, job: Job, archive: bool) -> dict[str, Any]:
+def _trigger(prefix: str, job: Job) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "Name": f"{prefix}-{job.name}",
         "Actions": [{"JobName": {"Ref": _job_id(job.name)}}],
-        "StartOnCreation": archive,
+        "StartOnCreation": True,
     }
     if job.at:
         properties |= {"Type": "SCHEDULED", "Schedule": job.at}
     else:
-        condition = {
-            "JobName": {"Ref": _job_id(job.after)}, "State": "SUCCEEDED", "LogicalOperator": "EQUALS",
-        }  # fmt: skip
-        properties |= {"Type": "CONDITIONAL", "Predicate": {"Conditions": [condition]}}
+        # Also after one that failed or was incomplete: what it did is whole.
+        follows = {"JobName": {"Ref": _job_id(job.after)}, "LogicalOperator": "EQUALS"}
+        conditions = [{**follows, "State": state} for state in ("SUCCEEDED", *_BADLY)]
+        properties |= {"Type": "CONDITIONAL", "Predicate": {"Logical": "ANY", "Conditions": conditions}}
     return {"Type": "AWS::Glue::Trigger", "Properties": properties}
+
+
+def _rules(prefix: str) -> dict[str, Any]:
+    """They lead nowhere: that one was met is a metric, which an alarm looks at."""
+    return {
+        "JobFailedRule": _rule(prefix, names.FAILED, [f"{prefix}-{name}" for name in job_names()], _BADLY),
+        "ArchivedRule": _rule(prefix, names.ARCHIVED, [f"{prefix}-archive"], ("SUCCEEDED",)),
+    }
+
+
+def _rule(prefix: str, how: str, jobs: list[str], states: tuple[str, ...]) -> dict[str, Any]:
+    pattern = {
+        "source": ["aws.glue"],
+        "detail-type": ["Glue Job State Change"],
+        "detail": {"jobName": jobs, "state": list(states)},
+    }
+    properties = {"Name": names.ended(prefix, how), "EventPattern": pattern}
+    return {"Type": "AWS::Events::Rule", "Properties": properties}
 
 
 def _role(prefix: str, artifacts: str) -> dict[str, Any]:
     own = f"arn:${{AWS::Partition}}:s3:::{bucket.name(prefix)}"
     sent = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
     written = [f"{own}/{folder}/*" for folder in ("journal", "archive", "reports")]
-    logs = names.arn("logs", "log-group:/aws-glue/*")
+    groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
+    streams = [f"{group}:log-stream:*" for group in groups]
     token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
     log_table = names.arn("dynamodb", f"table/{names.table(prefix, 'log')}")
     statements = [
         _allow(("s3:ListBucket",), own),
-        _allow(("s3:GetObject", "s3:PutObject", "s3:DeleteObject"), *written),
+        _allow(("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"), *written),
         _allow(("s3:GetObject",), f"{own}/bodies/*", f"{sent}/*"),
         _allow(("dynamodb:Query",), log_table),
-        _allow(("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"), logs),
+        _allow(("logs:CreateLogGroup",), *groups),  # Glue asks for it first, though they are there
+        _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
         _allow(("secretsmanager:GetSecretValue",), token),
-        {
-            # It knows no resource; the namespace bounds it.
-            "Effect": "Allow",
-            "Action": ["cloudwatch:PutMetricData"],
-            "Resource": "*",
-            "Condition": {"StringEquals": {"cloudwatch:namespace": "Glue"}},
-        },
     ]
     trust = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}
     return {

@@ -8,6 +8,8 @@ TIMED = ("mover", "sweep", "assign", "checkpoint", "expire")
 FUNCTIONS = (API, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal")
 """The functions of app.py; API is the handler of all HTTP routes."""
 
+FAILED, ARCHIVED = "job-failed", "archived"
+
 TABLES = (
     "log",
     "cursors",
@@ -34,6 +36,11 @@ def table(prefix: str, noun: str) -> str:
 def failures(prefix: str) -> str:
     """The queue of invocations that were given up."""
     return f"{prefix}-failures"
+
+
+def ended(prefix: str, how: str) -> str:
+    """The rule that a job of the archive meets by its end: FAILED (any of them) or ARCHIVED."""
+    return f"{prefix}-{how}"
 
 
 def logical(name: str) -> str:

@@ -90,21 +90,22 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
 STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}
 """The tables whose streams wake a function."""
 
+_X_RAY: Statement = {  # these two know no resource
+    "Effect": "Allow",
+    "Action": ["xray:PutTraceSegments", "xray:PutTelemetryRecords"],
+    "Resource": "*",
+}
 _STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
 
 
-def policies(prefix: str, bucket: str) -> dict[str, list[Statement]]:
-    """What each function may do, but for the reading of streams; resources are texts for Fn::Sub.
-
-    `bucket` is the bucket's name, or such a text that makes it.
-    """
-    return {name: _policy(name, prefix, bucket) for name in names.FUNCTIONS}
-
-
-def roles(prefix: str, bucket: str, streams: Mapping[str, Any]) -> dict[str, Any]:
-    """The roles as CloudFormation resources `<Function>Role`. `streams`: the ARN of each table's stream, by noun;
-    one that a function reads and that is not there is left out."""
-    found = policies(prefix, bucket)
+def roles(prefix: str, bucket: str, streams: Mapping[str, Any], tracing: bool = False) -> dict[str, Any]:
+    """The roles as CloudFormation resources `<Function>Role`. `bucket` is the bucket's name, or a text for Fn::Sub
+    that makes it. `streams`: the ARN of each table's stream, by noun; one that a function reads and that is not there
+    is left out. `tracing`: they may write traces of X-Ray."""
+    found = {name: _policy(name, prefix, bucket) for name in names.FUNCTIONS}
+    if tracing:
+        for statements in found.values():
+            statements.append(_X_RAY)
     for name, nouns in STREAMS.items():
         arns = [streams[noun] for noun in nouns if noun in streams]
         if arns:
@@ -120,11 +121,7 @@ def role_id(name: str) -> str:
 
 def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     log_group = f"log-group:/aws/lambda/{names.function(prefix, name)}:log-stream:*"
-    statements = [
-        _allow(("logs:CreateLogStream", "logs:PutLogEvents"), names.arn("logs", log_group)),
-        # These two know no resource.
-        {"Effect": "Allow", "Action": ["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "Resource": "*"},
-    ]
+    statements = [_allow(("logs:CreateLogStream", "logs:PutLogEvents"), names.arn("logs", log_group))]
     for place, actions in _TABLES[name].items():
         noun, _, index = place.partition("/")
         resource = f"table/{names.table(prefix, noun)}" + (f"/{index}" if index else "")

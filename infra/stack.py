@@ -13,9 +13,10 @@ from . import bucket, names
 from .__main__ import add_options, given
 from .cli import Aws, Refused
 from .package import BUILD, GLUE, TEMPLATE
-from .stages import read
+from .stages import CONFIG, read
 from .template import Stack, Wrong
 
+_UNRESERVED = 100  # Lambda keeps so much for functions that reserve none
 _CAPABILITIES = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
 _ADVICE = {
     "ROLLBACK_COMPLETE": "Its first deployment failed and it can only be deleted",
@@ -47,8 +48,10 @@ class Deployment:
         self._check_certificate()
         status = self._status()
         self._check_status(status)
-        self._make_artifacts()
         new = not status or status == "REVIEW_IN_PROGRESS"
+        if new:
+            self._check_concurrency()
+        self._make_artifacts()
         if new:
             self._drop_logs()
         change = self._change("CREATE" if new else "UPDATE", self._sent())
@@ -93,6 +96,22 @@ class Deployment:
         elif status.endswith("_IN_PROGRESS"):
             raise Wrong(
                 f"The stack {self._name} is {status}: somebody else works on it. Try again when it has ended."
+            )
+
+    def _check_concurrency(self) -> None:
+        """Lambda refuses reservations that leave too little to others, and would do so in the middle of a creation."""
+        resources = json.loads((self._build / TEMPLATE).read_text())["Resources"].values()
+        wanted = sum(each["Properties"].get("ReservedConcurrentExecutions", 0) for each in resources)
+        if not wanted:
+            return
+        told = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
+        free = told["UnreservedConcurrentExecutions"]
+        if free - wanted < _UNRESERVED:
+            raise Wrong(
+                f"The stage {self._stack.stage} reserves {wanted} of Lambda's concurrency, and {_UNRESERVED} must stay "
+                f"unreserved, but the account has only {free} left in {self._aws.region}. Ask for more "
+                "(`aws service-quotas request-service-quota-increase --service-code lambda --quota-code L-B99A9384 "
+                f"--desired-value 1000`), or take reserved_concurrency out of {CONFIG}."
             )
 
     def _status(self) -> str:

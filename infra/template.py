@@ -12,6 +12,30 @@ from . import alarms, api, bucket, dashboard, functions, glue, roles, tables
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 _CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
+_LOG_DAYS = (
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
 ALARMS = "AlarmTopic"
 
 
@@ -29,6 +53,8 @@ class Stack:
     """The functions that app.py has."""
     tracing: bool = False
     log_days: int = 14
+    calls_per_second: int = 1000
+    """How many API Gateway lets through; at once, after a pause, as many."""
     domain: str = ""
     certificate: str = ""
     zone: str = ""
@@ -43,12 +69,23 @@ class Stack:
         """Where the archive's jobs are in the bucket for what is deployed."""
         return f"{self.prefix}/glue-{self.glue}"
 
+    @property
+    def archives(self) -> bool:
+        """Is there an archive that is made each night?"""
+        return self.archive and bool(self.glue)
+
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
             raise Wrong(
                 f"The prefix {self.prefix!r} will not do: 2 to 30 lower-case letters, digits and single hyphens, "
                 "a letter first, no hyphen last. Names of tables, functions and the bucket begin with it."
             )
+        if self.log_days not in _LOG_DAYS:
+            raise Wrong(f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}.")
+        if not isinstance(self.calls_per_second, int) or self.calls_per_second < 1:
+            raise Wrong(f"calls_per_second must be a whole number from 1, not {self.calls_per_second!r}.")
+        if not isinstance(self.archive, bool):
+            raise Wrong(f"archive must be true or false, not {self.archive!r}.")
         if self.domain and not _DOMAIN.fullmatch(self.domain):
             raise Wrong(f"--domain must be a host name such as queue.example.com, not {self.domain!r}.")
         if bool(self.domain) != bool(self.certificate):
@@ -75,11 +112,11 @@ def template(stack: Stack) -> dict[str, Any]:
             **functions.failure_queue(prefix),
             **functions.stream_mappings(existing),
             **_roles(stack),
-            **api.api(prefix, stack.tracing, _domain(stack)),
+            **api.api(prefix, stack.tracing, stack.calls_per_second, _domain(stack)),
             **_layer(prefix),
             **_alarm_topic(stack),
-            **alarms.alarms(prefix, existing, ALARMS),
-            **dashboard.resource(prefix, bucket.name(prefix), existing),
+            **alarms.alarms(prefix, existing, ALARMS, stack.archives),
+            **dashboard.resource(prefix, bucket.name(prefix), existing, stack.archives),
             **_glue(stack),
         },
         "Outputs": _outputs(stack),
@@ -88,7 +125,7 @@ def template(stack: Stack) -> dict[str, Any]:
 
 def _roles(stack: Stack) -> dict[str, Any]:
     wanted = {roles.role_id(name) for name in stack.functions}
-    made = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams())
+    made = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
     missing = wanted - made.keys()
     if missing:
         raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing))}.")
@@ -98,7 +135,7 @@ def _roles(stack: Stack) -> dict[str, Any]:
 def _glue(stack: Stack) -> dict[str, Any]:
     if not stack.glue:
         return {}
-    return glue.glue(stack.prefix, bucket.artifacts(), stack.glue_key, stack.archive)
+    return glue.glue(stack.prefix, bucket.artifacts(), stack.glue_key, stack.archive, stack.log_days)
 
 
 def _layer(prefix: str) -> dict[str, Any]:
@@ -119,7 +156,7 @@ def _settings(stack: Stack) -> dict[str, Any]:
     """What the functions are told by their environment, beside names."""
     # Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle.
     nowhere = {"Fn::Sub": f"{stack.prefix}.${{AWS::AccountId}}.${{AWS::Region}}.headrace.local"}
-    jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archive else "0"}
+    jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}
     return {"HEADRACE_ORIGIN": stack.domain or nowhere, **(jobs if stack.glue else {})}
 
 

@@ -63,14 +63,15 @@ class Context:
 
 
 def attempt(function: Function, event: Any, context: Context) -> bool:
-    """Call a function once. False: it raised, and the traceback is on standard error."""
+    """Call a function once. False: it raised, and the traceback is on standard error; or it says that a batch must
+    come again."""
     try:
-        function(event, context)
+        answer = function(event, context)
     except Exception:
         print(f"Function {context.function_name} failed ({context.aws_request_id}):", file=sys.stderr)
         traceback.print_exc(file=sys.stderr)
         return False
-    return True
+    return not (isinstance(answer, dict) and answer.get("batchItemFailures"))
 
 
 @dataclass(order=True, slots=True)

@@ -41,8 +41,8 @@ class _Shard:
 class Pump:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 
-    Records of a shard come in order, a shard's after its parent's. A batch whose function raises is tried again
-    with growing pauses, then given up with a line on standard error. A table without a stream gets one.
+    Records of a shard come in order, a shard's after its parent's. A batch whose function raises, or puts it off, is
+    tried again with growing pauses, then given up with a line on standard error. A table without a stream gets one.
     """
 
     def __init__(

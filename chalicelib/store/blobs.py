@@ -1,4 +1,4 @@
-"""Bodies too large for the log: in a bucket on AWS, in a folder locally. A lifecycle rule removes old ones."""
+"""Bodies too large for the log: in a bucket on AWS, in a folder locally."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ _TRANSIENT = {
     "ThrottlingException",
     "LimitExceededException",
     "RequestTimeout",
+    "SlowDown",  # S3's
     *CONFLICTS,
 }
 

@@ -7,14 +7,16 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chalicelib import functions
+from chalicelib import functions, wiring
+from chalicelib.domain.errors import unavailable
 from chalicelib.store.layout import Tables
-from local.stream import Pump
+from local.stream import Pump, stream_event
 from local.triggers import client
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -101,6 +103,32 @@ def test_attempts_are_journaled_with_the_names_of_topic_and_group(journaling: Jo
     assert {(line["topic"], line["group"], line["offset"], line["outcome"]) for line in found} == {
         (desk.topic.name, "billing", n, "SUCCESS") for n in range(2)
     }
+
+
+class NoAnswer:
+    """A bucket that does not answer."""
+
+    def put(self, name: str, body: bytes) -> None:
+        raise unavailable()
+
+    def get(self, name: str) -> bytes | None:
+        raise unavailable()
+
+
+def test_what_the_bucket_does_not_take_comes_again_and_what_nobody_can_read_is_an_error(
+    journaling: Journaling,
+) -> None:
+    whole = journaling.stage.process().adapters
+    deps = wiring.Deps(replace(whole, blobs=NoAnswer()))
+    image = {"s": "t:u/0", "r": "r", "m": '[{"b":"1"}]'}
+    numbers = {"o": "0", "n": "1", "a": "0", "x": "0"}
+    row = {key: {"S": text} for key, text in image.items()} | {key: {"N": n} for key, n in numbers.items()}
+    record = {"eventName": "INSERT", "dynamodb": {"NewImage": row, "SequenceNumber": "7"}}
+    event = stream_event([record], "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000")
+    assert functions.journal(event, deps) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
+    del event["Records"][0]["dynamodb"]["NewImage"]["s"]
+    with pytest.raises(KeyError):
+        functions.journal(event, deps)
 
 
 def test_large_bodies_are_named_not_copied(journaling: Journaling) -> None:

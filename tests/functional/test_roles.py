@@ -12,7 +12,7 @@ from chalicelib.domain.errors import HeadraceError
 from infra import names
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.day import a_world, work
-from tests.support.roles import Guard
+from tests.support.roles import PREFIX, Guard
 
 SELDOM = {
     # Many writers on one shard: offsets are then counted.
@@ -37,7 +37,7 @@ def receiver() -> Iterator[Receiver]:
 def told(function: str, action: str, resource: str) -> tuple[str, str, str]:
     """A table or a function by its own name."""
     place = resource.rpartition(":")[2]
-    return function, action, place.removeprefix("table/").removeprefix("p-")
+    return function, action, place.removeprefix("table/").removeprefix(f"{PREFIX}-")
 
 
 def test_roles_allow_what_the_work_needs_and_nothing_else(

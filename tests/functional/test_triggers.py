@@ -189,6 +189,22 @@ def test_a_batch_that_failed_comes_again_before_anything_else(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_a_batch_that_is_put_off_comes_again_whole(table: Table) -> None:
+    seen = Seen()
+
+    def route(event: Any, context: Any) -> Any:
+        seen.add(event)
+        first = event["Records"][0]["dynamodb"]["SequenceNumber"]
+        return {"batchItemFailures": [{"itemIdentifier": first}] if len(seen.all) == 1 else []}
+
+    with Pumping(table, route, retry_pauses=(0.0, 0.0)):
+        table.put("a", 1)
+        seen.count(2)
+        table.put("a", 2)
+        seen.wait_for(lambda events: 2 in offsets(events)["a"])
+    assert offsets(seen.all) == {"a": [1, 1, 2]}
+
+
 def test_a_batch_that_always_fails_does_not_stop_the_stream(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

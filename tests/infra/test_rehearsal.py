@@ -6,12 +6,14 @@ One long test: each part goes on while others wait for their time.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import subprocess
 import sys
 import threading
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,6 +112,7 @@ def test_a_stage_is_deployed_used_and_updated(
     is_updated_without_losing_a_message(deployment, api, replace(stack, log_days=3), tmp_path)
     is_committed_when_asked(api, subscriber, undecided)
     comes_after_its_time(*delayed)
+    is_journaled(cloud, api)
     roles_are_enforced(cloud, api)
 
 
@@ -234,6 +237,39 @@ def comes_after_its_time(group: Group, due: float) -> None:
         assert time.time() < due + _A_SCHEDULE_SECONDS
     assert found == ["later"]
     assert time.time() >= due - 1
+
+
+def is_journaled(cloud: MiniStack, api: Client) -> None:
+    """Every message of every topic, and how attempts ended."""
+    names = [topic["topic"] for topic in api.get("/v1/topics").expect(200)["items"]]
+    accepted = {name: Topic(api, name).accepted for name in names}
+    assert sum(accepted.values()) > len(names)
+
+    with contextlib.closing(cloud.client("s3")) as s3:
+        bucket = bucket_of(s3, "rehearsal-0")
+
+        def is_whole() -> bool:
+            places = {
+                (line["topic"], line["shard"], line["offset"]) for line in journal(s3, bucket, "messages")
+            }
+            return Counter(topic for topic, _, _ in places) == accepted
+
+        wait_until(is_whole, _PATIENCE_SECONDS)
+        bodies = [line.get("body") for line in journal(s3, bucket, "messages")]
+        assert {'"later"', '"half"', '{"order":188}'} <= set(bodies)
+
+        def outcomes() -> set[str]:
+            return {line["outcome"] for line in journal(s3, bucket, "deliveries")}
+
+        wait_until(lambda: outcomes() >= {"SUCCESS", "RETRY", "DEAD"}, _PATIENCE_SECONDS)
+
+
+def journal(s3: Any, bucket: str, table: str) -> list[dict[str, Any]]:
+    """The lines that it holds of a table."""
+    found = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"journal/{table}/")
+    keys = [each["Key"] for page in found for each in page.get("Contents", [])]
+    packed = [s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
+    return [json.loads(line) for each in packed for line in gzip.decompress(each).splitlines()]
 
 
 def roles_are_enforced(cloud: MiniStack, api: Client) -> None:

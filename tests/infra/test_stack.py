@@ -107,6 +107,24 @@ def test_a_certificate_of_another_region_is_noticed_first(environment: Environme
         deployment(environment(), domain="q.example.com", certificate=certificate).deploy()
 
 
+@pytest.mark.parametrize(("free", "enough"), [(10, False), (113, False), (114, True), (1000, True)])
+def test_an_account_that_lends_too_little_concurrency_is_noticed_first(
+    environment: Environment, tmp_path: Path, free: int, enough: bool
+) -> None:
+    functions = {"Mover": {"Properties": {"ReservedConcurrentExecutions": 14}}, "Api": {"Properties": {}}}
+    (tmp_path / "template.json").write_text(json.dumps({"Resources": functions}))
+    limits = {"AccountLimit": {"UnreservedConcurrentExecutions": free}}
+    made = environment(
+        cloudformation__describe_stacks=(255, "does not exist"),
+        lambda__get_account_settings=(0, json.dumps(limits)),
+        s3__mb=(255, "so far"),
+        s3api__head_bucket=(255, "so far"),
+    )
+    with pytest.raises(Wrong, match="so far" if enough else "request-service-quota-increase"):
+        Deployment(Aws(made), read("prod"), tmp_path).deploy()
+    assert ("s3 mb" in (tmp_path / "asked").read_text()) == enough
+
+
 def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
     events = [
         {"LogicalResourceId": "Api", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "limit of 10"}

@@ -29,7 +29,7 @@ from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import Stack, Wrong, template
 from local.functions import functions_of
-from tests.infra.test_role_policies import needless_stars
+from tests.infra.test_role_policies import statements
 
 _KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
 _PREFIXED = ("TableName", "FunctionName", "LogGroupName", "QueueName", "TopicName", "LayerName", "BucketName")
@@ -53,8 +53,11 @@ def test_cfn_lint_finds_nothing(packaged: Path) -> None:
 
 def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
-    file = package(replace(stage("prod"), glue="0a1b", archive=True), tmp_path / "build")
+    file = package(replace(stage("prod"), archive=True), tmp_path / "build")
     assert lint(file) == (0, "")
+    triggers = resources(file, "AWS::Glue::Trigger").values()
+    assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 3
+    assert "ArchiveLateAlarm" in resources(file)
     jobs = resources(file, "AWS::Glue::Job")
     assert {each["Properties"]["Name"] for each in jobs.values()} == {
         "headrace-prod-archive",
@@ -64,13 +67,75 @@ def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
     }
 
 
+def test_without_an_archive_nothing_runs_by_itself_and_a_job_that_fails_is_told(packaged: Path) -> None:
+    assert not resources(packaged, "AWS::Glue::Trigger")
+    assert "ArchiveLateAlarm" not in resources(packaged)
+    rule = resources(packaged)["JobFailedRule"]["Properties"]
+    jobs = [each["Properties"]["Name"] for each in resources(packaged, "AWS::Glue::Job").values()]
+    assert rule["EventPattern"]["detail"] == {"jobName": jobs, "state": ["FAILED", "TIMEOUT"]}
+    dimensions = resources(packaged)["JobFailedAlarm"]["Properties"]["Dimensions"]
+    assert dimensions == [{"Name": "RuleName", "Value": rule["Name"]}]
+
+
+def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(packaged: Path) -> None:
+    found = resources(packaged)
+    alarms = resources(packaged, "AWS::CloudWatch::Alarm").values()
+    asked = {(d["Name"], d["Value"]) for alarm in alarms for d in alarm["Properties"]["Dimensions"]}
+    for widget in json.loads(found["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])["widgets"]:
+        for line in widget["properties"].get("metrics", []):
+            asked |= set(zip(line[2:-1:2], line[3:-1:2], strict=True))
+    kinds = {
+        "FunctionName": ("AWS::Serverless::Function", "FunctionName"),
+        "TableName": ("AWS::DynamoDB::Table", "TableName"),
+        "QueueName": ("AWS::SQS::Queue", "QueueName"),
+        "LogGroupName": ("AWS::Logs::LogGroup", "LogGroupName"),
+        "RuleName": ("AWS::Events::Rule", "Name"),
+        "ApiName": ("AWS::Serverless::Api", "Name"),
+    }
+    for dimension, (kind, key) in kinds.items():
+        wanted = {value for name, value in asked if name == dimension}
+        deployed = {each["Properties"][key] for each in found.values() if each["Type"] == kind}
+        assert wanted
+        assert wanted <= deployed
+
+
+def test_the_jobs_logs_are_the_stacks_own(packaged: Path) -> None:
+    logs = {
+        each["Properties"]["LogGroupName"] for each in resources(packaged, "AWS::Logs::LogGroup").values()
+    }
+    for job in resources(packaged, "AWS::Glue::Job").values():
+        begins = job["Properties"]["DefaultArguments"]["--custom-logGroup-prefix"]
+        assert {f"{begins}/output", f"{begins}/error"} <= logs
+
+
+def test_functions_that_start_one_another_may_do_so_for_ever(packaged: Path) -> None:
+    functions = resources(packaged, "AWS::Serverless::Function")
+    allowed = {name for name, each in functions.items() if "RecursiveLoop" in each["Properties"]}
+    started = {
+        resource["Fn::Sub"].rpartition("-")[2].capitalize()
+        for _, statement in statements(resources(packaged, "AWS::IAM::Role"))
+        if statement["Action"] == ["lambda:InvokeFunction"]
+        for resource in statement["Resource"]
+    }
+    assert allowed == started
+
+
 def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/archive.py").write_text(
         "import sys\n\ndef main():\n    print(sys.argv[1:])\n    return 3\n"
     )
     (tmp_path / "run.py").write_text(LAUNCHER.format(folder="jobs", job="archive"))
-    given = ["--bucket", "b", "--enable-metrics", "true", "--JOB_NAME", "j", "--extra-py-files", "s3://x"]
+    given = [
+        "--bucket",
+        "b",
+        "--custom-logGroup-prefix",
+        "/p",
+        "--JOB_NAME",
+        "j",
+        "--extra-py-files",
+        "s3://x",
+    ]
     run = subprocess.run([sys.executable, "run.py", *given], cwd=tmp_path, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")
 
@@ -120,6 +185,12 @@ def test_every_function_has_its_name_its_role_and_its_log(packaged: Path) -> Non
         assert resources(packaged)[log]["Properties"]["RetentionInDays"] > 0
 
 
+def test_lines_of_the_log_are_json_and_not_lambdas_own(packaged: Path) -> None:
+    for function in resources(packaged, "AWS::Serverless::Function").values():
+        logging = function["Properties"]["LoggingConfig"]
+        assert (logging["LogFormat"], logging["SystemLogLevel"]) == ("JSON", "WARN")
+
+
 def test_every_function_has_settings_of_its_own_in_the_configuration() -> None:
     config = json.loads(Path(".chalice/config.json").read_text())
     assert set(config["lambda_functions"]) == {*functions_of(app.app), "api_handler", "authorize"}
@@ -143,8 +214,19 @@ def test_only_inserts_wake_route_and_what_fails_is_kept(packaged: Path) -> None:
     pattern = json.loads(mapping["FilterCriteria"]["Filters"][0]["Pattern"])
     assert pattern["eventName"] == ["INSERT"]
     assert mapping["BisectBatchOnFunctionError"]
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert mapping["MaximumRetryAttempts"] < 10
     assert mapping["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
+
+
+def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(packaged: Path) -> None:
+    mappings = resources(packaged, "AWS::Lambda::EventSourceMapping")
+    journal = [mappings[name]["Properties"] for name in ("JournalFromLog", "JournalFromTraces")]
+    for each in journal:
+        assert each["StartingPosition"] == "TRIM_HORIZON"
+        assert 3600 < each["MaximumRecordAgeInSeconds"] < 86_400
+    tables = [each["EventSourceArn"]["Fn::GetAtt"][0] for each in journal]
+    assert tables == ["LogTable", "TracesTable"]
 
 
 def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:
@@ -179,12 +261,6 @@ def test_stacks_of_other_prefixes_share_no_name() -> None:
     assert len(names_of("one")) > 30
     assert not names_of("one") & names_of("two")
     assert not names_of("one") & names_of("one-more")
-
-
-def test_no_role_of_the_template_has_a_star_where_a_name_could_stand(packaged: Path) -> None:
-    made = {name: role for name, role in resources(packaged, "AWS::IAM::Role").items() if name != "GlueRole"}
-    assert len(made) == len(resources(packaged, "AWS::Serverless::Function"))
-    assert needless_stars(made) == []
 
 
 def test_the_template_holds_no_secret(packaged: Path) -> None:
@@ -222,9 +298,12 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
         ({"domain": "https://q", "certificate": _CERTIFICATE}, "host name"),
         ({"domain": "q.example.com", "certificate": "mine"}, "ARN"),
         ({"zone": "Z1"}, "--domain"),
+        ({"log_days": 8}, "one of 1, 3, 5, 7"),
+        ({"calls_per_second": 0}, "from 1"),
+        ({"archive": "yes"}, "true or false"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, str], told: str) -> None:
+def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, Any], told: str) -> None:
     with pytest.raises(Wrong, match=told):
         stage("dev", given)
 

@@ -34,7 +34,7 @@ from local.stream import stream_event
 from tests.functional.delivery.receivers import Receiver
 from tests.support.http import Client, Group, ShiftingClock, Topic
 from tests.support.push import Inbox
-from tests.support.roles import Guard, guarded
+from tests.support.roles import BUCKET, Guard, guarded
 
 DAY = 86_400
 _LOOKS = 10
@@ -166,7 +166,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
         whole = replace(
             made,
             sender=lambda: sender,
-            blobs=S3Blobs(s3, "some-bucket"),
+            blobs=S3Blobs(s3, BUCKET),
             jobs=GlueJobs(lambda: glue, environment["HEADRACE_PREFIX"]),
             archive=True,
         )

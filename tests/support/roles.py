@@ -1,4 +1,4 @@
-"""The roles of infra/roles.py, enforced on this machine: what a function's role does not allow is denied.
+"""The roles of the template that is deployed, enforced here: what a function's role does not allow is denied.
 
 Which function is at work is a context variable; what tests do themselves, outside of any function, is allowed.
 """
@@ -6,12 +6,15 @@ Which function is at work is a context variable; what tests do themselves, outsi
 from __future__ import annotations
 
 import fnmatch
+import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +26,12 @@ from chalicelib.api.gateway import Front
 from chalicelib.store import clients
 from chalicelib.store.layout import Tables
 from infra import names
-from infra.roles import policies
+from infra.package import package
+from infra.stages import read
 from local.functions import Invocations
 
 from .push import Inbox
 
-_BUCKET = "some-bucket"
 _AWS = {"${AWS::Partition}": "aws", "${AWS::Region}": "us-east-1", "${AWS::AccountId}": "000000000000"}
 _TRANSACTED = {
     "Put": "PutItem",
@@ -36,8 +39,9 @@ _TRANSACTED = {
     "Delete": "DeleteItem",
     "ConditionCheck": "ConditionCheckItem",
 }
-_PREFIX = "p"
-_NOUNS = {noun: getattr(Tables(_PREFIX), noun) for noun in names.TABLES}
+PREFIX = "of-roles"
+BUCKET = f"{PREFIX}-000000000000-us-east-1"
+_NOUNS = {noun: getattr(Tables(PREFIX), noun) for noun in names.TABLES}
 
 Asked = tuple[str, str]
 """An action and the resource it is for, both as IAM names them."""
@@ -69,7 +73,7 @@ class Guard:
     def __init__(self) -> None:
         self.used: set[tuple[str, Asked]] = set()
         self.denied: list[tuple[str, Asked]] = []
-        self._statements = policies(_PREFIX, _BUCKET)
+        self._statements = dict(_deployed())
         self.allowed = cache(self._allowed)
 
     def without(self, function: str, action: str) -> Guard:
@@ -82,11 +86,11 @@ class Guard:
         return other
 
     def grants(self) -> Iterator[tuple[str, str, str]]:
-        """Everything the roles allow: function, action, resource."""
+        """Everything the roles allow but the reading of streams: function, action, resource."""
         for function, statements in self._statements.items():
             for statement in statements:
-                if statement["Resource"] != "*":
-                    for action, resource in product(statement["Action"], statement["Resource"]):
+                for action, resource in product(statement["Action"], statement["Resource"]):
+                    if "Fn::Sub" in resource:
                         yield function, action, _filled(resource["Fn::Sub"])
 
     def check(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
@@ -101,7 +105,7 @@ class Guard:
         """As `check`, for a function of ours that is started without AWS."""
         function = _at_work.get()
         if function is not None:
-            name = names.function(_PREFIX, started)
+            name = names.function(PREFIX, started)
             self._judge(function, ("lambda:InvokeFunction", _arn("lambda", f"function:{name}")), "Invoke")
 
     def _judge(self, function: str, asked: Asked, operation: str) -> None:
@@ -117,6 +121,22 @@ class Guard:
             (function, action) == grant[:2] and fnmatch.fnmatchcase(resource, grant[2])
             for grant in self.grants()
         )
+
+
+@cache
+def _deployed() -> Mapping[str, list[dict[str, Any]]]:
+    """The statements of each function's role, as `make package` writes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        template = package(read("dev", {"prefix": PREFIX}), Path(folder) / "build")
+        resources = json.loads(template.read_text())["Resources"]
+    found = {}
+    for resource in resources.values():
+        if resource["Type"] == "AWS::Serverless::Function":
+            told = resource["Properties"]
+            role = resources[told["Role"]["Fn::GetAtt"][0]]["Properties"]
+            statements = [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
+            found[told["FunctionName"].removeprefix(f"{PREFIX}-")] = statements
+    return found
 
 
 def _arn(service: str, resource: str) -> str:
@@ -137,7 +157,7 @@ def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[
         return [(action, f"arn:aws:s3:::{params['Bucket']}/{params.get('Key', '')}")]
     if service == "glue":
         job = params["JobName"].rpartition("-")[2]
-        return [(f"glue:{operation}", _arn("glue", f"job/{_PREFIX}-{job}"))]
+        return [(f"glue:{operation}", _arn("glue", f"job/{PREFIX}-{job}"))]
     return [(f"{service}:{operation}", "?")]
 
 
@@ -151,7 +171,7 @@ def _asked_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[Aske
 
 
 def _table_arn(table: str, index: str | None = None) -> str:
-    """Tests have prefixes of their own; roles are for `_PREFIX`."""
+    """Tests have prefixes of their own; roles are for `PREFIX`."""
     noun = table.rpartition("-")[2]
     resource = f"table/{_NOUNS.get(noun, table)}" + (f"/index/{index}" if index else "")
     return _arn("dynamodb", resource)

@@ -1,0 +1,47 @@
+"""The amounts in docs/cost.md are what its formulas say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path("docs/cost.md").read_text()
+_NAMED = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| ([\d., ]+) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| (.+?) \| `([^`]+)` \| ([\d.]+) \|$", re.MULTILINE)
+_SENTENCE = re.compile(r"`([^`]+)`\s+=\s+([\d.]+) USD")
+_SUM = re.compile(r"([\d.]+(?: \+ [\d.]+)+) = ([\d.]+)")
+_ARITHMETIC = re.compile(r"[\w\s.+*/()]+")
+
+
+def prices() -> dict[str, float]:
+    """What has a name: prices, and the amounts of the second table."""
+    found: dict[str, float] = {}
+    for names, amounts in _NAMED.findall(PAGE):
+        found |= zip(re.findall(r"\w+", names), map(float, amounts.split(", ")), strict=True)
+    for name, formula, _ in _ROW.findall(PAGE):
+        if re.fullmatch(r"`\w+`", name):
+            found[name.strip("`")] = worked_out(formula, found)
+    return found
+
+
+def worked_out(formula: str, names: dict[str, float]) -> float:
+    assert _ARITHMETIC.fullmatch(formula), formula
+    return float(eval(formula, {"__builtins__": {}}, names))
+
+
+def claims() -> list[tuple[str, str]]:
+    """Each formula with the amount that stands beside it."""
+    rows = [(formula, told) for _, formula, told in _ROW.findall(PAGE)]
+    return [*rows, *_SENTENCE.findall(PAGE), *_SUM.findall(PAGE)]
+
+
+@pytest.mark.parametrize(("formula", "told"), claims())
+def test_each_amount_is_its_formula(formula: str, told: str) -> None:
+    assert f"{worked_out(formula, prices()):.2f}" == told
+
+
+def test_the_page_is_read() -> None:
+    assert len(claims()) > 30
+    assert prices()["rest"] == 3.5
