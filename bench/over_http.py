@@ -121,12 +121,10 @@ def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
 
 
 def _put(made: Stage, name: str, count: int, number: int, ready: Callable[[], None]) -> _Span:
-    client, table = made.client(), made.tables.log
-    key = {"s": {"S": f"bare/{name}/{number}"}}
-    client.get_item(TableName=table, Key={**key, "o": {"N": "0"}})
+    put = made.bare_putter(f"bare/{name}/{number}", _BODY_CHARS)
+    put(count)  # makes the connection
     ready()
     began = time.monotonic()
     for i in range(count):
-        item = {**key, "o": {"N": str(i)}, "m": {"S": "x" * _BODY_CHARS}}
-        client.put_item(TableName=table, Item=item, ConditionExpression="attribute_not_exists(o)")
+        put(i)
     return _Span(began, time.monotonic(), count)

@@ -57,13 +57,19 @@ class Stage:
 
     def bare_put(self) -> float:
         """How long a bare conditional put takes just now: the median in seconds."""
-        client, key = self.client(), {"s": {"S": "bare"}}
+        put = self.bare_putter(f"bare{time.time_ns()}")
+        return statistics.median(seconds(lambda n=n: put(n)) for n in range(100))
+
+    def bare_putter(self, name: str, chars: int = 0) -> Callable[[int], Any]:
+        """Puts rows of a name, by their number, with so many characters in them: into a table whose stream, unlike
+        the log's, nobody reads."""
         put = partial(
-            client.put_item, TableName=self.tables.log, ConditionExpression="attribute_not_exists(o)"
+            self.client().put_item,
+            TableName=self.tables.timers,
+            ConditionExpression="attribute_not_exists(t)",
         )
-        begin = time.time_ns()
-        return statistics.median(
-            seconds(lambda n=n: put(Item={**key, "o": {"N": str(begin + n)}})) for n in range(100)
+        return lambda number: put(
+            Item={"f": {"S": name}, "t": {"S": f"{number:015d}"}, "m": {"S": "x" * chars}}
         )
 
     def environment(self) -> dict[str, str]:
