@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey
@@ -130,4 +131,4 @@ def _deliveries(row: TraceRow) -> Iterator[Line]:
 
 
 def _encode(line: Line) -> bytes:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return msgspec.json.encode(line) + b"\n"
