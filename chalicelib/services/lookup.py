@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
 from ..domain import ids, ranges
@@ -13,9 +13,10 @@ from ..domain.errors import NotFound
 from ..domain.limits import MAX_ANSWER_BYTES
 from ..domain.message import Message
 from ..domain.segment import Segment
+from ..domain.timer import Timer, retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..domain.transaction import Transaction
-from ..ports import Clock, Cursors, Log, Record, Records
+from ..ports import Clock, Cursors, Log, Record, Records, Timers
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
 from .reader import Reader
@@ -80,10 +81,12 @@ class Lookup:
         log: Log,
         cursors: Cursors,
         records: Records,
+        timers: Timers,
         reader: Reader,
         delayed: Delayed,
         clock: Clock,
     ) -> None:
+        self._timers = timers
         self._delayed = delayed
         self._catalog = catalog
         self._log = log
@@ -149,16 +152,31 @@ class Lookup:
             return DeliveryStatus("NEW", 0)
         record = self._records.get(key, offset)
         told = _told(place, span, record)
-        if place is Position.SETTLED and told.status == "RETRYING":
-            lane = cursor_key(topic, group, None, key.consumer_uid)
-            if (told.next_attempt_ms or 0) <= self._clock.now_ms() and (
-                n := self._attempt_in(lane, key, offset)
-            ):
-                return DeliveryStatus("RUNNING", n, None, told.last_error)
+        if place is Position.SETTLED and record and told.status == "RETRYING":
+            return self._retrying(topic, group, key, record, told)
         return told
 
-    def _attempt_in(self, lane: CursorKey, key: CursorKey, offset: int) -> int | None:
-        """The number of the attempt that is under way in a retry lane for the message of this place."""
+    def _retrying(
+        self, topic: Topic, group: Group, key: CursorKey, record: Record, told: DeliveryStatus
+    ) -> DeliveryStatus:
+        """The status of what is settled in its shard: its timer or the retry lane has it."""
+        early = (record.next_ms or 0) > self._clock.now_ms()
+        if early and self.retry_timer(group, key, record):
+            return told
+        if attempt := self.attempt_in_lane(topic, group, key, record.offset):
+            return DeliveryStatus("RUNNING", attempt, None, told.last_error)
+        return replace(told, next_attempt_ms=None) if early else told
+
+    def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
+        """The timer that will take the delivery to its retry lane; None where it has."""
+        if record.next_ms is None:
+            return None
+        id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
+        return self._timers.find(record.next_ms, id)
+
+    def attempt_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> int | None:
+        """The number of the attempt that is under way in the retry lane for the message of this place."""
+        lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor = self._cursors.get(lane, consistent=True) or Cursor()
         leased = {o: n for lease in cursor.leases.values() for o, n in lease.attempts().items()}
         for slot in self._reader.fetch(lane.shard, leased).values():

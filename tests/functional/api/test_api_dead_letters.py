@@ -348,6 +348,20 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
 
 
+def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_claimed(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x")
+    group.nack(*group.receive(), delay_seconds=3600)
+    assert group.status_of(sent["id"])["next_attempt_at"] > sent["accepted_at"]
+    assert try_now(group, sent["id"]).expect(200)["next_attempt_at"] is None
+    [second] = again(group)
+    assert group.status_of(sent["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
+    try_now(group, sent["id"]).refused(409, "NOTHING_TO_RETRY")
+    group.ack(second)
+    assert group.status_of(sent["id"])["status"] == "SUCCESS"
+
+
 def test_what_is_dead_can_be_tried_now(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
