@@ -11,7 +11,7 @@ from ..domain import ids, ranges
 from ..domain.cursor import Cursor, Position, Span
 from ..domain.errors import NotFound
 from ..domain.limits import MAX_ANSWER_BYTES
-from ..domain.message import Message
+from ..domain.message import Message, overall
 from ..domain.segment import Segment
 from ..domain.timer import Timer, retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
@@ -39,7 +39,7 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a list is narrowed to. `status` needs `group`."""
+    """What a list is narrowed to. `status` is the group's where there is one, else the message's over all groups."""
 
     group: Group | None = None
     status: str | None = None
@@ -131,6 +131,10 @@ class Lookup:
         """The status of the message for every group that is owed it."""
         found = {group.name: self.delivery(topic, group, message) for group in self._catalog.groups(topic)}
         return {name: status for name, status in found.items() if status is not None}
+
+    def _overall(self, topic: Topic, message: Message) -> str:
+        """The status of the message over all groups."""
+        return overall(message.draft, [s.status for s in self.deliveries(topic, message).values()])
 
     def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
         """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
@@ -240,7 +244,7 @@ class Lookup:
         if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
             return False
         if filters.group is None:
-            return True
+            return filters.status is None or filters.status == self._overall(topic, message)
         status = self.delivery(topic, filters.group, message)
         return status is not None and filters.status in (None, status.status)
 

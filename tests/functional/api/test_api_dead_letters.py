@@ -383,6 +383,15 @@ def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Clien
     assert group.status_of(sent["id"])["status"] == status
 
 
+def test_there_is_nothing_to_retry_for_what_nobody_is_owed_yet(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    try_now(group, topic.produce("x", delay_seconds=60)["id"]).refused(409, "NOTHING_TO_RETRY")
+    held = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
+    try_now(group, held["message_id"]).refused(409, "NOTHING_TO_RETRY")
+    api.post(f"/v1/transactions/{held['transaction_id']}/rollback").expect(200)
+
+
 def test_trying_now_needs_a_message_and_a_group_that_are_there(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
