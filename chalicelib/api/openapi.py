@@ -69,7 +69,8 @@ def _operation(entry: Call) -> dict[str, Any]:
     }
     if entry.body:
         schema = {"$ref": f"#/components/schemas/{entry.body.__name__}"}
-        operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+        needed = any(field.required for field in msgspec.structs.fields(entry.body))
+        operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": schema}}}
     elif entry.any_media:
         operation["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     return operation
