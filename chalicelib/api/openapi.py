@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from ..domain.limits import DEFAULT_PAGE, MAX_PAGE, MAX_SHARDS, MAX_STEP_SECONDS
+from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_PAGE, MAX_SHARDS, MAX_STEP_SECONDS
 from . import problems
 from .http import CALLS, Call
 
 _PARAMETER = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
-_QUERY: dict[str, dict[str, Any]] = {
+_OPTIONAL: dict[str, dict[str, Any]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
     "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
     "from": {"type": "string", "format": "date-time"},
@@ -23,6 +23,7 @@ _QUERY: dict[str, dict[str, Any]] = {
     "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
     "factor": {"type": "number", "minimum": 1, "maximum": 10},
     "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
+    "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
 }
 _CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish", "prepare")
 
@@ -86,8 +87,10 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
         }
         for name in _PARAMETER.findall(entry.path)
     ]
+    optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
     return in_path + [
-        {"name": name, "in": "query", "schema": _QUERY.get(name, {"type": "string"})} for name in entry.query
+        {"name": name, "in": place, "schema": _OPTIONAL.get(name, {"type": "string"})}
+        for place, name in optional
     ]
 
 

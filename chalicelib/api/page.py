@@ -29,9 +29,10 @@ def of(document: dict[str, Any]) -> bytes:
 
 
 def _call(method: str, path: str, operation: dict[str, Any]) -> str:
-    query = [p["name"] for p in operation["parameters"] if p["in"] == "query"]
     notes = [operation["summary"]]
-    notes += [f"Query: {', '.join(query)}."] if query else []
+    for place in ("query", "header"):
+        names = [p["name"] for p in operation["parameters"] if p["in"] == place]
+        notes += [f"{place.capitalize()}: {', '.join(names)}."] if names else []
     notes += [] if operation["security"] else ["No token needed."]
     content = operation.get("requestBody", {}).get("content", {})
     bodies = [media["schema"].get("$ref", "").rpartition("/")[2] for media in content.values()]

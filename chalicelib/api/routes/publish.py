@@ -39,7 +39,7 @@ class _DataText(msgspec.Struct):
     data: msgspec.Raw
 
 
-@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True)
+@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True, headers=tuple(_OPTIONS))
 def publish(context: Context, topic: str) -> Answer:
     """Accept the raw body as one message, with options in headers."""
     found = context.deps.catalog.topic(topic)

@@ -85,6 +85,7 @@ def test_the_page_tells_every_call_and_the_fields_of_every_body(api: Client) -> 
         field for schema in document["components"]["schemas"].values() for field in schema["properties"]
     }
     assert {field for field in fields if f"<dt><code>{field}</code>" not in page} == set()
+    assert "Header: headrace-key, headrace-tag" in page
     assert "<script" not in page
 
 
