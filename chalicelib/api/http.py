@@ -58,7 +58,7 @@ Handler = Callable[..., Answer]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One entry of the HTTP interface. `scopes`: any one of them will do; empty: no token needed. `headers`: options."""
+    """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options."""
 
     method: str
     path: str
