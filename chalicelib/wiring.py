@@ -175,7 +175,6 @@ class Deps:
             self.catalog,
             self.lookup,
             a.records,
-            a.timers,
             self.witness,
             self.states,
             self.producer,
@@ -283,7 +282,7 @@ class Deps:
         from .services.lookup import Lookup
 
         a = self.adapters
-        return Lookup(self.catalog, a.log, a.cursors, a.records, self.reader, self.delayed, a.clock)
+        return Lookup(self.catalog, a.log, a.cursors, a.records, a.timers, self.reader, self.delayed, a.clock)
 
     @cached_property
     def key_lookup(self) -> KeyLookup:

@@ -29,14 +29,17 @@ environment:
   HEADRACE_STREAM            0: the log's stream wakes nobody, sweeps alone find new messages (slower, no less sure)
   {_ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
 """
-_HELLO = """\
+HELLO = """\
 Headrace serves on {url}
 Admin token: {token}
 
-Create a topic, then send it a message:
-  curl -X PUT {url}/v1/topics/orders -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' -d '{{}}'
-  curl -X POST {url}/v1/topics/orders/messages -H 'Authorization: Bearer {token}' \
--H 'Content-Type: application/json' -d '{{"body": {{"hello": "world"}}}}'
+    export HEADRACE_TOKEN={token}
+    H="Authorization: Bearer $HEADRACE_TOKEN"; U={url}/v1
+
+    curl -X PUT  -H "$H" $U/topics/orders
+    curl -X PUT  -H "$H" $U/topics/orders/groups/mailer -H 'Content-Type: application/json' -d '{{"from": "earliest"}}'
+    curl -X POST -H "$H" $U/topics/orders/messages -H 'Content-Type: application/json' \\
+         -d '{{"body": {{"order": 188}}, "keys": ["order-188"], "tag": "paid"}}'
 
 More in examples/. Ctrl-C stops it; what was accepted stays in {data}."""
 _UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"
@@ -199,9 +202,7 @@ def _server(port: int) -> Any:
 
 
 def _say_hello(chosen: Options, token: str) -> None:
-    print(
-        _HELLO.format(url=f"http://{_HOST}:{chosen.port}", token=token, data=chosen.endpoint or chosen.data)
-    )
+    print(HELLO.format(url=f"http://{_HOST}:{chosen.port}", token=token, data=chosen.endpoint or chosen.data))
     if os.environ["HEADRACE_ALLOW_LOOPBACK"] == "1":
         print(
             "Subscriber URLs may be http on this machine; HEADRACE_ALLOW_LOOPBACK=0 forbids it, as AWS does."

@@ -79,7 +79,7 @@ def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
 
 
 def _bad(detail: str) -> Refusal:
-    return Refusal(400, "MALFORMED", detail)
+    return Refusal(400, "BAD_REQUEST", detail)
 
 
 def _line(stream: BufferedIOBase, limit: int, too_long: Refusal) -> bytes:

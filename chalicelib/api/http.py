@@ -58,7 +58,7 @@ Handler = Callable[..., Answer]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One entry of the HTTP interface. `scopes`: any one of them will do; empty: no token needed."""
+    """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options."""
 
     method: str
     path: str
@@ -67,6 +67,7 @@ class Call:
     body: type | None
     query: tuple[str, ...]
     any_media: bool
+    headers: tuple[str, ...] = ()
 
 
 CALLS: list[Call] = []
@@ -80,11 +81,12 @@ def call(
     body: type | None = None,
     query: tuple[str, ...] = (),
     any_media: bool = False,
+    headers: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]:
     """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
 
     def enter(handler: Handler) -> Handler:
-        CALLS.append(Call(method, path, handler, scopes, body, query, any_media))
+        CALLS.append(Call(method, path, handler, scopes, body, query, any_media, headers))
         return handler
 
     return enter

@@ -8,12 +8,23 @@ from typing import Any
 
 import msgspec
 
+from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_PAGE, MAX_SHARDS, MAX_STEP_SECONDS
 from . import problems
 from .http import CALLS, Call
 
 _PARAMETER = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
+_OPTIONAL: dict[str, dict[str, Any]] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
+    "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
+    "from": {"type": "string", "format": "date-time"},
+    "to": {"type": "string", "format": "date-time"},
+    "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
+    "factor": {"type": "number", "minimum": 1, "maximum": 10},
+    "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
+    "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
+}
 _CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish", "prepare")
 
 
@@ -59,7 +70,8 @@ def _operation(entry: Call) -> dict[str, Any]:
     }
     if entry.body:
         schema = {"$ref": f"#/components/schemas/{entry.body.__name__}"}
-        operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+        needed = any(field.required for field in msgspec.structs.fields(entry.body))
+        operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": schema}}}
     elif entry.any_media:
         operation["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     return operation
@@ -75,7 +87,11 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
         }
         for name in _PARAMETER.findall(entry.path)
     ]
-    return in_path + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in entry.query]
+    optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
+    return in_path + [
+        {"name": name, "in": place, "schema": _OPTIONAL.get(name, {"type": "string"})}
+        for place, name in optional
+    ]
 
 
 def _responses(entry: Call) -> dict[str, Any]:
@@ -85,7 +101,8 @@ def _responses(entry: Call) -> dict[str, Any]:
         good = ["201"] if name == "create_token" else ["200", "201"]
     if name == "create_replay":
         good = ["202"]
-    content: dict[str, Any] = {} if good == ["204"] else {"content": {"application/json": {"schema": {}}}}
+    media = "text/html" if name == "docs" else "application/json"
+    content: dict[str, Any] = {} if good == ["204"] else {"content": {media: {"schema": {}}}}
     responses: dict[str, Any] = {status: {"description": "Done", **content} for status in good}
     problem = {"description": "Problem", "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}}}
     return responses | {str(status): problem for status, _ in problems.STATUS.values()}

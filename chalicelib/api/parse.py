@@ -48,10 +48,16 @@ def settings(body: msgspec.Struct) -> dict[str, Any]:
 
 def retry(given: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
     """A retry policy: what was given over what holds otherwise."""
+    return replace(base, **_retry_fields(given, base))
+
+
+def _retry_fields(given: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
     fields = settings(given)
-    if isinstance(fields.get("ladder"), list):
-        fields["ladder"] = tuple(fields["ladder"])
-    return replace(base, **fields)
+    if isinstance(named := fields.get("ladder", base.ladder), list):
+        fields["ladder"] = tuple(named)
+    elif named != base.ladder and (attempts := ladder.ATTEMPTS.get(named)):
+        fields.setdefault("max_attempts", attempts)
+    return fields
 
 
 def tags(text: str | None) -> tuple[str, ...] | None:
@@ -168,7 +174,7 @@ def due(deliver_at: str, now_ms: int) -> int:
 
 def _retry_of(given: requests.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
-    fields, whole = settings(given), retry(given)
+    fields, whole = _retry_fields(given), retry(given)
     told: dict[str, Any] = {name: fields[name] for name in ("max_attempts", "jitter") if name in fields}
     if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
         told["ladder"] = ladder.steps(whole)

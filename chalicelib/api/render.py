@@ -15,7 +15,7 @@ from msgspec import json as msgjson
 from ..domain import breaker, ladder
 from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
-from ..domain.message import Message
+from ..domain.message import Message, overall
 from ..domain.ranges import total
 from ..domain.replay import Replay
 from ..domain.signing import seal_receipt
@@ -270,8 +270,8 @@ def deliveries(received: list[Delivery], key: bytes) -> bytes:
 def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:
     """Everything known about a message; as an object for `to_json`, its body is still JSON text."""
     told = {name: status(s) for name, s in statuses.items()}
-    overall = "CANCELLED" if m.draft.cancelled else _overall(statuses)
-    return {**content(m), "topic": topic_name, "status": overall, "deliveries": told}
+    word = overall(m.draft, [s.status for s in statuses.values()])
+    return {**content(m), "topic": topic_name, "status": word, "deliveries": told}
 
 
 def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:
@@ -346,14 +346,6 @@ def replay(r: Replay) -> dict[str, Any]:
         "created_at": at(r.created_ms),
         "changed_at": at(r.changed_ms),
     }
-
-
-def _overall(statuses: Mapping[str, DeliveryStatus]) -> str:
-    """One word for a message over all groups: where they agree theirs, else RUNNING."""
-    words = {s.status for s in statuses.values()}
-    if not words:
-        return "NEW"
-    return words.pop() if len(words) == 1 else "RUNNING"
 
 
 def status(s: DeliveryStatus) -> dict[str, Any]:

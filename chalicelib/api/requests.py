@@ -22,6 +22,7 @@ TopicPattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._*-]{1,128}\Z")]
 MediaType = Annotated[
     str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")
 ]
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
 
 
@@ -68,7 +69,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     shard: Annotated[int, Meta(ge=0)] | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
     delay_seconds: Seconds | None = None
-    deliver_at: str | None = None
+    deliver_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
     dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS)] | None = None
     retry: Retry | None = None
@@ -109,7 +110,7 @@ class AmendBody(Struct, forbid_unknown_fields=True):
     """What to change of a message that nobody has claimed yet."""
 
     body: Any | UnsetType = UNSET
-    deliver_at: str | UnsetType = UNSET
+    deliver_at: Time | UnsetType = UNSET
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] | UnsetType = UNSET
     retry: Retry | UnsetType = UNSET
 
@@ -186,8 +187,8 @@ class RedriveBody(Struct, forbid_unknown_fields=True):
 class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
     """Archived messages to send again: accepted from `from` on and before `to`, with this tag, key and body."""
 
-    begin: str
-    end: str
+    begin: Time
+    end: Time
     tag: Tag | None = None
     key: Key | None = None
     where: Annotated[str, Meta(min_length=1, max_length=lim.MAX_WHERE_CHARS)] | None = None

@@ -15,6 +15,9 @@ NAMED: Mapping[str, tuple[int, ...]] = {
     "rocketmq": (10, 30, *(60 * n for n in range(1, 11)), 1200, 1800, 3600, 7200),
 }
 EXPONENTIAL = "exponential"
+ATTEMPTS: Mapping[str, int] = {
+    "fixed-30": 4
+}  # of whoever names the ladder and no number: DMQ retries three times
 
 
 @dataclass(frozen=True, slots=True)

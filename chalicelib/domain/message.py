@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 JSON = "application/json"
@@ -93,6 +93,16 @@ class Message:
 def traceparent(draft: Draft) -> str | None:
     """The W3C trace that the message belongs to, if its producer told one."""
     return next((value for name, value in draft.headers.items() if name.lower() == TRACEPARENT), None)
+
+
+def overall(draft: Draft, statuses: Collection[str]) -> str:
+    """The status of a message in the log over all groups: where they agree theirs, else RUNNING."""
+    if draft.cancelled:
+        return "CANCELLED"
+    words = set(statuses)
+    if not words:
+        return "NEW"
+    return words.pop() if len(words) == 1 else "RUNNING"
 
 
 def expired(draft: Draft, now_ms: int) -> bool:

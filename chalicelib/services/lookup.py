@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
 from ..domain import ids, ranges
 from ..domain.cursor import Cursor, Position, Span
 from ..domain.errors import NotFound
 from ..domain.limits import MAX_ANSWER_BYTES
-from ..domain.message import Message
+from ..domain.message import Message, overall
 from ..domain.segment import Segment
+from ..domain.timer import Timer, retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..domain.transaction import Transaction
-from ..ports import Clock, Cursors, Log, Record, Records
+from ..ports import Clock, Cursors, Log, Record, Records, Timers
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
 from .reader import Reader
@@ -38,7 +39,7 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a list is narrowed to. `status` needs `group`."""
+    """What a list is narrowed to. `status` is the group's where there is one, else the message's over all groups."""
 
     group: Group | None = None
     status: str | None = None
@@ -80,10 +81,12 @@ class Lookup:
         log: Log,
         cursors: Cursors,
         records: Records,
+        timers: Timers,
         reader: Reader,
         delayed: Delayed,
         clock: Clock,
     ) -> None:
+        self._timers = timers
         self._delayed = delayed
         self._catalog = catalog
         self._log = log
@@ -129,6 +132,10 @@ class Lookup:
         found = {group.name: self.delivery(topic, group, message) for group in self._catalog.groups(topic)}
         return {name: status for name, status in found.items() if status is not None}
 
+    def _overall(self, topic: Topic, message: Message) -> str:
+        """The status of the message over all groups."""
+        return overall(message.draft, [s.status for s in self.deliveries(topic, message).values()])
+
     def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
         """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
         keys = self._cursor_keys(topic, group, message.shard)
@@ -149,16 +156,31 @@ class Lookup:
             return DeliveryStatus("NEW", 0)
         record = self._records.get(key, offset)
         told = _told(place, span, record)
-        if place is Position.SETTLED and told.status == "RETRYING":
-            lane = cursor_key(topic, group, None, key.consumer_uid)
-            if (told.next_attempt_ms or 0) <= self._clock.now_ms() and (
-                n := self._attempt_in(lane, key, offset)
-            ):
-                return DeliveryStatus("RUNNING", n, None, told.last_error)
+        if place is Position.SETTLED and record and told.status == "RETRYING":
+            return self._retrying(topic, group, key, record, told)
         return told
 
-    def _attempt_in(self, lane: CursorKey, key: CursorKey, offset: int) -> int | None:
-        """The number of the attempt that is under way in a retry lane for the message of this place."""
+    def _retrying(
+        self, topic: Topic, group: Group, key: CursorKey, record: Record, told: DeliveryStatus
+    ) -> DeliveryStatus:
+        """The status of what is settled in its shard: its timer or the retry lane has it."""
+        early = (record.next_ms or 0) > self._clock.now_ms()
+        if early and self.retry_timer(group, key, record):
+            return told
+        if attempt := self.attempt_in_lane(topic, group, key, record.offset):
+            return DeliveryStatus("RUNNING", attempt, None, told.last_error)
+        return replace(told, next_attempt_ms=None) if early else told
+
+    def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
+        """The timer that will take the delivery to its retry lane; None where it has."""
+        if record.next_ms is None:
+            return None
+        id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
+        return self._timers.find(record.next_ms, id)
+
+    def attempt_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> int | None:
+        """The number of the attempt that is under way in the retry lane for the message of this place."""
+        lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor = self._cursors.get(lane, consistent=True) or Cursor()
         leased = {o: n for lease in cursor.leases.values() for o, n in lease.attempts().items()}
         for slot in self._reader.fetch(lane.shard, leased).values():
@@ -222,7 +244,7 @@ class Lookup:
         if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
             return False
         if filters.group is None:
-            return True
+            return filters.status is None or filters.status == self._overall(topic, message)
         status = self.delivery(topic, filters.group, message)
         return status is not None and filters.status in (None, status.status)
 

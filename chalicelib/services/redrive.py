@@ -10,10 +10,9 @@ from ..domain import ids
 from ..domain.cursor import Position
 from ..domain.errors import Conflict, NotFound
 from ..domain.message import JSON, Draft
-from ..domain.timer import retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ..domain.trace import Tried
-from ..ports import Clock, DeadLetter, Record, Records, Timers
+from ..ports import Clock, DeadLetter, Record, Records
 from . import lanes
 from .catalog import Catalog
 from .cursor_state import CursorStates, State
@@ -51,7 +50,6 @@ class Redriver:
         catalog: Catalog,
         lookup: Lookup,
         records: Records,
-        timers: Timers,
         witness: Witness,
         states: CursorStates,
         producer: Producer,
@@ -61,7 +59,6 @@ class Redriver:
         self._catalog = catalog
         self._lookup = lookup
         self._records = records
-        self._timers = timers
         self._witness = witness
         self._states = states
         self._producer = producer
@@ -194,19 +191,17 @@ class Redriver:
         if letter and letter.message.id == message_id:
             return self.redrive(topic, group, [letter]) > 0
         record = self._records.get(key, offset)
-        if record and record.status == "RETRYING" and self._hurry_timer(topic, group, key, offset, record):
-            return True
+        if record and record.status == "RETRYING" and record.next_ms is not None:
+            return self._hurry_timer(topic, group, key, record)
         return self._hurry_in_place(key, offset)
 
-    def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, offset: int, record: Record) -> bool:
-        """Take the timer to the lane now; what is no timer any more is in the lane already."""
-        if record.next_ms is None:
-            return False
-        id = retry_id(group.uid, key.consumer_uid, key.shard.shard, offset, record.attempts)
-        timer = self._timers.find(record.next_ms, id)
+    def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
+        """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running."""
+        timer = self._lookup.retry_timer(group, key, record)
         if timer and timer.draft:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
-        return True
+            return True
+        return self._lookup.attempt_in_lane(topic, group, key, record.offset) is None
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""

@@ -157,8 +157,9 @@ class Setup:
                 self._skip_missed(topic, group, old, new)
             elif POLICIES[group.mode].per_consumer:
                 self._positions.begin(topic, group, LATEST, uid)
-            if self._put(topic, group, new, old):
-                member = self.membership(topic, group, replace(new, version=base.version + 1))
+            if new == old or self._put(topic, group, new, old):
+                version = base.version if new == old else base.version + 1
+                member = self.membership(topic, group, replace(new, version=version))
                 is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in known
                 return Registration(member, new.uid == uid, secret if is_new else None)
         raise _busy()
@@ -264,14 +265,15 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
 
 
 def _reached(held: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Consumer:
-    """The consumer with this contact; one that has it and is called stays as it is."""
+    """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
+    reason to write again."""
     if (held.kind, held.target) != (contact.kind, contact.target):
         held = replace(held, kind=contact.kind, target=contact.target, state="", secrets=())
     if held.state != "ACTIVE":
         held = _fresh(held, contact.state, contact.why)
     if contact.kind == "url" and (contact.secret or not held.secrets):
         held = _signing(held, secret, now_ms)
-    return replace(held, seen_ms=now_ms)
+    return held if held.is_called else replace(held, seen_ms=max(held.seen_ms, now_ms))
 
 
 def _fresh(held: Consumer, state: str, why: str | None = None) -> Consumer:

@@ -9,18 +9,20 @@ from ..domain.message import Message
 from ..domain.replay import MARK, MARK_OF
 from ..domain.topic import Group, Topic, cursor_key
 from ..domain.trace import TraceRow, Tried
+from ..domain.transaction import Transaction
 from ..ports import Records, Traces
 from .catalog import Catalog
+from .delayed import Waiting
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a message: accepted, edited, cancelled, delivered (an attempt), buried,
-    redriven."""
+    """One thing that happened to a message: accepted, prepared, edited, cancelled, delivered (an attempt), buried,
+    redriven. `shard` is None before it has one."""
 
     at_ms: int
     event: str
-    shard: int
+    shard: int | None
     group: str | None = None
     consumer: str | None = None
     attempt: int | None = None
@@ -53,6 +55,16 @@ class Tracer:
             events += self._of_group(topic, group, message)
         told = (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in events)
         return sorted(told, key=lambda e: e.at_ms)
+
+    def before_log(self, held: Waiting | Transaction) -> list[Event]:
+        """The path of a message that waits for its time or for a commit. (When a delayed one was cancelled is not
+        known.)"""
+        if isinstance(held, Waiting):
+            return [Event(held.message.accepted_ms, "accepted", None)]
+        events = [Event(held.prepared_ms, "prepared", None)]
+        if held.decided_ms is not None:
+            events.append(Event(held.decided_ms, "cancelled", None))
+        return events
 
     def _of_group(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)

@@ -161,7 +161,7 @@ def test_a_chunked_body_is_put_together(server: Server, chunks: bytes) -> None:
 def test_what_could_be_read_in_two_ways_is_400(server: Server, headers: bytes) -> None:
     raw = talk(server.port, post(headers + b"\r\n", b"0\r\n\r\n"))
     assert statuses(raw) == [400]
-    assert code(raw) == "MALFORMED"
+    assert code(raw) == "BAD_REQUEST"
 
 
 @pytest.mark.parametrize(

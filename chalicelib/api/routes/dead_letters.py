@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from ...domain.errors import Refused
 from ...domain.limits import MAX_ANSWER_BYTES
+from ...domain.message import Message
 from ...domain.topic import Group, Topic
 from ...services.bodies import with_body
 from .. import parse, render
@@ -106,9 +107,9 @@ def delete_dead_letter(context: Context, topic: str, group: str, id: str) -> Ans
 def retry_now(context: Context, topic: str, id: str) -> Answer:
     """Make the next attempt of a RETRYING or DEAD delivery now."""
     found, wanted = _find(context, topic, context.body.group)
-    message = context.deps.lookup.message(found, id)
+    message = context.deps.lookup.find(found, id)
     context.deps.redriver.try_now(found, wanted, id)
-    status = context.deps.lookup.delivery(found, wanted, message)
+    status = context.deps.lookup.delivery(found, wanted, message) if isinstance(message, Message) else None
     return Answer({"id": id, "group": wanted.name, **(render.status(status) if status else {})})
 
 

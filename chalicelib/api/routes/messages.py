@@ -91,8 +91,9 @@ def _in_transaction() -> Conflict:
 def get_trace(context: Context, topic: str, id: str) -> Answer:
     """A message's path: accepted, each attempt with who made it, burials, redrives; in order of time."""
     found = context.deps.catalog.topic(topic)
-    message = context.deps.lookup.message(found, id)
-    return Answer({"events": [render.event(e) for e in context.deps.tracer.path(found, message)]})
+    message, tracer = context.deps.lookup.find(found, id), context.deps.tracer
+    path = tracer.path(found, message) if isinstance(message, Message) else tracer.before_log(message)
+    return Answer({"events": [render.event(e) for e in path]})
 
 
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
@@ -154,8 +155,6 @@ def _filters(context: Context, topic: str) -> Filters:
         raise invalid("status", f"must be one of {', '.join(_STATUSES)}")
     if status == _DELAYED and "group" in query:
         raise invalid("status", "DELAYED goes without `group`: nobody is owed the message yet")
-    if status not in (None, _DELAYED) and "group" not in query:
-        raise invalid("status", "needs `group`: a status is a group's")
     group = None
     if "group" in query:
         check_name("group", query["group"])

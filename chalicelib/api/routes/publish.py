@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
 from ...domain.topic import Topic
@@ -24,13 +26,20 @@ _OPTIONS = {
     "headrace-dedup-id": "dedup_id",
     "headrace-delay-seconds": "delay_seconds",
 }
+_OURS = "headrace-"
 _FORWARD = "headrace-forward-"
 _STRUCTURED = "application/cloudevents+json"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}\Z")
 _REQUIRED = ("id", "source", "type")
 
 
-@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True)
+class _DataText(msgspec.Struct):
+    """The `data` of a structured event as JSON text."""
+
+    data: msgspec.Raw
+
+
+@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True, headers=tuple(_OPTIONS))
 def publish(context: Context, topic: str) -> Answer:
     """Accept the raw body as one message, with options in headers."""
     found = context.deps.catalog.topic(topic)
@@ -40,6 +49,7 @@ def publish(context: Context, topic: str) -> Answer:
 
 def _draft(context: Context, topic: Topic) -> Draft:
     headers = {name.lower(): value for name, value in context.headers.items()}
+    _check_options(headers)
     media = headers.get("content-type", "application/octet-stream")
     fields: dict[str, Any] = {name: headers[header] for header, name in _OPTIONS.items() if header in headers}
     if "keys" in fields:
@@ -62,6 +72,13 @@ def _draft(context: Context, topic: Topic) -> Draft:
     return _with_raw(checked, body, media)
 
 
+def _check_options(headers: Mapping[str, str]) -> None:
+    """A misspelt option must not be passed over, as if it had not been given."""
+    for name in headers:
+        if name.startswith(_OURS) and name not in _OPTIONS and not name.startswith(_FORWARD):
+            raise invalid(name[:64], "unknown option")
+
+
 def _with_raw(draft: Draft, body: bytes, media: str) -> Draft:
     if not media.isascii() or not media.isprintable() or not 1 <= len(media) <= MAX_CONTENT_TYPE_CHARS:
         raise invalid("content-type", f"must be 1 to {MAX_CONTENT_TYPE_CHARS} printable ASCII characters")
@@ -74,20 +91,24 @@ def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     if not isinstance(event, dict):
         raise invalid("", "a structured CloudEvent is a JSON object")
     attributes = {
-        name: _text(name, value) for name, value in event.items() if name not in ("data", "data_base64")
+        name: _text(name, value)
+        for name, value in event.items()
+        if name not in ("data", "data_base64") and value is not None  # null is as good as not there
     }
+    usual = "application/octet-stream" if "data_base64" in event else "application/json"
+    media = attributes.pop("datacontenttype", usual)  # the message has it as its own content type
     if "data_base64" in event:
         if "data" in event:
             raise invalid("data", "give either data or data_base64")
         given = convert({"body_base64": event["data_base64"]}, MessageBody)
         body = parse.draft(given, 0).body
-        return attributes, body, attributes.get("datacontenttype", "application/octet-stream")
-    media = attributes.get("datacontenttype", "application/json")
+        return attributes, body, media
     if "data" not in event:
         return attributes, b"", media
     data = event["data"]
-    body = data.encode() if isinstance(data, str) and "json" not in media else strict.dump(data)
-    return attributes, body, media
+    if isinstance(data, str) and "json" not in media:
+        return attributes, data.encode(), media
+    return attributes, strict.compact(bytes(msgspec.json.decode(raw, type=_DataText).data), data), media
 
 
 def _text(name: str, value: Any) -> str:

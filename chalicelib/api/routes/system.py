@@ -63,3 +63,11 @@ def stats(context: Context) -> Answer:
 def openapi_document(context: Context) -> Answer:
     """This interface as OpenAPI 3.1, generated from the code."""
     return Answer(openapi.document())
+
+
+@call("GET", "/docs", scopes=())
+def docs(context: Context) -> Answer:
+    """This interface as a page to read."""
+    from .. import page
+
+    return Answer(page.of(openapi.document()), headers=page.HEADERS)

@@ -348,6 +348,20 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     assert group.status_of(sent["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
 
 
+def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_claimed(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    sent = topic.produce("x")
+    group.nack(*group.receive(), delay_seconds=3600)
+    assert group.status_of(sent["id"])["next_attempt_at"] > sent["accepted_at"]
+    assert try_now(group, sent["id"]).expect(200)["next_attempt_at"] is None
+    [second] = again(group)
+    assert group.status_of(sent["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
+    try_now(group, sent["id"]).refused(409, "NOTHING_TO_RETRY")
+    group.ack(second)
+    assert group.status_of(sent["id"])["status"] == "SUCCESS"
+
+
 def test_what_is_dead_can_be_tried_now(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -367,6 +381,15 @@ def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Clien
         group.ack(*messages)
     try_now(group, sent["id"]).refused(409, "NOTHING_TO_RETRY")
     assert group.status_of(sent["id"])["status"] == status
+
+
+def test_there_is_nothing_to_retry_for_what_nobody_is_owed_yet(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    try_now(group, topic.produce("x", delay_seconds=60)["id"]).refused(409, "NOTHING_TO_RETRY")
+    held = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
+    try_now(group, held["message_id"]).refused(409, "NOTHING_TO_RETRY")
+    api.post(f"/v1/transactions/{held['transaction_id']}/rollback").expect(200)
 
 
 def test_trying_now_needs_a_message_and_a_group_that_are_there(api: Client) -> None:

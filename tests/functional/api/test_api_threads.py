@@ -169,3 +169,11 @@ def test_a_topic_deleted_under_load_answers_honestly(api: Client) -> None:
 
     statuses = [status for part in at_once(9, act) for status in part]
     assert set(statuses) <= {200, 201, 204, 404}
+
+
+@pytest.mark.parametrize("contact", [{}, {"url": "http://127.0.0.1:1/"}], ids=["pulls", "is called"])
+def test_20_twins_that_register_one_consumer_make_one_and_see_one_secret(api: Client, contact: Any) -> None:
+    group = api.topic().group()
+    told = at_once(20, lambda n: api.put(f"{group.path}/consumers/c", contact))
+    assert Counter(reply.status for reply in told) == {201: 1, 200: 19}
+    assert [reply.status for reply in told if "secret" in reply.json] == ([201] if contact else [])

@@ -82,6 +82,18 @@ def test_a_ladder_may_be_a_list_of_seconds_or_a_formula(api: Client) -> None:
     assert by_formula["retry"].items() >= formula.items()
 
 
+def test_whoever_names_fixed_30_has_three_retries_unless_a_number_is_given(api: Client) -> None:
+    topic = api.topic(retry={"ladder": "fixed-30"})
+    assert api.get(topic.path).expect(200)["retry"]["max_attempts"] == 4
+    group = api.put(f"{topic.path}/groups/g", {"retry": {"ladder": "fixed-30", "max_attempts": 7}}).expect(
+        201
+    )
+    assert group["retry"]["max_attempts"] == 7
+    changed = api.put(topic.path, {"retry": {"max_attempts": 9}}).expect(200)
+    assert changed["retry"].items() >= {"ladder": "fixed-30", "max_attempts": 9}.items()
+    assert api.put(topic.path, {"retry": {"ladder": "fixed-30"}}).expect(200) == changed
+
+
 def test_a_setting_can_be_taken_back_with_null(api: Client) -> None:
     topic = api.topic(alarm_backlog=5, rate_limit=5)
     changed = api.put(topic.path, {"alarm_backlog": None, "rate_limit": None}).expect(200)

@@ -40,6 +40,21 @@ def test_a_message_nobody_has_tried_was_accepted(api: Client) -> None:
     assert event["group"] is None
 
 
+def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
+    topic = api.topic()
+    delayed = topic.produce("x", delay_seconds=60)
+    assert told(path(topic, delayed["id"]), "event", "at", "shard") == [
+        ("accepted", delayed["accepted_at"], None)
+    ]
+    held = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
+    assert told(path(topic, held["message_id"]), "event", "at") == [("prepared", held["prepared_at"])]
+    over = api.post(f"/v1/transactions/{held['transaction_id']}/rollback").expect(200)
+    assert told(path(topic, held["message_id"]), "event", "at") == [
+        ("prepared", held["prepared_at"]),
+        ("cancelled", over["decided_at"]),
+    ]
+
+
 def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(shards=2)
     group = topic.group()

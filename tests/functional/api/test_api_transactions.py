@@ -138,7 +138,6 @@ def test_a_message_in_a_transaction_is_changed_by_its_transaction_only(topic: To
     message = f"{topic.path}/messages/{prepare(topic)['message_id']}"
     topic.api.call("PATCH", message, {"body": 1}).refused(409, "IN_TRANSACTION")
     topic.api.delete(message).refused(409, "IN_TRANSACTION")
-    topic.api.get(f"{message}/trace").refused(404, "MESSAGE_NOT_FOUND")
 
 
 def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from html import unescape
 from typing import Any
 
 import hypothesis
@@ -73,6 +74,19 @@ def test_every_call_says_what_it_does() -> None:
         for method, operation in methods.items():
             assert operation["summary"].endswith("."), (method, path)
             assert "401" in operation["responses"]
+
+
+def test_the_page_tells_every_call_and_the_fields_of_every_body(api: Client) -> None:
+    reply = api.with_token(None).get("/docs")
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    page, document = unescape(reply.raw.decode()), openapi.document()
+    assert [entry.path for entry in CALLS if f"<code>{entry.method} {entry.path}</code>" not in page] == []
+    fields = {
+        field for schema in document["components"]["schemas"].values() for field in schema["properties"]
+    }
+    assert {field for field in fields if f"<dt><code>{field}</code>" not in page} == set()
+    assert "Header: headrace-key, headrace-tag" in page
+    assert "<script" not in page
 
 
 def test_patterns_are_regular_expressions_in_every_language() -> None:

@@ -14,6 +14,7 @@ import pytest
 from chalicelib import settings
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
+from local.__main__ import HELLO
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {
@@ -85,8 +86,18 @@ def test_every_error_code_is_documented() -> None:
 
 
 def test_every_gateway_error_code_is_documented() -> None:
-    source = (ROOT / "local/problems.py").read_text()
-    assert set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source)) - documented_codes() == set()
+    source = "".join((ROOT / "local" / name).read_text() for name in ("problems.py", "wire.py"))
+    raised = set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source))
+    assert {"ROUTE_NOT_FOUND", "BAD_REQUEST"} <= raised
+    assert raised - documented_codes() == set()
+
+
+def test_make_run_prints_the_first_lines_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text().replace("hr_…            # as printed", "{token}")
+    begins = readme.index("    export HEADRACE_TOKEN")
+    said = HELLO.format(url="http://127.0.0.1:8700", token="{token}", data="")
+    lines = said[said.index("    export") : said.index("\n\nMore")]
+    assert readme[begins:].startswith(lines + "\n")
 
 
 def test_every_code_is_upper_snake_case() -> None:
