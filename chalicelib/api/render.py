@@ -15,7 +15,7 @@ from msgspec import json as msgjson
 from ..domain import breaker, ladder
 from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
-from ..domain.message import Message, overall
+from ..domain.message import Message, holds_json, overall
 from ..domain.ranges import total
 from ..domain.replay import Replay
 from ..domain.signing import seal_receipt
@@ -237,7 +237,7 @@ def content(m: Message) -> dict[str, Any]:
     """What the producer gave."""
     draft = m.draft
     shown: dict[str, Any] = {"id": m.id}
-    if draft.is_json:
+    if holds_json(draft):
         shown["body"] = Raw(draft.body)
     else:
         shown["body_base64"] = base64.b64encode(draft.body).decode()

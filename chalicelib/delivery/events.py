@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..domain.message import JSON, TRACEPARENT, Draft, traceparent
+from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
 from ..domain.outcome import Attempt, Parcel
 
 _TYPE = "headrace.message"
@@ -112,23 +112,9 @@ def _event(parcel: Parcel, attempt: Attempt) -> dict[str, Any]:
     """An event in JSON format. A JSON body goes in as it stands, to the digit."""
     draft = attempt.message.draft
     event: dict[str, Any] = {**_attributes(parcel, attempt), "datacontenttype": draft.content_type}
-    if _is_json(draft):
+    if holds_json(draft):
         return event | {"data": msgspec.Raw(draft.body)}
     return event | {"data_base64": base64.b64encode(draft.body).decode()}
-
-
-def _is_json(draft: Draft) -> bool:
-    """Checked at the door where `is_json`; a published body is only said to be JSON."""
-    if draft.is_json:
-        return True
-    media = draft.content_type.partition(";")[0].strip().lower()
-    if media != JSON and not media.endswith("+json"):
-        return False
-    try:
-        msgspec.json.decode(draft.body)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _place(attempt: Attempt) -> dict[str, str]:

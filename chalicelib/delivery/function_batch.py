@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..domain.message import holds_json
 from ..domain.outcome import Attempt, Parcel
 from .events import rfc3339
 
@@ -41,7 +42,7 @@ def _message(attempt: Attempt) -> dict[str, Any]:
     message, draft = attempt.message, attempt.message.draft
     body: dict[str, Any] = (
         {"body": msgspec.Raw(draft.body)}
-        if draft.is_json
+        if holds_json(draft)
         else {"body_base64": base64.b64encode(draft.body).decode()}
     )
     return {

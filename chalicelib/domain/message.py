@@ -6,6 +6,9 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from . import strict_json
+from .errors import Malformed
+
 JSON = "application/json"
 RATE_LIMITED = "RATE_LIMITED"
 TRACEPARENT = "traceparent"
@@ -88,6 +91,20 @@ class Message:
     offset: int
     accepted_ms: int
     draft: Draft
+
+
+def holds_json(draft: Draft) -> bool:
+    """Is the body JSON, by its type and its text? Bytes only say so: their producer may have been wrong."""
+    if draft.is_json:
+        return True
+    media = draft.content_type.partition(";")[0].strip().lower()
+    if media != JSON and not media.endswith("+json"):
+        return False
+    try:
+        strict_json.parse(draft.body)
+    except Malformed:
+        return False
+    return True
 
 
 def traceparent(draft: Draft) -> str | None:

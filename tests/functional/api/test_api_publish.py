@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import pytest
@@ -19,8 +20,14 @@ def structured(topic: Topic, event: Any, media: str = STRUCTURED) -> Any:
 
 
 def received(topic: Topic) -> Any:
-    [message] = topic.group().receive()
-    return {**message, "raw": base64.b64decode(message["body_base64"])}
+    """The message, with its body's bytes: of JSON, as they stand in the answer."""
+    answer = topic.api.post(f"{topic.group().path}/receive", {})
+    [message] = answer.expect(200)["messages"]
+    if "body_base64" in message:
+        return {**message, "raw": base64.b64decode(message["body_base64"])}
+    text = re.search(rb'"body":(.*),"content_type"', answer.raw, re.DOTALL)
+    assert text
+    return {**message, "raw": text[1]}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +46,16 @@ def test_a_raw_body_arrives_byte_for_byte_with_its_type(api: Client, raw: bytes,
     topic.publish(raw, content_type=media).expect(201)
     message = received(topic)
     assert (message["raw"], message["content_type"]) == (raw, media)
+
+
+@pytest.mark.parametrize("raw", [b'{"a": 1.10}', b" [1] \n", b'"text"', b"null"])
+@pytest.mark.parametrize("media", ["application/json", "Application/Order+JSON; charset=utf-8"])
+def test_a_raw_body_that_is_json_is_received_as_json(api: Client, raw: bytes, media: str) -> None:
+    topic = api.topic()
+    topic.publish(raw, content_type=media).expect(201)
+    message = received(topic)
+    assert (message["raw"], message["content_type"]) == (raw, media)
+    assert message["body"] == json.loads(raw)
 
 
 def test_a_raw_body_without_a_type_is_bytes(api: Client) -> None:
