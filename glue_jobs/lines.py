@@ -7,10 +7,18 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .schemas import TABLES
+from .schemas import MESSAGES, ORDER, TABLES
 
 SHARD = ("topic", "topic_uid", "shard")
+READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
+ROW, VOID, ELSEWHERE = "row", "void", "elsewhere"
+"""The kinds of what `messages` makes: a row; an offset without a message; a row whose body is still to be fetched."""
+
+ASIDE = ("topic", "topic_uid", "kind")
+"""The folders in which they lie aside."""
+
 _WORD = 64  # offsets are gathered as bits of a long
+_BIT = f"shiftleft(1L, cast(pmod(offset, {_WORD}) as int))"
 _FULL = -1
 _STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
@@ -20,27 +28,66 @@ _SKEW_MS = 3_600_000  # a delivery may seem to begin before its message was acce
 
 def readable(lines: DataFrame) -> DataFrame:
     """The lines that say where they belong; a broken line says nothing."""
-    return lines.where(
-        "topic is not null and topic_uid is not null and shard is not null and offset is not null"
+    return lines.where(READABLE)
+
+
+def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
+    """Rows of `messages` from readable lines, with what the proof needs and no reader: their `topic_uid` and `kind`.
+    One for each offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come
+    together, sorted; those of a topic in `split` in so many parts."""
+    latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
+    kind = (
+        F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
+    )
+    return latest.select(
+        "topic",
+        "topic_uid",
+        kind.alias("kind"),
+        "shard",
+        "offset",
+        "id",
+        F.timestamp_millis("accepted_ms").alias("accepted_at"),
+        "tag",
+        F.coalesce("keys", F.array().cast("array<string>")).alias("keys"),
+        "ordering_key",
+        F.coalesce("headers", F.create_map().cast("map<string,string>")).alias("headers"),
+        "content_type",
+        F.expr("coalesce(cast(body_blob as binary), cast(body as binary), unbase64(body_base64))").alias(
+            "body"
+        ),
+    ).sortWithinPartitions(*ASIDE, *ORDER[MESSAGES])
+
+
+def with_bodies(rows: DataFrame, files: DataFrame) -> DataFrame:
+    """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`."""
+    found = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
+    whole = found.withColumns({"body": F.col("bytes"), "kind": F.lit(ROW)}).select(*rows.columns)
+    return whole.repartition("topic").sortWithinPartitions(*ASIDE, *ORDER[MESSAGES])
+
+
+def words(places: DataFrame, *more: Column) -> DataFrame:
+    """Which offsets there are, 64 to a row: `word`, its `bits`, and more about them."""
+    return places.groupBy(*SHARD, F.expr(f"offset div {_WORD}").alias("word")).agg(
+        F.bit_or(F.expr(_BIT)).alias("bits"), *more
     )
 
 
-def coverage(lines: DataFrame) -> DataFrame:
-    """Which offsets there are, 64 to a row: `word` and its `bits`, `voids` among them, the highest version seen, and
-    whether bodies lie elsewhere. Small: kept, while everything else is read once."""
-    bit = F.expr(f"shiftleft(1L, cast(pmod(offset, {_WORD}) as int))")
-    return lines.groupBy(*SHARD, F.expr(f"offset div {_WORD}").alias("word")).agg(
-        F.bit_or(bit).alias("bits"),
-        F.bit_or(F.when(F.col("void").isNotNull(), bit).otherwise(F.lit(0).cast("long"))).alias("voids"),
-        F.max("v").alias("v"),
-        F.max(F.col("body_blob").isNotNull()).alias("elsewhere"),
+def coverage(rows: DataFrame) -> DataFrame:
+    """The words of what `messages` made: also `voids` among the bits, and of all others how many rows there are and
+    the exclusive or of their hashes."""
+    void = F.col("kind") == VOID
+    return words(
+        rows,
+        F.bit_or(F.when(void, F.expr(_BIT)).otherwise(0)).alias("voids"),
+        F.count_if(~void).alias("rows"),
+        F.bit_xor(F.when(~void, _hash(MESSAGES))).alias("checksum"),
     )
 
 
-def ranges(covered: DataFrame) -> DataFrame:
-    """The offsets of `coverage` as ranges: topic, topic_uid, shard, first, last."""
+def ranges(words: DataFrame) -> DataFrame:
+    """The offsets of words as ranges: topic, topic_uid, shard, first, last."""
     single = f"transform(filter(sequence(0, {_WORD - 1}), i -> (shiftright(bits, i) & 1) = 1), i -> {_span('i', 'i')})"
-    spans = covered.select(
+    spans = words.select(
         *SHARD,
         F.explode(F.expr(f"if(bits = {_FULL}, array({_span('0', str(_WORD - 1))}), {single})")).alias("r"),
     ).select(*SHARD, "r.first", "r.last")
@@ -57,39 +104,6 @@ def ranges(covered: DataFrame) -> DataFrame:
 
 def _span(first: str, last: str) -> str:
     return f"named_struct('first', word * {_WORD} + {first}, 'last', word * {_WORD} + {last})"
-
-
-def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
-    """Rows of `messages` from readable lines, whose `content` is the body: one for each offset, by the last edition;
-    none for what is void. A topic's rows come together, sorted; those of a topic in `split` in so many parts."""
-    latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
-    return latest.where("void is null").select(
-        "topic",
-        "shard",
-        "offset",
-        "id",
-        F.timestamp_millis("accepted_ms").alias("accepted_at"),
-        "tag",
-        F.coalesce("keys", F.array().cast("array<string>")).alias("keys"),
-        "ordering_key",
-        F.coalesce("headers", F.create_map().cast("map<string,string>")).alias("headers"),
-        "content_type",
-        F.col("content").alias("body"),
-    )
-
-
-def with_content(lines: DataFrame) -> DataFrame:
-    """Lines with the column `content`: the bytes that stand in them."""
-    return lines.withColumn("content", F.coalesce(F.encode("body", "utf-8"), F.unbase64("body_base64")))
-
-
-def with_bodies(lines: DataFrame, files: DataFrame) -> DataFrame:
-    """Lines with `content`, also where it is in files: `files` has `name` and `bytes`."""
-    here = with_content(lines)
-    there = here.where("body_blob is not null").join(files, F.col("body_blob") == F.col("name"), "left")
-    return here.where("body_blob is null").unionByName(
-        there.withColumn("content", F.col("bytes")).drop("name", "bytes")
-    )
 
 
 def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> DataFrame:
@@ -139,10 +153,12 @@ def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
 
 def checksums(rows: DataFrame, table: str) -> DataFrame:
     """Of each topic: how many rows, and the exclusive or of their hashes. The order of rows does not matter."""
+    return rows.groupBy("topic").agg(F.count("*").alias("rows"), F.bit_xor(_hash(table)).alias("checksum"))
+
+
+def _hash(table: str) -> Column:
     hashed: list[Column] = []
     for field in TABLES[table]:
         column = F.col(field.name)
         hashed += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
-    return rows.groupBy("topic").agg(
-        F.count("*").alias("rows"), F.hex(F.bit_xor(F.xxhash64(*hashed))).alias("checksum")
-    )
+    return F.xxhash64(*hashed)

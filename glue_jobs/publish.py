@@ -6,44 +6,66 @@ manifest, and only then does anything go. Whoever stops it anywhere leaves the a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from . import manifest as manifests
-from .bucket import Bucket
+from .bucket import Bucket, Entry
 from .lines import checksums
 from .manifest import Manifest, Part
 from .schemas import TABLES, partitioned
 
 _ASIDE = "archive/_aside"
+_UNSIGNED = 2**64 - 1
 
 
 class Mismatch(Exception):
     """What was written is not what should have been; nothing was published."""
 
 
-def write_aside(bucket: Bucket, table: str, day: str, rows: DataFrame) -> None:
+def write_aside(
+    bucket: Bucket,
+    table: str,
+    day: str,
+    rows: DataFrame,
+    folders: Sequence[str] = ("topic",),
+    mode: str = "overwrite",
+) -> None:
     """Write a day's rows, a folder for each topic, where no reader looks."""
-    rows.write.mode("overwrite").partitionBy("topic").parquet(bucket.uri(_folder(table, day)))
+    rows.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(_folder(table, day)))
 
 
-def aside(spark: SparkSession, bucket: Bucket, table: str, day: str) -> DataFrame:
-    """The rows that were written aside."""
+def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
+    """The rows that were written aside, with `more` columns that folders tell."""
     folder = bucket.uri(f"{_ASIDE}/{day}/{table}")
-    return spark.read.schema(partitioned(table)).option("basePath", folder).parquet(folder)
+    schema = StructType([*partitioned(table), *(StructField(name, StringType()) for name in more)])
+    return spark.read.schema(schema).option("basePath", folder).parquet(folder)
 
 
 def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
     """What lies aside, by topic, as its files tell."""
-    files: dict[str, list[manifests.Entry]] = {}
-    for entry in bucket.list(_folder(table, day)):
-        if entry.name.endswith(".parquet"):
-            files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
-    if not files:
+    if not any(entry.name.endswith(".parquet") for entry in bucket.list(_folder(table, day))):
         return {}
     sums = checksums(aside(spark, bucket, table, day), table).collect()
-    return {row.topic: Part(row.topic, row.rows, row.checksum, tuple(files[row.topic])) for row in sums}
+    return parts(bucket, table, day, {row.topic: (row.rows, row.checksum) for row in sums})
+
+
+def parts(
+    bucket: Bucket, table: str, day: str, sums: Mapping[str, tuple[int, int]], within: str = ""
+) -> dict[str, Part]:
+    """What lies aside, by topic: its files (those in such a folder), the number of its rows and their checksum."""
+    files: dict[str, list[Entry]] = {}
+    for entry in bucket.list(_folder(table, day)):
+        if entry.name.endswith(".parquet") and within in entry.name:
+            files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
+    return {
+        topic: Part(topic, rows, f"{checksum & _UNSIGNED:X}", tuple(files[topic]))
+        for topic, (rows, checksum) in sums.items()
+        if rows
+    }
 
 
 def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:
