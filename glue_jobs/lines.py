@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .schemas import MESSAGES, ORDER, TABLES
+from .schemas import MESSAGES, TABLES
 
 SHARD = ("topic", "topic_uid", "shard")
 READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
@@ -17,9 +17,6 @@ ROW, VOID, ELSEWHERE = "row", "void", "elsewhere"
 ASIDE = ("topic", "topic_uid", "kind")
 """The folders in which they lie aside."""
 
-_WORD = 64  # offsets are gathered as bits of a long
-_BIT = f"shiftleft(1L, cast(pmod(offset, {_WORD}) as int))"
-_FULL = -1
 _STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
@@ -34,7 +31,7 @@ def readable(lines: DataFrame) -> DataFrame:
 def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
     """Rows of `messages` from readable lines, with what the proof needs and no reader: their `topic_uid` and `kind`.
     One for each offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come
-    together, sorted; those of a topic in `split` in so many parts."""
+    together; those of a topic in `split` in so many parts."""
     latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
     kind = (
         F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
@@ -55,55 +52,35 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
         F.expr("coalesce(cast(body_blob as binary), cast(body as binary), unbase64(body_base64))").alias(
             "body"
         ),
-    ).sortWithinPartitions(*ASIDE, *ORDER[MESSAGES])
+    )
 
 
 def with_bodies(rows: DataFrame, files: DataFrame) -> DataFrame:
     """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`."""
     found = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
-    whole = found.withColumns({"body": F.col("bytes"), "kind": F.lit(ROW)}).select(*rows.columns)
-    return whole.repartition("topic").sortWithinPartitions(*ASIDE, *ORDER[MESSAGES])
-
-
-def words(places: DataFrame, *more: Column) -> DataFrame:
-    """Which offsets there are, 64 to a row: `word`, its `bits`, and more about them."""
-    return places.groupBy(*SHARD, F.expr(f"offset div {_WORD}").alias("word")).agg(
-        F.bit_or(F.expr(_BIT)).alias("bits"), *more
-    )
+    whole = found.withColumns({"body": F.col("bytes"), "kind": F.lit(ROW)})
+    return whole.select(*rows.columns).repartition("topic")
 
 
 def coverage(rows: DataFrame) -> DataFrame:
-    """The words of what `messages` made: also `voids` among the bits, and of all others how many rows there are and
-    the exclusive or of their hashes."""
-    void = F.col("kind") == VOID
-    return words(
-        rows,
-        F.bit_or(F.when(void, F.expr(_BIT)).otherwise(0)).alias("voids"),
+    """What there is of each shard, told by the rows that `messages` makes, briefly: of 64 times `step` offsets from
+    `first` on, those in `bits`, `step` of them to a bit. There are `voids` among them, and `rows`,
+    whose hashes have the exclusive or `checksum`."""
+    void, bit = F.col("kind") == VOID, "shiftleft(1L, cast(pmod({}, 64) as int))"
+    words = rows.groupBy(*SHARD, F.expr("offset div 64").alias("word")).agg(
+        F.bit_or(F.expr(bit.format("offset"))).alias("bits"),
+        F.count_if(void).alias("voids"),
         F.count_if(~void).alias("rows"),
-        F.bit_xor(F.when(~void, _hash(MESSAGES))).alias("checksum"),
+        F.bit_xor(F.when(void, 0).otherwise(_hash(MESSAGES))).alias("checksum"),
     )
-
-
-def ranges(words: DataFrame) -> DataFrame:
-    """The offsets of words as ranges: topic, topic_uid, shard, first, last."""
-    single = f"transform(filter(sequence(0, {_WORD - 1}), i -> (shiftright(bits, i) & 1) = 1), i -> {_span('i', 'i')})"
-    spans = words.select(
-        *SHARD,
-        F.explode(F.expr(f"if(bits = {_FULL}, array({_span('0', str(_WORD - 1))}), {single})")).alias("r"),
-    ).select(*SHARD, "r.first", "r.last")
-    by_shard = Window.partitionBy(*SHARD).orderBy("first")
-    begins = (F.col("first") > F.coalesce(F.lag("last").over(by_shard) + 1, F.lit(-1))).cast("int")
-    return (
-        spans.withColumn("begins", begins)
-        .withColumn("run", F.sum("begins").over(by_shard))
-        .groupBy(*SHARD, "run")
-        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
-        .drop("run")
+    full = F.col("bits") == -1
+    first = F.when(full, F.expr("word - pmod(word, 64)")).otherwise(F.col("word")) * 64
+    return words.groupBy(*SHARD, first.alias("first"), F.when(full, 64).otherwise(1).alias("step")).agg(
+        F.bit_or(F.when(full, F.expr(bit.format("word"))).otherwise(F.col("bits"))).alias("bits"),
+        F.sum("voids").alias("voids"),
+        F.sum("rows").alias("rows"),
+        F.bit_xor("checksum").alias("checksum"),
     )
-
-
-def _span(first: str, last: str) -> str:
-    return f"named_struct('first', word * {_WORD} + {first}, 'last', word * {_WORD} + {last})"
 
 
 def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> DataFrame:

@@ -6,7 +6,7 @@ manifest, and only then does anything go. Whoever stops it anywhere leaves the a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,7 @@ from . import manifest as manifests
 from .bucket import Bucket, Entry
 from .lines import checksums
 from .manifest import Manifest, Part
-from .schemas import TABLES, partitioned
+from .schemas import ORDER, TABLES, partitioned
 
 _ASIDE = "archive/_aside"
 _UNSIGNED = 2**64 - 1
@@ -34,8 +34,9 @@ def write_aside(
     folders: Sequence[str] = ("topic",),
     mode: str = "overwrite",
 ) -> None:
-    """Write a day's rows, a folder for each topic, where no reader looks."""
-    rows.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(_folder(table, day)))
+    """Write a day's rows, sorted, a folder for each topic, where no reader looks."""
+    ordered = rows.sortWithinPartitions(*folders, *ORDER[table])
+    ordered.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(_folder(table, day)))
 
 
 def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
@@ -45,27 +46,27 @@ def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str)
     return spark.read.schema(schema).option("basePath", folder).parquet(folder)
 
 
-def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
-    """What lies aside, by topic, as its files tell."""
-    if not any(entry.name.endswith(".parquet") for entry in bucket.list(_folder(table, day))):
-        return {}
-    sums = checksums(aside(spark, bucket, table, day), table).collect()
-    return parts(bucket, table, day, {row.topic: (row.rows, row.checksum) for row in sums})
-
-
-def parts(
-    bucket: Bucket, table: str, day: str, sums: Mapping[str, tuple[int, int]], within: str = ""
-) -> dict[str, Part]:
-    """What lies aside, by topic: its files (those in such a folder), the number of its rows and their checksum."""
+def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[str, tuple[Entry, ...]]:
+    """The files that lie aside (in such folders), by topic."""
     files: dict[str, list[Entry]] = {}
     for entry in bucket.list(_folder(table, day)):
         if entry.name.endswith(".parquet") and within in entry.name:
             files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
-    return {
-        topic: Part(topic, rows, f"{checksum & _UNSIGNED:X}", tuple(files[topic]))
-        for topic, (rows, checksum) in sums.items()
-        if rows
-    }
+    return {topic: tuple(found) for topic, found in files.items()}
+
+
+def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
+    """What lies aside, by topic, as its files tell."""
+    files = files_aside(bucket, table, day)
+    if not files:
+        return {}
+    sums = checksums(aside(spark, bucket, table, day), table).collect()
+    return {row.topic: part(row.topic, row.rows, row.checksum, files[row.topic]) for row in sums}
+
+
+def part(topic: str, rows: int, checksum: int, files: tuple[Entry, ...]) -> Part:
+    """A partition; its checksum is told as a number without a sign."""
+    return Part(topic, rows, f"{checksum & _UNSIGNED:X}", files)
 
 
 def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:

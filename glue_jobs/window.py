@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from . import backfill, lines, manifest, proof, publish
-from .bucket import Bucket
+from .bucket import Bucket, Entry
 from .journal import Journal, Window
 from .manifest import Manifest, Part, Shard
-from .ranges import Ranges, merged, pieces, size, without
+from .ranges import Range, Ranges, merged, pieces, size, without
 from .schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
 from .telling import progress
 
@@ -35,14 +35,31 @@ class Settings:
     now_ms: int
 
 
+@dataclass(slots=True)
+class Topic:
+    """The messages of a topic: how many rows, and the exclusive or of their hashes."""
+
+    rows: int = 0
+    checksum: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a window's journal has of messages. `sums` by topic: how many rows that makes, and their checksum."""
+    """What a window has of messages, by shard and by topic. `offsets` is how many all its ranges have."""
 
-    ranges: Mapping[str, Ranges] = field(default_factory=dict)
-    places: Mapping[str, tuple[str, str, int]] = field(default_factory=dict)
-    voids: Mapping[str, int] = field(default_factory=dict)
-    sums: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ranges: Mapping[str, Ranges]
+    places: Mapping[str, tuple[str, str, int]]
+    voids: Mapping[str, int]
+    topics: Mapping[str, Topic]
+
+    @property
+    def offsets(self) -> int:
+        return sum(map(size, self.ranges.values()))
+
+    @property
+    def rows(self) -> int:
+        """Those and voids: as many as offsets, if each has one."""
+        return sum(topic.rows for topic in self.topics.values()) + sum(self.voids.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +94,15 @@ class _Work:
         self._journal = Journal(spark, bucket, window)
 
     def run(self) -> Result:
-        bodies_missing = self._write_messages()
-        scan, gaps, begins = self._look()
+        scan, gaps, begins, bodies_missing = self._look()
         fetched, days = self._backfill(scan, gaps)
         if fetched:
             progress(f"{self._window.name}: {fetched} offsets came from DynamoDB")
             self._journal = Journal(self._spark, self._bucket, self._window)
-            bodies_missing = self._write_messages()
-            scan, gaps, begins = self._look()
+            scan, gaps, begins, bodies_missing = self._look()
         self._refuse_less(scan)
-        messages = publish.parts(self._bucket, MESSAGES, self._window.name, scan.sums, f"/kind={lines.ROW}/")
-        parts = {MESSAGES: messages, DELIVERIES: self._write_deliveries()}
-        without_id = self._without_id()
+        deliveries, without_id = self._write_deliveries()
+        parts = {MESSAGES: self._messages(scan), DELIVERIES: deliveries}
         new = Manifest(
             day=self._window.name,
             until_hour=self._window.until_hour,
@@ -109,35 +123,32 @@ class _Work:
 
     # Messages
 
-    def _write_messages(self) -> tuple[str, ...]:
-        """Write the messages aside; the names of bodies that are not there."""
-        found, seen = self._journal.reading(self._write_lines)
-        self._journal.check(found, seen["newest"], seen["unreadable"])
-        return self._write_bodies()
+    def _write_messages(self) -> tuple[int, tuple[str, ...]]:
+        """Write the messages aside; how many offsets, and the names of bodies that are not there."""
+        found, told = self._journal.reading(self._write_lines)
+        self._journal.check(found, told["newest"], told["unreadable"])
+        return told["offsets"], self._write_bodies()
 
     def _write_lines(self) -> tuple[DataFrame, Mapping[str, Any]]:
-        found, seen = self._journal.lines(MESSAGES), Observation()
-        told = found.observe(
-            seen,
-            F.max("v").alias("newest"),
-            F.count_if(F.expr(f"not ({lines.READABLE})")).alias("unreadable"),
-        )
+        found, read, made = self._journal.lines(MESSAGES), Observation(), Observation()
+        unreadable = F.count_if(F.expr(f"not ({lines.READABLE})"))
+        seen = found.observe(read, F.max("v").alias("newest"), unreadable.alias("unreadable"))
         large = self._journal.large(MESSAGES, self._settings.rows_per_file)
-        rows = lines.messages(lines.readable(told), self._split(large))
-        publish.write_aside(self._bucket, MESSAGES, self._window.name, rows, lines.ASIDE)
-        return found, seen.get
+        rows = lines.messages(lines.readable(seen), self._split(large))
+        counted = rows.observe(made, F.count("*").alias("offsets"))
+        publish.write_aside(self._bucket, MESSAGES, self._window.name, counted, lines.ASIDE)
+        return found, {**read.get, **made.get}
 
     def _write_bodies(self) -> tuple[str, ...]:
         """Write the rows whose bodies lie elsewhere; the names of those bodies that are gone."""
+        if not self._files_aside(lines.ELSEWHERE):
+            return ()
         rows = self._aside().where(F.col("kind") == lines.ELSEWHERE)
-        names = [
-            row.name for row in rows.select(F.col("body").cast("string").alias("name")).distinct().collect()
-        ]
+        names = {row.name for row in rows.select(F.col("body").cast("string").alias("name")).collect()}
         there = sorted(name for name in names if self._bucket.exists(name))
-        if names:
-            whole = lines.with_bodies(rows, self._bodies(there))
-            publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, lines.ASIDE, "append")
-        return tuple(sorted({*names} - {*there}))
+        whole = lines.with_bodies(rows, self._bodies(there))
+        publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, lines.ASIDE, "append")
+        return tuple(sorted(names - {*there}))
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
         if not names:
@@ -151,11 +162,28 @@ class _Work:
     def _aside(self) -> DataFrame:
         return publish.aside(self._spark, self._bucket, MESSAGES, self._window.name, "topic_uid", "kind")
 
+    def _messages(self, scan: Scan) -> dict[str, Part]:
+        files = self._files_aside(lines.ROW)
+        return {
+            topic: publish.part(topic, found.rows, found.checksum, files[topic])
+            for topic, found in scan.topics.items()
+            if found.rows
+        }
+
+    def _files_aside(self, kind: str) -> dict[str, tuple[Entry, ...]]:
+        return publish.files_aside(self._bucket, MESSAGES, self._window.name, f"/kind={kind}/")
+
     # What there is
 
-    def _look(self) -> tuple[Scan, dict[str, Ranges], dict[str, int]]:
-        """The messages that were written, the gaps, and from where on each shard should be whole."""
-        scan = self._scan()
+    def _look(self) -> tuple[Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
+        """The messages that the journal has and that are written now, the gaps, from where on each shard should be
+        whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
+        written, bodies_missing = self._write_messages()
+        scan = _scan(self._aside().where(F.col("kind") != lines.ELSEWHERE))
+        if not written == scan.offsets == scan.rows:
+            raise publish.Mismatch(
+                f"{self._window.name}: {written} rows were written, {scan.rows} with {scan.offsets} offsets are there"
+            )
         begins = {
             key: proof.begin(key, ranges, self._proved, self._old) for key, ranges in scan.ranges.items()
         }
@@ -163,42 +191,12 @@ class _Work:
         if gaps:
             beside = self._journal.reading(self._beside)
             gaps = {key: left for key, r in gaps.items() if (left := without(r, beside.get(key, ())))}
-        return scan, gaps, begins
+        return scan, gaps, begins, bodies_missing
 
-    def _scan(self) -> Scan:
-        """Read again what was written, for all that is known of it. Raises Mismatch."""
-        covered = lines.coverage(self._aside().where(F.col("kind") != lines.ELSEWHERE)).persist()
-        totals = (
-            covered.groupBy(*lines.SHARD)
-            .agg(
-                F.expr("sum(bit_count(bits))").alias("offsets"),
-                F.expr("sum(bit_count(voids))").alias("voids"),
-                F.sum("rows").alias("rows"),
-                F.bit_xor("checksum").alias("checksum"),
-            )
-            .collect()
-        )
-        ranges = _ranges(covered)
-        covered.unpersist()
-        sums: dict[str, tuple[int, int]] = {}
-        for row in totals:
-            if row.offsets != row.voids + row.rows:
-                raise publish.Mismatch(
-                    f"{_key(row)} of {self._window.name}: {row.offsets} offsets, {row.rows} rows"
-                )
-            rows, checksum = sums.get(row.topic, (0, 0))
-            sums[row.topic] = (rows + row.rows, checksum ^ (row.checksum or 0))
-        return Scan(
-            ranges,
-            {_key(row): (row.topic, row.topic_uid, row.shard) for row in totals},
-            {_key(row): row.voids for row in totals},
-            sums,
-        )
-
-    def _beside(self) -> dict[str, Ranges]:
+    def _beside(self) -> Mapping[str, Ranges]:
         """The offsets that the hours before and after have."""
         found = lines.readable(self._journal.lines(MESSAGES, self._window.beside))
-        return _ranges(lines.words(found.where(F.col("v") <= JOURNAL_VERSION)))
+        return _scan(lines.messages(found.where(F.col("v") <= JOURNAL_VERSION), {})).ranges
 
     # What is lacking
 
@@ -243,16 +241,22 @@ class _Work:
 
     # Deliveries
 
-    def _write_deliveries(self) -> dict[str, Part]:
+    def _write_deliveries(self) -> tuple[dict[str, Part], int]:
+        """The deliveries' partitions that lie aside, and how many attempts are without an id."""
         reach = self._journal.reading(self._reach)
-        rows: Counter[str] = Counter()
+        if not reach:
+            return {}, 0
+        counts: Counter[str] = Counter()
         for row in reach:
-            rows[row.topic] += row["count"]
+            counts[row.topic] += row["count"]
         attempts = lines.readable(self._journal.lines(DELIVERIES))
-        ids = self._ids({_key(row): row.first for row in reach})
-        found = lines.deliveries(attempts, ids, self._split(rows))
+        ids, without_id = self._ids({_key(row): row.first for row in reach}), Observation()
+        found = lines.deliveries(attempts, ids, self._split(counts)).observe(
+            without_id, F.count_if(F.col("id").isNull()).alias("rows")
+        )
         publish.write_aside(self._bucket, DELIVERIES, self._window.name, found)
-        return publish.read_again(self._spark, self._bucket, DELIVERIES, self._window.name)
+        parts = publish.read_again(self._spark, self._bucket, DELIVERIES, self._window.name)
+        return parts, without_id.get["rows"]
 
     def _reach(self) -> list[Any]:
         """By shard: the first offset that was tried, and how many attempts there are (or more)."""
@@ -286,13 +290,6 @@ class _Work:
         most = self._settings.rows_per_file
         return {topic: math.ceil(count / most) for topic, count in rows.items() if count > most}
 
-    def _without_id(self) -> int:
-        return (
-            publish.aside(self._spark, self._bucket, DELIVERIES, self._window.name)
-            .where("id is null")
-            .count()
-        )
-
     def _publish(self, table: str, found: Mapping[str, Part]) -> tuple[Part, ...]:
         old = {part.topic: part for part in self._old.tables.get(table, ())} if self._old else {}
         for topic, part in old.items() if table == DELIVERIES else ():  # messages may be cancelled
@@ -310,11 +307,19 @@ def _key(row: Any) -> str:
     return f"{row.topic}:{row.topic_uid}/{row.shard}"
 
 
-def _ranges(words: DataFrame) -> dict[str, Ranges]:
-    found: dict[str, list[tuple[int, int]]] = {}
-    for row in lines.ranges(words).collect():
-        found.setdefault(_key(row), []).append((row.first, row.last))
-    return {key: merged(ranges) for key, ranges in found.items()}
+def _scan(rows: DataFrame) -> Scan:
+    places: dict[str, tuple[str, str, int]] = {}
+    ranges: defaultdict[str, list[Range]] = defaultdict(list)
+    voids: Counter[str] = Counter()
+    topics: defaultdict[str, Topic] = defaultdict(Topic)
+    for row in lines.coverage(rows).collect():
+        key, topic = f"{row.topic}:{row.topic_uid}/{row.shard}", topics[row.topic]
+        places[key] = (row.topic, row.topic_uid, row.shard)
+        starts = (row.first + n * row.step for n in range(64) if row.bits >> n & 1)
+        ranges[key] += [(start, start + row.step - 1) for start in starts]
+        voids[key] += row.voids
+        topic.rows, topic.checksum = topic.rows + row.rows, topic.checksum ^ row.checksum
+    return Scan({key: merged(found) for key, found in ranges.items()}, places, voids, topics)
 
 
 def _shards(scan: Scan, begins: Mapping[str, int], gaps: Mapping[str, Ranges]) -> tuple[Shard, ...]:
