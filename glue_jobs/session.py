@@ -22,6 +22,7 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
 }
 _EVERYWHERE = {
+    "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
