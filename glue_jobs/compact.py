@@ -100,7 +100,7 @@ def rewrite(
     uris = [bucket.uri(file.name) for file in part.files]
     rows = manifest.files_of(spark, bucket, table, uris).drop("day")
     together = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
-    publish.write_aside(bucket, table, day, together.sortWithinPartitions("topic", *ORDER[table]))
+    publish.write_aside(bucket, table, day, together)
     found = publish.read_again(spark, bucket, table, day).get(part.topic)
     if not found or (found.rows, found.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")

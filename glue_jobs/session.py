@@ -16,11 +16,13 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.sql.shuffle.partitions": "32",
     "spark.sql.warehouse.dir": "build/spark-warehouse",
     "spark.ui.showConsoleProgress": "false",
 }
 _EVERYWHERE = {
+    "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
