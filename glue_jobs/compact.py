@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from . import arguments, manifest, publish, session
 from .bucket import Bucket
@@ -93,14 +93,20 @@ def wanted(part: Part, target: int) -> int:
     return max(1, math.ceil(part.bytes / target))
 
 
+def arranged(rows: DataFrame, table: str, files: int) -> DataFrame:
+    """A topic's rows in the table's order, in so many partitions (or fewer) that follow one another."""
+    order = ORDER[table]
+    together = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *order)
+    return together.sortWithinPartitions("topic", *order)
+
+
 def rewrite(
     spark: SparkSession, bucket: Bucket, day: str, table: str, part: Part, files: int, now_ms: int
 ) -> Part:
     """Put a partition into so many sorted files; the new one. Raises Mismatch: then nothing was changed."""
     uris = [bucket.uri(file.name) for file in part.files]
     rows = manifest.files_of(spark, bucket, table, uris).drop("day")
-    together = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
-    publish.write_aside(bucket, table, day, together.sortWithinPartitions("topic", *ORDER[table]))
+    publish.write_aside(bucket, table, day, arranged(rows, table, files))
     found = publish.read_again(spark, bucket, table, day).get(part.topic)
     if not found or (found.rows, found.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")

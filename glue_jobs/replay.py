@@ -107,15 +107,19 @@ def counts(chosen: DataFrame) -> dict[date, dict[int, int]]:
     return found
 
 
+def in_order(chosen: DataFrame, senders: int) -> DataFrame:
+    """What is sent of the rows, in a partition for each sender (or fewer): a shard is in one of them, by offset."""
+    parts = chosen.select(*_COLUMNS).repartitionByRange(senders, "shard")
+    return parts.sortWithinPartitions("shard", "offset")
+
+
 def send(chosen: DataFrame, service: Service, asked: Asked, shards: int) -> Sent:
     """Send rows from the executors, a shard's in their order. Together the senders keep to the rate: each has its part
     of it, and there are no more of them than can run at once."""
     at_once = chosen.sparkSession.sparkContext.defaultParallelism
     senders = max(1, min(shards, at_once, asked.rate, _MOST_SENDERS))
     deliverer = Deliverer(service, asked.id, asked.rate / senders)
-    parts = chosen.select(*_COLUMNS).repartitionByRange(senders, "shard")
-    ordered = parts.sortWithinPartitions("shard", "offset")
-    return sum(ordered.rdd.mapPartitions(deliverer.partition).collect(), Sent())
+    return sum(in_order(chosen, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
 
 
 _FAILURES = (Refused, Unreachable, TooNew, PySparkException, Py4JError, OSError)
