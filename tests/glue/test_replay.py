@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import app
 from chalicelib import adapters, wiring
 from glue_jobs import replay
-from glue_jobs.replay import Asked, Job, asked_of, choose, counts
+from glue_jobs.replay import Asked, Job, asked_of, choose, counts, in_order
 from glue_jobs.schemas import MESSAGES
 from glue_jobs.service import Service, Unreachable
 from local.gateway import Gateway
@@ -36,13 +36,17 @@ def asked(**fields: Any) -> Asked:
 @pytest.mark.parametrize(
     ("fields", "chosen"),
     [
-        ({}, {1, 2, 3, 4}),
+        ({}, {1, 2, 3, 4, 7}),
         ({"tag": "paid"}, {2, 3}),
         ({"key": "k"}, {3, 4}),
         ({"tag": "paid", "key": "k"}, {3}),
+        ({"key": "K"}, set()),
         ({"predicate": [">", ["n"], 2]}, {3, 4}),
+        ({"predicate": ["null", ["n"]]}, {7}),
+        ({"predicate": ["or", ["=", ["n"], 1], ["like", ["n"], "4%"]]}, {1, 4}),
+        ({"predicate": [">", ["n"], 2], "tag": "paid", "to": "2030-01-01T00:02:00.000Z"}, set()),
         ({"to": "2030-01-01T00:01:00.000Z"}, {1}),
-        ({"from": "2030-01-01T00:01:00.000Z"}, {2, 3, 4}),
+        ({"from": "2030-01-01T00:01:00.000Z"}, {2, 3, 4, 7}),
         ({"topic": "others"}, {5}),
         ({"topic": "nobody"}, set()),
     ],
@@ -57,6 +61,7 @@ def test_messages_are_chosen_by_topic_time_tag_key_and_body(
         message(4, minutes=60 * 47, keys=["k"]),
         message(5, topic="others"),
         message(6, minutes=60 * 48),
+        message(7, minutes=60, body=None),
     ]
     found = choose(frame(spark, MESSAGES, rows), asked(**fields))
     assert {row["id"] for row in found.collect()} == {f"m{n}" for n in chosen}
@@ -67,6 +72,19 @@ def test_counts_are_by_day_and_shard(spark: SparkSession) -> None:
     found = counts(choose(frame(spark, MESSAGES, rows), asked()))
     assert found == {BEGIN.date(): {0: 2, 1: 1, 2: 1, 3: 1}, (BEGIN + DAY).date(): {1: 1}}
     assert asked(to="2030-01-02T00:00:00.000Z").days == (BEGIN.date(), BEGIN.date())
+
+
+@pytest.mark.parametrize("senders", [1, 2, 16])
+def test_a_shard_is_with_one_sender_by_offset_and_nothing_is_left_out(
+    spark: SparkSession, senders: int
+) -> None:
+    shuffled = frame(spark, MESSAGES, [message(n * 7 % 40) for n in range(40)]).repartition(5)
+    parts = [part for part in in_order(shuffled, senders).rdd.glom().collect() if part]
+    assert len(parts) == min(senders, 4)
+    assert [(row.shard, row.offset) for part in parts for row in part] == [
+        (shard, offset) for shard in range(4) for offset in range(10)
+    ]
+    assert len({row.shard for row in parts[0]}) == 4 // len(parts)
 
 
 @pytest.fixture
