@@ -37,7 +37,7 @@ from .manifest import TooNew, load_all, table
 from .predicate import Tree, condition
 from .schemas import MESSAGES
 from .sending import Deliverer, Sent
-from .service import Refused, Service, Unreachable
+from .service import RETRYABLE, Refused, Service, Unreachable
 from .telling import progress, summary
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -252,15 +252,17 @@ def _text(moment: datetime) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
     given = read(argv)
-    service = Service(given.url.rstrip("/"), _token(given))
+    return run(given, Service(given.url.rstrip("/"), _token(given)))
+
+
+def run(given: argparse.Namespace, service: Service) -> int:
+    """Do the job; its exit code."""
     try:
         asked = find(service, given)
-    except Refused as error:
+    except (Refused, Unreachable) as error:
         print(error, file=sys.stderr)
-        return BAD_ARGUMENTS
-    except Unreachable as error:
-        print(error, file=sys.stderr)
-        return FAILED
+        is_final = isinstance(error, Refused) and error.status not in RETRYABLE
+        return BAD_ARGUMENTS if is_final else FAILED
     began = time.monotonic()
     code, told = _run(given, service, asked)
     summary(
