@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from ..domain import ids
 from ..domain.errors import Conflict, HeadraceError, NotFound, unavailable
 from ..domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ..domain.message import Draft
@@ -22,7 +23,7 @@ from .catalog import Catalog
 from .produce import Producer
 from .wake import Waker
 
-_ID_CHARS = 16
+_RANDOM_CHARS = 6  # of an id, which has the time as well
 _LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)
 
 
@@ -76,7 +77,7 @@ class Replays:
         now_ms = self._clock.now_ms()
         made = replace(
             wanted,
-            id=self._chance.id(_ID_CHARS),
+            id=ids.replay_id(wanted.source, now_ms, self._chance.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
             group_uid=uid,
@@ -87,7 +88,7 @@ class Replays:
 
     def find(self, replay_id: str) -> Replay:
         """The replay, or NotFound."""
-        found = self._control.replay(replay_id)
+        found = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
         if found is None:
             raise NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")
         return found
