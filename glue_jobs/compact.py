@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from . import arguments, manifest, publish, session
+from .alone import Busy, alone
 from .bucket import Bucket
 from .manifest import Manifest, Part, TooNew
 from .schemas import ORDER, TABLES
@@ -121,14 +122,12 @@ def rewrite(
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     chosen = read(argv)
-    spark = session.start(JOB, chosen.folder, chosen.bucket)
     try:
-        return run(spark, Bucket(spark, chosen.bucket), chosen)
-    except (TooNew, publish.Mismatch) as error:
+        with alone(chosen.folder), session.start(JOB, chosen.folder, chosen.bucket) as spark:
+            return run(spark, Bucket(spark, chosen.bucket), chosen)
+    except (TooNew, publish.Mismatch, Busy) as error:
         summary(JOB, error=str(error))
         return arguments.FAILED
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

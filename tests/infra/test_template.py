@@ -58,10 +58,10 @@ def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
     jobs = resources(file, "AWS::Glue::Job")
     assert {each["Properties"]["Name"] for each in jobs.values()} == {
         "headrace-prod-archive",
-        "headrace-prod-compact",
         "headrace-prod-report",
         "headrace-prod-replay",
     }
+    assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
 
 
 def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
