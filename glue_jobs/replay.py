@@ -288,7 +288,7 @@ def _run(given: argparse.Namespace, service: Service, asked: Asked) -> tuple[int
         code = job.run()
     except _FAILURES as error:
         job.fail(reason(error))
-        print(f"The replay failed, and can be run again: {reason(error)}", file=sys.stderr)
+        print(f"The replay failed: {reason(error)}\nRun it again: --replay {asked.id}", file=sys.stderr)
         code = FAILED
     finally:
         spark.stop()
