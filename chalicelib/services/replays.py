@@ -82,8 +82,7 @@ class Replays:
             changed_ms=now_ms,
             group_uid=uid,
         )
-        if not self._control.put_replay(made, None):
-            raise unavailable()
+        self._put(made, None)
         return made, start and self._jobs.start("replay", {"replay": made.id})
 
     def find(self, replay_id: str) -> Replay:
@@ -108,9 +107,16 @@ class Replays:
             if replace(told, changed_ms=replay.changed_ms) == replay:
                 return replay
             raise _over("It is done.")
-        if not self._control.put_replay(told, replay):
-            raise unavailable("Somebody else changed this replay just now; look again.")
+        self._put(told, replay)
         return told
+
+    def _put(self, new: Replay, old: Replay | None) -> None:
+        """Store it; where an answer was lost, the refusal that follows is of our own success. Raises Unavailable where
+        somebody else changed it."""
+        if not self._control.put_replay(new, old):
+            held = self._control.replay(new.id)
+            if held is None or replace(held, version=new.version) != new:
+                raise unavailable("Somebody else changed this replay just now; look again.")
 
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
         """Put archived messages into the replay's topic, each marked; per message its place or why not. What was sent
