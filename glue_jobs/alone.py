@@ -25,9 +25,14 @@ def alone(folder: Path | None) -> Iterator[None]:
         return
     held = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(held)
         yield
-    except BlockingIOError:
-        raise Busy("Another job is writing this archive; run this one when that is over.") from None
     finally:
         os.close(held)
+
+
+def _lock(held: int) -> None:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Busy("Another job is writing this archive; run this one when that is over.") from None

@@ -150,15 +150,17 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
 
 def compaction(chosen: argparse.Namespace) -> argparse.Namespace:
     """The arguments of a compaction of the days that were looked at."""
-    first = chosen.window.day if chosen.window else oldest(chosen)
+    day = chosen.window.day if chosen.window else None
     given = {
         "--bucket": chosen.bucket,
-        "--from": first,
+        "--folder": chosen.folder,
+        "--from": day or oldest(chosen),
+        "--to": day,
         "--target-mb": chosen.compact_mb,
         "--grace-minutes": chosen.grace_minutes,
         "--now": chosen.now.isoformat(),
     }
-    return compact.read([str(text) for pair in given.items() for text in pair])
+    return compact.read([str(text) for pair in given.items() if pair[1] is not None for text in pair])
 
 
 def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs import compact, manifest
+from glue_jobs import archive, compact, manifest
 from glue_jobs.arguments import DONE, INCOMPLETE
 from glue_jobs.bucket import Entry
 from glue_jobs.manifest import Part
@@ -18,8 +18,8 @@ from glue_jobs.publish import Mismatch
 from glue_jobs.schemas import DELIVERIES, MESSAGES
 from tests.glue import archives
 from tests.glue.archives import BEGIN, delivery, frame
-from tests.glue.journals import DAY, NOON_MS, Place, message
-from tests.glue.test_archive import DAY_MS, Killed, Stopping, named
+from tests.glue.journals import DAY, LATER, Place, message
+from tests.glue.test_archive import Killed, Stopping, named
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def parted(place: Place) -> Place:
 
 
 def rows(place: Place) -> list[tuple[object, ...]]:
-    return place.query('* replace (epoch_ms(accepted_at) as accepted_at) from % order by topic, "offset"')
+    return place.query('* replace (epoch_ms(accepted_at) as accepted_at) from % order by "offset"')
 
 
 @pytest.mark.parametrize("files", [1, 3])
@@ -120,14 +120,26 @@ def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path
     assert changes >= 4
 
 
-def test_the_archives_job_compacts_the_days_it_looked_at(parted: Place) -> None:
-    parted.journal("old", [message(n * 4_096, "old", accepted_ms=NOON_MS - 20 * DAY_MS) for n in range(16)])
-    parted.archive("--rows-per-file", "1", "--look-back-days", "30")
+def test_the_archives_job_compacts_behind_itself(parted: Place) -> None:
     before = rows(parted)
     assert parted.archive("--compact-mb", "256") == INCOMPLETE  # most offsets are not there
     assert rows(parted) == before
-    topics = [name.split("topic=")[1].partition("/")[0] for name in parted.files()]
-    assert topics.count("orders") == 1
-    assert topics.count("old") > 1
-    parted.archive("--window", "2026-11-01", "--compact-mb", "256")
-    assert len(parted.files()) == 2
+    assert len(parted.files()) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "first", "last"),
+    [
+        ([], "2026-11-13", None),
+        (["--look-back-days", "1"], "2026-11-22", None),
+        (["--window", "2026-11-01"], "2026-11-01", "2026-11-01"),
+        (["--window", "2026-11-22T05"], "2026-11-22", "2026-11-22"),
+    ],
+)
+def test_it_compacts_the_days_that_it_looked_at(
+    argv: list[str], first: str, last: str | None, tmp_path: Path
+) -> None:
+    given = ["--folder", str(tmp_path), "--compact-mb", "7", "--now", LATER, *argv]
+    asked = archive.compaction(archive.read(given))
+    assert (str(asked.first), asked.last and str(asked.last)) == (first, last)
+    assert (asked.target_mb, asked.folder) == (7, tmp_path)
