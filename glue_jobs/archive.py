@@ -21,11 +21,12 @@ from pyspark.sql import SparkSession
 from . import arguments, compact, manifest, session
 from .alone import Busy, alone
 from .bucket import Bucket
+from .journal import Window, inputs
 from .manifest import Manifest, TooNew
 from .publish import Mismatch
 from .ranges import size
 from .telling import progress, summary
-from .window import Result, Settings, Shrunk, Window, archive, inputs, tidy
+from .window import Result, Settings, Shrunk, archive, tidy
 
 JOB = "archive"
 

@@ -95,10 +95,8 @@ def wanted(part: Part, target: int) -> int:
 
 
 def arranged(rows: DataFrame, table: str, files: int) -> DataFrame:
-    """A topic's rows in the table's order, in so many partitions (or fewer) that follow one another."""
-    order = ORDER[table]
-    together = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *order)
-    return together.sortWithinPartitions("topic", *order)
+    """A topic's rows in so many partitions (or fewer) that follow one another in the table's order."""
+    return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
 
 
 def rewrite(

@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .schemas import TABLES
+from .schemas import MESSAGES, TABLES
 
 SHARD = ("topic", "topic_uid", "shard")
-_WORD = 64  # offsets are gathered as bits of a long
-_FULL = -1
+READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
+ROW, VOID, ELSEWHERE = "row", "void", "elsewhere"
+"""The kinds of what `messages` makes: a row; an offset without a message; a row whose body is still to be fetched."""
+
+ASIDE = ("topic", "topic_uid", "kind")
+"""The folders in which they lie aside."""
+
 _STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
@@ -20,51 +25,21 @@ _SKEW_MS = 3_600_000  # a delivery may seem to begin before its message was acce
 
 def readable(lines: DataFrame) -> DataFrame:
     """The lines that say where they belong; a broken line says nothing."""
-    return lines.where(
-        "topic is not null and topic_uid is not null and shard is not null and offset is not null"
-    )
-
-
-def coverage(lines: DataFrame) -> DataFrame:
-    """Which offsets there are, 64 to a row: `word` and its `bits`, `voids` among them, the highest version seen, and
-    whether bodies lie elsewhere. Small: kept, while everything else is read once."""
-    bit = F.expr(f"shiftleft(1L, cast(pmod(offset, {_WORD}) as int))")
-    return lines.groupBy(*SHARD, F.expr(f"offset div {_WORD}").alias("word")).agg(
-        F.bit_or(bit).alias("bits"),
-        F.bit_or(F.when(F.col("void").isNotNull(), bit).otherwise(F.lit(0).cast("long"))).alias("voids"),
-        F.max("v").alias("v"),
-        F.max(F.col("body_blob").isNotNull()).alias("elsewhere"),
-    )
-
-
-def ranges(covered: DataFrame) -> DataFrame:
-    """The offsets of `coverage` as ranges: topic, topic_uid, shard, first, last."""
-    single = f"transform(filter(sequence(0, {_WORD - 1}), i -> (shiftright(bits, i) & 1) = 1), i -> {_span('i', 'i')})"
-    spans = covered.select(
-        *SHARD,
-        F.explode(F.expr(f"if(bits = {_FULL}, array({_span('0', str(_WORD - 1))}), {single})")).alias("r"),
-    ).select(*SHARD, "r.first", "r.last")
-    by_shard = Window.partitionBy(*SHARD).orderBy("first")
-    begins = (F.col("first") > F.coalesce(F.lag("last").over(by_shard) + 1, F.lit(-1))).cast("int")
-    return (
-        spans.withColumn("begins", begins)
-        .withColumn("run", F.sum("begins").over(by_shard))
-        .groupBy(*SHARD, "run")
-        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
-        .drop("run")
-    )
-
-
-def _span(first: str, last: str) -> str:
-    return f"named_struct('first', word * {_WORD} + {first}, 'last', word * {_WORD} + {last})"
+    return lines.where(READABLE)
 
 
 def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
-    """Rows of `messages` from readable lines, whose `content` is the body: one for each offset, by the last edition;
-    none for what is void. A topic's rows come together, sorted; those of a topic in `split` in so many parts."""
+    """Rows of `messages` from readable lines, with what the proof needs and no reader: their `topic_uid` and `kind`.
+    One for each offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come
+    together; those of a topic in `split` in so many parts."""
     latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
-    return latest.where("void is null").select(
+    kind = (
+        F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
+    )
+    return latest.select(
         "topic",
+        "topic_uid",
+        kind.alias("kind"),
         "shard",
         "offset",
         "id",
@@ -74,21 +49,37 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
         "ordering_key",
         F.coalesce("headers", F.create_map().cast("map<string,string>")).alias("headers"),
         "content_type",
-        F.col("content").alias("body"),
+        F.expr("coalesce(cast(body_blob as binary), cast(body as binary), unbase64(body_base64))").alias(
+            "body"
+        ),
     )
 
 
-def with_content(lines: DataFrame) -> DataFrame:
-    """Lines with the column `content`: the bytes that stand in them."""
-    return lines.withColumn("content", F.coalesce(F.encode("body", "utf-8"), F.unbase64("body_base64")))
+def with_bodies(rows: DataFrame, files: DataFrame) -> DataFrame:
+    """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`."""
+    found = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
+    whole = found.withColumns({"body": F.col("bytes"), "kind": F.lit(ROW)})
+    return whole.select(*rows.columns).repartition("topic")
 
 
-def with_bodies(lines: DataFrame, files: DataFrame) -> DataFrame:
-    """Lines with `content`, also where it is in files: `files` has `name` and `bytes`."""
-    here = with_content(lines)
-    there = here.where("body_blob is not null").join(files, F.col("body_blob") == F.col("name"), "left")
-    return here.where("body_blob is null").unionByName(
-        there.withColumn("content", F.col("bytes")).drop("name", "bytes")
+def coverage(rows: DataFrame) -> DataFrame:
+    """What there is of each shard, told by the rows that `messages` makes, briefly: of 64 times `step` offsets from
+    `first` on, those in `bits`, `step` of them to a bit. There are `voids` among them, and `rows`,
+    whose hashes have the exclusive or `checksum`."""
+    void, bit = F.col("kind") == VOID, "shiftleft(1L, cast(pmod({}, 64) as int))"
+    words = rows.groupBy(*SHARD, F.expr("offset div 64").alias("word")).agg(
+        F.bit_or(F.expr(bit.format("offset"))).alias("bits"),
+        F.count_if(void).alias("voids"),
+        F.count_if(~void).alias("rows"),
+        F.bit_xor(F.when(void, 0).otherwise(_hash(MESSAGES))).alias("checksum"),
+    )
+    full = F.col("bits") == -1
+    first = F.when(full, F.expr("word - pmod(word, 64)")).otherwise(F.col("word")) * 64
+    return words.groupBy(*SHARD, first.alias("first"), F.when(full, 64).otherwise(1).alias("step")).agg(
+        F.bit_or(F.when(full, F.expr(bit.format("word"))).otherwise(F.col("bits"))).alias("bits"),
+        F.sum("voids").alias("voids"),
+        F.sum("rows").alias("rows"),
+        F.bit_xor("checksum").alias("checksum"),
     )
 
 
@@ -139,10 +130,12 @@ def _first_of(rows: DataFrame, key: Sequence[str], order: Column) -> DataFrame:
 
 def checksums(rows: DataFrame, table: str) -> DataFrame:
     """Of each topic: how many rows, and the exclusive or of their hashes. The order of rows does not matter."""
+    return rows.groupBy("topic").agg(F.count("*").alias("rows"), F.bit_xor(_hash(table)).alias("checksum"))
+
+
+def _hash(table: str) -> Column:
     hashed: list[Column] = []
     for field in TABLES[table]:
         column = F.col(field.name)
         hashed += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
-    return rows.groupBy("topic").agg(
-        F.count("*").alias("rows"), F.hex(F.bit_xor(F.xxhash64(*hashed))).alias("checksum")
-    )
+    return F.xxhash64(*hashed)

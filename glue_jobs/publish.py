@@ -6,44 +6,67 @@ manifest, and only then does anything go. Whoever stops it anywhere leaves the a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from . import manifest as manifests
-from .bucket import Bucket
+from .bucket import Bucket, Entry
 from .lines import checksums
 from .manifest import Manifest, Part
-from .schemas import TABLES, partitioned
+from .schemas import ORDER, TABLES, partitioned
 
 _ASIDE = "archive/_aside"
+_UNSIGNED = 2**64 - 1
 
 
 class Mismatch(Exception):
     """What was written is not what should have been; nothing was published."""
 
 
-def write_aside(bucket: Bucket, table: str, day: str, rows: DataFrame) -> None:
-    """Write a day's rows, a folder for each topic, where no reader looks."""
-    rows.write.mode("overwrite").partitionBy("topic").parquet(bucket.uri(_folder(table, day)))
+def write_aside(
+    bucket: Bucket,
+    table: str,
+    day: str,
+    rows: DataFrame,
+    folders: Sequence[str] = ("topic",),
+    mode: str = "overwrite",
+) -> None:
+    """Write a day's rows, sorted, a folder for each topic, where no reader looks."""
+    ordered = rows.sortWithinPartitions(*folders, *ORDER[table])
+    ordered.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(_folder(table, day)))
 
 
-def aside(spark: SparkSession, bucket: Bucket, table: str, day: str) -> DataFrame:
-    """The rows that were written aside."""
+def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
+    """The rows that were written aside, with `more` columns that folders tell."""
     folder = bucket.uri(f"{_ASIDE}/{day}/{table}")
-    return spark.read.schema(partitioned(table)).option("basePath", folder).parquet(folder)
+    schema = StructType([*partitioned(table), *(StructField(name, StringType()) for name in more)])
+    return spark.read.schema(schema).option("basePath", folder).parquet(folder)
+
+
+def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[str, tuple[Entry, ...]]:
+    """The files that lie aside (in such folders), by topic."""
+    files: dict[str, list[Entry]] = {}
+    for entry in bucket.list(_folder(table, day)):
+        if entry.name.endswith(".parquet") and within in entry.name:
+            files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
+    return {topic: tuple(found) for topic, found in files.items()}
 
 
 def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
     """What lies aside, by topic, as its files tell."""
-    files: dict[str, list[manifests.Entry]] = {}
-    for entry in bucket.list(_folder(table, day)):
-        if entry.name.endswith(".parquet"):
-            files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
+    files = files_aside(bucket, table, day)
     if not files:
         return {}
     sums = checksums(aside(spark, bucket, table, day), table).collect()
-    return {row.topic: Part(row.topic, row.rows, row.checksum, tuple(files[row.topic])) for row in sums}
+    return {row.topic: part(row.topic, row.rows, row.checksum, files[row.topic]) for row in sums}
+
+
+def part(topic: str, rows: int, checksum: int, files: tuple[Entry, ...]) -> Part:
+    """A partition; its checksum is told as a number without a sign."""
+    return Part(topic, rows, f"{checksum & _UNSIGNED:X}", files)
 
 
 def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) -> Part:

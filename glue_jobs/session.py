@@ -16,7 +16,8 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.sql.shuffle.partitions": "32",
     "spark.sql.warehouse.dir": "build/spark-warehouse",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -13,8 +13,10 @@ import pytest
 
 from glue_jobs import archive, proof
 from glue_jobs.arguments import DONE, INCOMPLETE
-from glue_jobs.bucket import Bucket
+from glue_jobs.bucket import Bucket, Entry
+from glue_jobs.journal import Journal, Window
 from glue_jobs.manifest import TooNew
+from glue_jobs.publish import Mismatch
 from glue_jobs.window import Shrunk
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message
 
@@ -231,6 +233,22 @@ def test_large_bodies_are_fetched_and_lost_ones_told(
     assert place.query('body from % order by "offset"') == [(b'{"n":0}',), (b"\xffbig",), (None,)]
 
 
+def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(place: Place) -> None:
+    names = [f"bodies/orders/u1/{n}" for n in (1, 3)]
+    (place.folder / names[0]).parent.mkdir(parents=True)
+    for name in names:
+        (place.folder / name).write_bytes(name.encode())
+    place.journal("a", [message(0), message(1, body=None, body_blob=names[0]), message(2)])
+    place.journal("b", [message(3, body=None, body_blob=names[1])])
+    place.journal("c", [message(3, edition=1, void="cancelled", body=None)])
+    rows = [(0, b'{"n":0}'), (1, names[0].encode()), (2, b'{"n":2}')]
+    for job, files in ((place.archive, 2), (place.compact, 1)):
+        assert job() == DONE
+        assert (len(place.files()), place.query('"offset", body from % order by 1')) == (files, rows)
+    (shard,) = place.manifest().shards
+    assert (shard.ranges, shard.voids) == (((0, 3),), 1)
+
+
 def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     hour = 3_600_000
     place.journal("a", [message(0)])
@@ -249,6 +267,32 @@ def test_a_large_topic_is_split_and_a_small_one_is_not(place: Place) -> None:
     names = [name.split("topic=")[1].partition("/")[0] for name in place.files()]
     assert (names.count("orders") > 1, names.count("small")) == (True, 1)
     assert len(place.places()) == 8
+
+
+def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> None:
+    for n in range(150):
+        place.journal(f"{n:03}", [message(n * 20 + i) for i in range(20)] + [message(n, "small")])
+    window = Window(date.fromisoformat(DAY))
+    large = Journal(place.spark, place.bucket, window).large("messages", 300)
+    assert large.keys() == {"orders"}
+    assert large["orders"] == pytest.approx(3_000, rel=0.1)
+    assert Journal(place.spark, place.bucket, window).large("messages", 10_000) == {}
+
+
+class Losing(Bucket):
+    """A bucket that loses a file between its writing and its reading."""
+
+    def list(self, folder: str) -> list[Entry]:
+        if "_aside" in folder:
+            super().delete(super().list(folder)[0].name)
+        return super().list(folder)
+
+
+def test_rows_that_cannot_be_read_again_are_not_published(place: Place) -> None:
+    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
+    with pytest.raises(Mismatch):
+        place.archive(bucket=Losing(place.spark, place.name))
+    assert place.files() == []
 
 
 class Killed(BaseException):

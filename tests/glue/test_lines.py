@@ -39,7 +39,7 @@ def told(found: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in found.select(*names).collect())
 
 
-def test_content_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
+def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
     text, binary, empty, nothing = (
         {"body": "ä"},
         {"body": None, "body_base64": "AP8="},
@@ -47,8 +47,8 @@ def test_content_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
         {"body": None},
     )
     found = [journals.message(n, **body) for n, body in enumerate((text, binary, empty, nothing))]
-    held = lines.with_content(journal(spark, MESSAGES, *found))
-    assert told(held, "offset", "content") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
+    rows = lines.messages(journal(spark, MESSAGES, *found), {})
+    assert told(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
 
 
 def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession) -> None:

@@ -1,0 +1,164 @@
+"""The journal of a window: its objects, its lines, and what is damaged in it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+
+from .bucket import Bucket, Entry
+from .lines import READABLE
+from .manifest import TooNew
+from .schemas import DELIVERIES, JOURNAL, JOURNAL_VERSION, MESSAGES
+from .telling import progress
+
+_BROKEN = (
+    "EOFException",
+    "ZipException",
+    "incorrect header",
+    "invalid block",
+    "incorrect data",
+    "invalid stored",
+)
+_SAMPLE = 100  # objects from which the size of topics is told
+_LEAST_BYTES = 8  # of a compressed line
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A day up to an hour (24: all of it)."""
+
+    day: date
+    until_hour: int = 24
+
+    @property
+    def name(self) -> str:
+        return self.day.isoformat()
+
+    @property
+    def end(self) -> datetime:
+        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC) + timedelta(
+            hours=self.until_hour
+        )
+
+    @property
+    def hours(self) -> list[str]:
+        """The folders of its journal."""
+        return [f"day={self.name}/hour={hour:02}" for hour in range(self.until_hour)]
+
+    @property
+    def beside(self) -> list[str]:
+        """The hours before and after it: by clocks that differ, neighbours may lie there."""
+        begin = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+        return [f"day={at:%Y-%m-%d}/hour={at:%H}" for at in (begin - timedelta(hours=1), self.end)]
+
+
+def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:
+    """The journal objects of a window, and a text that changes with any of them."""
+    found = [
+        entry
+        for table in (MESSAGES, DELIVERIES)
+        for entry in bucket.list(f"journal/{table}/day={window.name}")
+        if entry.name.endswith(".gz") and any(f"/{hour}/" in entry.name for hour in window.hours)
+    ]
+    told = "".join(f"{entry.name} {entry.size}\n" for entry in found)
+    return found, f"{len(found)} {hashlib.sha256(told.encode()).hexdigest()}"
+
+
+class Journal:
+    """The objects of a window as they are now. `damaged` gathers the names of those that cannot be read to the end."""
+
+    def __init__(self, spark: SparkSession, bucket: Bucket, window: Window) -> None:
+        self._spark, self._bucket, self._window = spark, bucket, window
+        self._entries, self.digest = inputs(bucket, window)
+        self.damaged = {entry.name for entry in self._entries if not entry.size}
+        self._is_broken = False
+
+    def lines(self, table: str, hours: Sequence[str] = ()) -> DataFrame:
+        """A table's lines, of the window or of other hours."""
+        home = f"journal/{table}"
+        hours = hours or self._window.hours
+        known = {
+            f"{day}/{hour}"
+            for day in {hour.partition("/")[0] for hour in hours}
+            for hour in self._bucket.folders(f"{home}/{day}")
+        }
+        there = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in known]
+        if not there:
+            return self._spark.createDataFrame([], JOURNAL[table])
+        reader = self._reader.schema(JOURNAL[table]).option("pathGlobFilter", "*.gz")
+        return reader.option("recursiveFileLookup", True).json(there)
+
+    def reading(self, read: Callable[[], T]) -> T:
+        """Read; where objects are broken, find out which, and read what can be read."""
+        try:
+            return read()
+        except Exception as error:  # Spark tells of a broken object in many ways
+            if not any(sign in str(error) for sign in _BROKEN):
+                raise
+        self.damaged |= self._broken()
+        progress(f"{self._window.name}: {len(self.damaged)} journal objects are damaged")
+        self._is_broken = True
+        return read()
+
+    def check(self, found: DataFrame, newest: int | None, unreadable: int) -> None:
+        """What reading some lines told: the highest version, and how many say nothing. Raises TooNew."""
+        if (newest or 0) > JOURNAL_VERSION:
+            raise TooNew(
+                f"The journal of {self._window.name} was written by a newer Headrace: update the jobs."
+            )
+        if unreadable:
+            broken = found.where(f"not ({READABLE})").select(F.input_file_name()).distinct()
+            self.damaged |= {self._name(row[0]) for row in broken.collect()}
+
+    def large(self, table: str, most: int) -> dict[str, int]:
+        """About how many lines the topics have that have more than `most`, by a sample of the objects."""
+        entries = [e for e in self._entries if e.size and e.name.startswith(f"journal/{table}/")]
+        size = sum(entry.size for entry in entries)
+        if size <= most * _LEAST_BYTES:
+            return {}
+        sample = entries[:: math.ceil(len(entries) / _SAMPLE)]
+        times = size / sum(entry.size for entry in sample)
+        found = (
+            self._reader.schema("topic string")
+            .json([self._bucket.uri(entry.name) for entry in sample])
+            .groupBy("topic")
+            .count()
+        )
+        rows = {row.topic: math.ceil(row["count"] * times) for row in found.collect() if row.topic}
+        return {topic: count for topic, count in rows.items() if count > most}
+
+    @property
+    def _reader(self) -> DataFrameReader:
+        return self._spark.read.option("ignoreCorruptFiles", self._is_broken)
+
+    def _broken(self) -> set[str]:
+        uris = [self._bucket.uri(entry.name) for entry in self._entries if entry.size]
+        files = self._spark.read.format("binaryFile").load(uris).select("path", "content")
+        found = (
+            files.rdd.filter(lambda row: not _is_whole(bytes(row.content)))
+            .map(lambda row: row.path)
+            .collect()
+        )
+        return {self._name(path) for path in found}
+
+    def _name(self, uri: str) -> str:
+        return uri.removeprefix(self._bucket.uri(""))
+
+
+def _is_whole(content: bytes) -> bool:
+    try:
+        gzip.decompress(content)
+    except (EOFError, OSError, zlib.error):
+        return False
+    return True
