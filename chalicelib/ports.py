@@ -543,6 +543,10 @@ class Control(Protocol):
 
     def replay(self, replay_id: str) -> Replay | None: ...
 
+    def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
+        """Replays of a topic's messages, the newest first: those before an id."""
+        ...
+
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         """Store if the replay still is `old` (None: absent). False: it is not."""
         ...

@@ -18,7 +18,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from . import arguments, manifest, session
+from . import arguments, compact, manifest, session
+from .alone import Busy, alone
 from .bucket import Bucket
 from .journal import Window, inputs
 from .manifest import Manifest, TooNew
@@ -50,6 +51,7 @@ def read(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="how long replaced files stay for readers (60)",
     )
     add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
+    add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
     add(
         "--prefix",
         default=os.environ.get("HEADRACE_PREFIX") or "headrace",
@@ -142,7 +144,24 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
         problems += told(result.manifest)
     seconds = round(time.monotonic() - began, 1)
     summary(JOB, **vars(totals), problems=problems, seconds=seconds)
+    if chosen.compact_mb:
+        compact.run(spark, bucket, compaction(chosen))
     return arguments.INCOMPLETE if problems else arguments.DONE
+
+
+def compaction(chosen: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of a compaction of the days that were looked at."""
+    day = chosen.window.day if chosen.window else None
+    given = {
+        "--bucket": chosen.bucket,
+        "--folder": chosen.folder,
+        "--from": day or oldest(chosen),
+        "--to": day,
+        "--target-mb": chosen.compact_mb,
+        "--grace-minutes": chosen.grace_minutes,
+        "--now": chosen.now.isoformat(),
+    }
+    return compact.read([str(text) for pair in given.items() if pair[1] is not None for text in pair])
 
 
 def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
@@ -152,17 +171,22 @@ def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
         until = max(chosen.window.until_hour, old.until_hour if old else 0)
         yield Window(chosen.window.day, until)
         return
-    oldest = (chosen.now - timedelta(days=chosen.look_back_days)).date()
     names = {name for table in ("messages", "deliveries") for name in bucket.folders(f"journal/{table}")}
     for name in sorted(names):
         day = date.fromisoformat(name.removeprefix("day="))
         whole = Window(day)
-        if day < oldest:
+        if day < oldest(chosen):
             continue
         if closed(whole, chosen.now, chosen.lateness_minutes):
             yield whole
         elif chosen.open and day <= chosen.now.date():
             yield Window(day, min(24, chosen.now.hour + 1 if day == chosen.now.date() else 24))
+
+
+def oldest(chosen: argparse.Namespace) -> date:
+    """The first of the days to look at."""
+    day: date = (chosen.now - timedelta(days=chosen.look_back_days)).date()
+    return day
 
 
 def unchanged(bucket: Bucket, each: Window) -> Manifest | None:
@@ -193,14 +217,12 @@ def told(day: Manifest) -> list[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     chosen = read(argv)
-    spark = session.start(JOB, chosen.folder, chosen.bucket)
     try:
-        return run(spark, Bucket(spark, chosen.bucket), chosen)
-    except (TooNew, Shrunk, Mismatch) as error:
+        with alone(chosen.folder), session.start(JOB, chosen.folder, chosen.bucket) as spark:
+            return run(spark, Bucket(spark, chosen.bucket), chosen)
+    except (TooNew, Shrunk, Mismatch, Busy) as error:
         summary(JOB, error=str(error))
         return arguments.FAILED
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

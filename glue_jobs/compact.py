@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from . import arguments, manifest, publish, session
+from .alone import Busy, alone
 from .bucket import Bucket
 from .manifest import Manifest, Part, TooNew
 from .schemas import ORDER, TABLES
@@ -93,14 +94,18 @@ def wanted(part: Part, target: int) -> int:
     return max(1, math.ceil(part.bytes / target))
 
 
+def arranged(rows: DataFrame, table: str, files: int) -> DataFrame:
+    """A topic's rows in so many partitions (or fewer) that follow one another in the table's order."""
+    return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
+
+
 def rewrite(
     spark: SparkSession, bucket: Bucket, day: str, table: str, part: Part, files: int, now_ms: int
 ) -> Part:
     """Put a partition into so many sorted files; the new one. Raises Mismatch: then nothing was changed."""
     uris = [bucket.uri(file.name) for file in part.files]
     rows = manifest.files_of(spark, bucket, table, uris).drop("day")
-    together = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
-    publish.write_aside(bucket, table, day, together)
+    publish.write_aside(bucket, table, day, arranged(rows, table, files))
     found = publish.read_again(spark, bucket, table, day).get(part.topic)
     if not found or (found.rows, found.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
@@ -115,14 +120,12 @@ def rewrite(
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     chosen = read(argv)
-    spark = session.start(JOB, chosen.folder, chosen.bucket)
     try:
-        return run(spark, Bucket(spark, chosen.bucket), chosen)
-    except (TooNew, publish.Mismatch) as error:
+        with alone(chosen.folder), session.start(JOB, chosen.folder, chosen.bucket) as spark:
+            return run(spark, Bucket(spark, chosen.bucket), chosen)
+    except (TooNew, publish.Mismatch, Busy) as error:
         summary(JOB, error=str(error))
         return arguments.FAILED
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

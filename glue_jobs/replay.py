@@ -37,7 +37,7 @@ from .manifest import TooNew, load_all, table
 from .predicate import Tree, condition
 from .schemas import MESSAGES
 from .sending import Deliverer, Sent
-from .service import Refused, Service, Unreachable
+from .service import RETRYABLE, Refused, Service, Unreachable
 from .telling import progress, summary
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -107,15 +107,19 @@ def counts(chosen: DataFrame) -> dict[date, dict[int, int]]:
     return found
 
 
+def in_order(chosen: DataFrame, senders: int) -> DataFrame:
+    """What is sent of the rows, in a partition for each sender (or fewer): a shard is in one of them, by offset."""
+    parts = chosen.select(*_COLUMNS).repartitionByRange(senders, "shard")
+    return parts.sortWithinPartitions("shard", "offset")
+
+
 def send(chosen: DataFrame, service: Service, asked: Asked, shards: int) -> Sent:
     """Send rows from the executors, a shard's in their order. Together the senders keep to the rate: each has its part
     of it, and there are no more of them than can run at once."""
     at_once = chosen.sparkSession.sparkContext.defaultParallelism
     senders = max(1, min(shards, at_once, asked.rate, _MOST_SENDERS))
     deliverer = Deliverer(service, asked.id, asked.rate / senders)
-    parts = chosen.select(*_COLUMNS).repartitionByRange(senders, "shard")
-    ordered = parts.sortWithinPartitions("shard", "offset")
-    return sum(ordered.rdd.mapPartitions(deliverer.partition).collect(), Sent())
+    return sum(in_order(chosen, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
 
 
 _FAILURES = (Refused, Unreachable, TooNew, PySparkException, Py4JError, OSError)
@@ -248,15 +252,17 @@ def _text(moment: datetime) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
     given = read(argv)
-    service = Service(given.url.rstrip("/"), _token(given))
+    return run(given, Service(given.url.rstrip("/"), _token(given)))
+
+
+def run(given: argparse.Namespace, service: Service) -> int:
+    """Do the job; its exit code."""
     try:
         asked = find(service, given)
-    except Refused as error:
+    except (Refused, Unreachable) as error:
         print(error, file=sys.stderr)
-        return BAD_ARGUMENTS
-    except Unreachable as error:
-        print(error, file=sys.stderr)
-        return FAILED
+        is_final = isinstance(error, Refused) and error.status not in RETRYABLE
+        return BAD_ARGUMENTS if is_final else FAILED
     began = time.monotonic()
     code, told = _run(given, service, asked)
     summary(
@@ -282,7 +288,7 @@ def _run(given: argparse.Namespace, service: Service, asked: Asked) -> tuple[int
         code = job.run()
     except _FAILURES as error:
         job.fail(reason(error))
-        print(f"The replay failed, and can be run again: {reason(error)}", file=sys.stderr)
+        print(f"The replay failed: {reason(error)}\nRun it again: --replay {asked.id}", file=sys.stderr)
         code = FAILED
     finally:
         spark.stop()

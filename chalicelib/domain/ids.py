@@ -2,11 +2,12 @@
 
 A message's id holds its place in the log. One that was delayed has no place when its id is given out: its id holds the
 time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed. The id of a
-message in a transaction is the transaction's, cut in two.
+message in a transaction is the transaction's, cut in two. A replay's id tells its topic's home and when it was made.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ TRANSACTION_ID_CHARS = 24
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 TRANSACTION_ID = re.compile(r"[0-9a-z]{24}\Z")
+REPLAY_ID = re.compile(r"[0-9a-z]{12}-[0-9a-z]{9,13}-[0-9a-z]{6}\Z")
 _HALF_ID = re.compile(r"([0-9a-z]{12})-x([0-9a-z]{12})\Z")
 _TIMED_ID = re.compile(r"[0-9a-z]{12}(?:-([0-9a-z]{1,4}))?-u([0-9a-z]{1,13})\Z")
 _MESSAGE_ID = re.compile(r"([0-9a-z]{12})-([0-9a-z]{1,4})-([0-9a-z]{1,13})\Z")
@@ -89,3 +91,19 @@ def parse_half_id(text: str) -> str | None:
     """The transaction's id that `half_id` put in; None where the text is no such id."""
     match = _HALF_ID.match(text)
     return match[1] + match[2] if match else None
+
+
+def replay_id(topic: str, now_ms: int, random: str) -> str:
+    """The id of a replay of a topic's messages: those of one topic sort by time (until the year 3084)."""
+    return f"{replay_home(topic)}-{base32(now_ms)}-{random}"
+
+
+def replay_home(topic: str) -> str:
+    """Where the replays of a topic are, told by its name: 60 bits."""
+    digest = hashlib.sha256(topic.encode()).digest()
+    return base32(int.from_bytes(digest[:8]) >> 4).zfill(12)
+
+
+def home_of(replay_id: str) -> str:
+    """The home that `replay_id` put in."""
+    return replay_id.partition("-")[0]

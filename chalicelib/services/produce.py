@@ -164,15 +164,16 @@ class Producer:
         members: Sequence[tuple[int, Draft]],
         outcomes: list[Placed | HeadraceError | None],
     ) -> None:
-        """Fill in the outcomes of drafts that go to one shard."""
-        for run in _runs(members):
-            try:
+        """Fill in the outcomes of drafts that go to one shard. Nothing comes behind what failed: tried again, that
+        would stand after it."""
+        try:
+            for run in _runs(members):
                 left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while left:
                     left = self._append(topic, shard, left, outcomes)
-            except HeadraceError as error:
-                for i, _ in run:
-                    outcomes[i] = outcomes[i] or error
+        except HeadraceError as error:
+            for i, _ in members:
+                outcomes[i] = outcomes[i] or error
 
     def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
         """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""

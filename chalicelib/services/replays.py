@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from ..domain import ids
 from ..domain.errors import Conflict, HeadraceError, NotFound, unavailable
 from ..domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ..domain.message import Draft
@@ -22,7 +23,7 @@ from .catalog import Catalog
 from .produce import Producer
 from .wake import Waker
 
-_ID_CHARS = 16
+_RANDOM_CHARS = 6  # of an id, which has the time as well
 _LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)
 
 
@@ -76,18 +77,17 @@ class Replays:
         now_ms = self._clock.now_ms()
         made = replace(
             wanted,
-            id=self._chance.id(_ID_CHARS),
+            id=ids.replay_id(wanted.source, now_ms, self._chance.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
             group_uid=uid,
         )
-        if not self._control.put_replay(made, None):
-            raise unavailable()
+        self._put(made, None)
         return made, start and self._jobs.start("replay", {"replay": made.id})
 
     def find(self, replay_id: str) -> Replay:
         """The replay, or NotFound."""
-        found = self._control.replay(replay_id)
+        found = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
         if found is None:
             raise NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")
         return found
@@ -107,9 +107,16 @@ class Replays:
             if replace(told, changed_ms=replay.changed_ms) == replay:
                 return replay
             raise _over("It is done.")
-        if not self._control.put_replay(told, replay):
-            raise unavailable("Somebody else changed this replay just now; look again.")
+        self._put(told, replay)
         return told
+
+    def _put(self, new: Replay, old: Replay | None) -> None:
+        """Store it; where an answer was lost, the refusal that follows is of our own success. Raises Unavailable where
+        somebody else changed it."""
+        if not self._control.put_replay(new, old):
+            held = self._control.replay(new.id)
+            if held is None or replace(held, version=new.version) != new:
+                raise unavailable("Somebody else changed this replay just now; look again.")
 
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
         """Put archived messages into the replay's topic, each marked; per message its place or why not. What was sent

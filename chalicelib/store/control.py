@@ -12,6 +12,7 @@ from pynamodb.exceptions import DoesNotExist, PynamoDBException
 from pynamodb.expressions.condition import Condition
 from pynamodb.models import Model
 
+from ..domain import ids
 from ..domain.assignment import Assignment
 from ..domain.errors import unavailable
 from ..domain.replay import Replay
@@ -125,10 +126,13 @@ class DynamoControl:
         return there
 
     def replay(self, replay_id: str) -> Replay | None:
-        return self._get(_Key("replays", replay_id), Replay)
+        return self._get(_replay_key(replay_id), Replay)
+
+    def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
+        return self._list(_replays_of(ids.replay_home(topic)), "", Replay, before, limit, descending=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
-        return self._put(_Key("replays", replay.id), replay, old)
+        return self._put(_replay_key(replay.id), replay, old)
 
     def signing_key(self, proposal: bytes) -> bytes:
         key = _Key("stage", "signing-key")
@@ -164,11 +168,19 @@ class DynamoControl:
         limit: int | None = None,
         *,
         consistent: bool = True,
+        descending: bool = False,
     ) -> list[T]:
-        where: Condition | None = self._rows.sk.startswith(prefix) if prefix else None
+        sk = self._rows.sk
+        where: Condition | None = sk.startswith(prefix) if prefix else None
         if after is not None:
-            where = self._rows.sk > after
-        rows = _call(lambda: list(self._rows.query(pk, where, consistent_read=consistent, limit=limit)))
+            where = sk < after if descending else sk > after
+        rows = _call(
+            lambda: list(
+                self._rows.query(
+                    pk, where, consistent_read=consistent, limit=limit, scan_index_forward=not descending
+                )
+            )
+        )
         return [msgspec.json.decode(row.doc, type=kind) for row in rows]
 
     def _put(self, key: _Key, new: V, old: V | None) -> bool:
@@ -201,6 +213,14 @@ def _consumer_key(topic: Topic, group: Group, name: str) -> _Key:
 
 def _assignment_key(topic: Topic, group: Group) -> _Key:
     return _Key(_home(topic), f"assignment#{group.uid}")
+
+
+def _replay_key(replay_id: str) -> _Key:
+    return _Key(_replays_of(ids.home_of(replay_id)), replay_id)
+
+
+def _replays_of(home: str) -> str:
+    return f"replays#{home}"
 
 
 def _below(held: Mapping[str, str], prefix: str, kind: type[T]) -> list[T]:

@@ -94,7 +94,8 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s: a time long past is as good as no row
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
-    pk S   `topics`, `tokens`, `replays`, `stage`, or `topic#<topic uid>`
+    pk S   `topics`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with the home of
+           its topic's replays, and goes on with the time
     sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
     doc S  the settings as JSON;    version N  optimistic lock (an assignment's is its epoch)
 """

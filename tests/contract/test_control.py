@@ -8,12 +8,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from chalicelib.domain import ids
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.topic import Consumer, Group, Secret, Topic
 from chalicelib.ports import Control, Staffed
 from tests.support import factories as make
+from tests.support.factories import START_MS
 from tests.support.stages import Stage
 
 
@@ -244,3 +246,20 @@ def test_a_replay_is_read_as_it_was_written_and_changed_only_from_what_it_is(con
     assert control.put_replay(done, first) is True
     assert control.put_replay(replace(first, state=ReplayState.FAILED), first) is False
     assert control.replay(made.id) == replace(done, version=2)
+
+
+def test_a_topics_replays_are_listed_the_newest_first_page_after_page(control: Control) -> None:
+    topic, other = make.uid("flights-"), make.uid("others-")
+    made = [
+        Replay(ids.replay_id(topic, START_MS + n, "r"), topic, "x", START_MS + n, 2, 3, 1) for n in range(5)
+    ]
+    for each in (made[3], made[0], made[4], made[1], made[2]):
+        assert control.put_replay(each, None)
+    assert control.put_replay(Replay(ids.replay_id(other, START_MS, "r"), other, topic, 1, 2, 3, 1), None)
+    assert control.replays(topic, None, 10) == [replace(each, version=1) for each in reversed(made)]
+    seen: list[str] = []
+    while page := control.replays(topic, seen[-1] if seen else None, 2):
+        assert len(page) <= 2
+        seen += [each.id for each in page]
+    assert seen == [each.id for each in reversed(made)]
+    assert [each.into for each in control.replays(other, None, 10)] == [topic]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from chalicelib.domain.errors import Conflict, Refused, TooLarge
+from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import ShardKey, Way
 from chalicelib.ports import Stored
@@ -275,3 +275,18 @@ def test_one_batch_of_large_messages_spans_segments_and_keeps_its_order(stage: S
     assert [p.offset for p in places] == list(range(9))
     assert len(desk.rows()) > 1
     assert [d.message.draft.body[1:2] for d in desk.receive(group)] == [b"%d" % n for n in range(9)]
+
+
+def test_i7_what_follows_a_message_of_unknown_fate_in_a_batch_waits_for_it(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    drafts = [make.draft(n, dedup_id=f"d{n}") for n in range(150)]  # in two rows
+
+    def fail(_: ShardKey) -> None:
+        raise unavailable()
+
+    producer = desk.producer(overtaken(desk.stage.another().log, fail))
+    assert {type(outcome) for outcome in producer.produce(desk.topic, drafts)} == {Unavailable}
+    assert desk.rows() == []
+    placed(producer.produce(desk.topic, drafts))
+    stored = [draft.body for row in desk.rows() for draft in row.drafts]
+    assert stored == [draft.body for draft in drafts]

@@ -7,11 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from glue_jobs import manifest
-from glue_jobs.arguments import DONE
+from glue_jobs import archive, compact, manifest
+from glue_jobs.arguments import DONE, INCOMPLETE
+from glue_jobs.bucket import Entry
+from glue_jobs.manifest import Part
 from glue_jobs.publish import Mismatch
-from tests.glue.journals import DAY, Place, message
+from glue_jobs.schemas import MESSAGES
+from tests.glue import archives
+from tests.glue.archives import frame
+from tests.glue.journals import DAY, LATER, Place, message
 from tests.glue.test_archive import Killed, Stopping, named
 
 
@@ -26,6 +32,26 @@ def parted(place: Place) -> Place:
 
 def rows(place: Place) -> list[tuple[object, ...]]:
     return place.query('* replace (epoch_ms(accepted_at) as accepted_at) from % order by "offset"')
+
+
+@pytest.mark.parametrize(("files", "shards"), [(1, [{0, 1, 2, 3}]), (4, [{0}, {1}, {2}, {3}])])
+def test_rows_are_arranged_in_files_that_follow_one_another(
+    spark: SparkSession, files: int, shards: list[set[int]]
+) -> None:
+    shuffled = frame(spark, MESSAGES, [archives.message(n * 7 % 40) for n in range(40)]).repartition(5)
+    parts = compact.arranged(shuffled, MESSAGES, files).rdd.glom().collect()
+    assert [{row.shard for row in part} for part in parts] == shards
+    assert sorted((row.shard, row.offset) for part in parts for row in part) == [
+        (shard, offset) for shard in range(4) for offset in range(10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "files"), [([10], 1), ([100, 100], 2), ([100, 101], 3), ([1] * 99, 1), ([], 1), ([0], 1)]
+)
+def test_a_partition_has_as_few_files_as_the_target_size_allows(sizes: list[int], files: int) -> None:
+    part = Part("orders", 0, "", tuple(Entry("f", size) for size in sizes))
+    assert compact.wanted(part, 100) == files
 
 
 def test_many_files_become_one_with_the_same_rows(parted: Place) -> None:
@@ -81,3 +107,28 @@ def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path
         assert named(parted) == set(parted.files())
         assert rows(parted) == before
     assert changes >= 4
+
+
+def test_the_archives_job_compacts_behind_itself(parted: Place) -> None:
+    before = rows(parted)
+    assert parted.archive("--compact-mb", "256") == INCOMPLETE  # most offsets are not there
+    assert rows(parted) == before
+    assert len(parted.files()) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "first", "last"),
+    [
+        ([], "2026-11-13", None),
+        (["--look-back-days", "1"], "2026-11-22", None),
+        (["--window", "2026-11-01"], "2026-11-01", "2026-11-01"),
+        (["--window", "2026-11-22T05"], "2026-11-22", "2026-11-22"),
+    ],
+)
+def test_it_compacts_the_days_that_it_looked_at(
+    argv: list[str], first: str, last: str | None, tmp_path: Path
+) -> None:
+    given = ["--folder", str(tmp_path), "--compact-mb", "7", "--now", LATER, *argv]
+    asked = archive.compaction(archive.read(given))
+    assert (str(asked.first), asked.last and str(asked.last)) == (first, last)
+    assert (asked.target_mb, asked.folder) == (7, tmp_path)

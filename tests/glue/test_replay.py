@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import app
 from chalicelib import adapters, wiring
 from glue_jobs import replay
-from glue_jobs.replay import Asked, Job, asked_of, choose, counts
+from glue_jobs.replay import Asked, Job, asked_of, choose, counts, in_order
 from glue_jobs.schemas import MESSAGES
 from glue_jobs.service import Service, Unreachable
 from local.gateway import Gateway
@@ -36,13 +36,17 @@ def asked(**fields: Any) -> Asked:
 @pytest.mark.parametrize(
     ("fields", "chosen"),
     [
-        ({}, {1, 2, 3, 4}),
+        ({}, {1, 2, 3, 4, 7}),
         ({"tag": "paid"}, {2, 3}),
         ({"key": "k"}, {3, 4}),
         ({"tag": "paid", "key": "k"}, {3}),
+        ({"key": "K"}, set()),
         ({"predicate": [">", ["n"], 2]}, {3, 4}),
+        ({"predicate": ["null", ["n"]]}, {7}),
+        ({"predicate": ["or", ["=", ["n"], 1], ["like", ["n"], "4%"]]}, {1, 4}),
+        ({"predicate": [">", ["n"], 2], "tag": "paid", "to": "2030-01-01T00:02:00.000Z"}, set()),
         ({"to": "2030-01-01T00:01:00.000Z"}, {1}),
-        ({"from": "2030-01-01T00:01:00.000Z"}, {2, 3, 4}),
+        ({"from": "2030-01-01T00:01:00.000Z"}, {2, 3, 4, 7}),
         ({"topic": "others"}, {5}),
         ({"topic": "nobody"}, set()),
     ],
@@ -57,6 +61,7 @@ def test_messages_are_chosen_by_topic_time_tag_key_and_body(
         message(4, minutes=60 * 47, keys=["k"]),
         message(5, topic="others"),
         message(6, minutes=60 * 48),
+        message(7, minutes=60, body=None),
     ]
     found = choose(frame(spark, MESSAGES, rows), asked(**fields))
     assert {row["id"] for row in found.collect()} == {f"m{n}" for n in chosen}
@@ -67,6 +72,19 @@ def test_counts_are_by_day_and_shard(spark: SparkSession) -> None:
     found = counts(choose(frame(spark, MESSAGES, rows), asked()))
     assert found == {BEGIN.date(): {0: 2, 1: 1, 2: 1, 3: 1}, (BEGIN + DAY).date(): {1: 1}}
     assert asked(to="2030-01-02T00:00:00.000Z").days == (BEGIN.date(), BEGIN.date())
+
+
+@pytest.mark.parametrize("senders", [1, 2, 16])
+def test_a_shard_is_with_one_sender_by_offset_and_nothing_is_left_out(
+    spark: SparkSession, senders: int
+) -> None:
+    shuffled = frame(spark, MESSAGES, [message(n * 7 % 40) for n in range(40)]).repartition(5)
+    parts = [part for part in in_order(shuffled, senders).rdd.glom().collect() if part]
+    assert len(parts) == min(senders, 4)
+    assert [(row.shard, row.offset) for part in parts for row in part] == [
+        (shard, offset) for shard in range(4) for offset in range(10)
+    ]
+    assert len({row.shard for row in parts[0]}) == 4 // len(parts)
 
 
 @pytest.fixture
@@ -137,30 +155,14 @@ def test_a_dry_run_only_counts(filled: Place, served: tuple[Client, Service]) ->
     assert topic.accepted == 0
 
 
-def dying(replay_id: str, at: int, answered: bool) -> Callable[..., Any]:
-    """A gateway that answers no more from the replay's request `at` on, though it may store that one."""
-    handle, seen = Gateway.handle, itertools.count(1)
-
-    def instead(self: Gateway, method: str, path: str, *rest: Any) -> Any:
-        if not path.endswith(f"{replay_id}/messages"):
-            return handle(self, method, path, *rest)
-        number = next(seen)
-        answer = handle(self, method, path, *rest) if number < at + answered else None
-        return answer if number < at else (503, {}, b"{}")
-
-    return instead
-
-
-@pytest.mark.parametrize("answered", [True, False])
-@pytest.mark.parametrize("at", [1, 2, 4])
-def test_a_job_that_dies_at_a_request_is_run_again_and_every_message_comes_once(
-    filled: Place, served: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch, at: int, answered: bool
+def test_a_job_that_fails_tells_why_and_can_be_run_again(
+    filled: Place, served: tuple[Client, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, service = served
     topic = api.topic()
     made = make(topic, rate=40)  # small batches
     with monkeypatch.context() as patch:
-        patch.setattr(Gateway, "handle", dying(made, at, answered))
+        patch.setattr(Gateway, "handle", refusing(f"{made}/messages", after=1))
         first = job(filled, service, made)
         with pytest.raises(replay._FAILURES) as caught:
             first.run()
@@ -169,6 +171,18 @@ def test_a_job_that_dies_at_a_request_is_run_again_and_every_message_comes_once(
     assert shown.items() >= {"state": "FAILED", "error": "HTTP_503: {}"}.items()
     assert job(filled, service, made).run() == 0
     assert received(topic) == list(range(100))
+
+
+def refusing(ending: str, after: int) -> Callable[..., Any]:
+    """A gateway that is too busy for requests to a path, after so many."""
+    handle, seen = Gateway.handle, itertools.count(1)
+
+    def instead(self: Gateway, method: str, path: str, *rest: Any) -> Any:
+        if path.endswith(ending) and next(seen) > after:
+            return 503, {}, b"{}"
+        return handle(self, method, path, *rest)
+
+    return instead
 
 
 def test_refused_messages_leave_a_replay_that_can_be_run_again(

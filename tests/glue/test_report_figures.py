@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs import figures
+from glue_jobs.report import Span, tables
 from glue_jobs.schemas import DELIVERIES, MESSAGES
 
 from .archives import BEGIN, delivery, frame, message
@@ -26,6 +27,28 @@ def deliveries(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
 
 def told(found: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in found.collect()]
+
+
+def test_what_was_redriven_is_no_attempt(spark: SparkSession) -> None:
+    of = message(1)
+    ends = ("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN")
+    found = figures.attempts(deliveries(spark, *(delivery(of, outcome=end) for end in ends)))
+    assert {row["outcome"] for row in told(found)} == {"SUCCESS", "RETRY", "LAPSED", "DEAD"}
+
+
+def test_a_reports_tables_tell_of_its_days_and_know_what_came_before(spark: SparkSession) -> None:
+    before, within, after = (message(4 * n, minutes=24 * 60 * n - 1) for n in range(3))
+    tries = [delivery(before, seconds=61), delivery(within, outcome="RETRY"), delivery(after)]
+    found = tables(
+        messages(spark, before, within, after), deliveries(spark, *tries), Span(DAY, DAY), BEGIN + 2 * HOUR
+    )
+    assert [(row["day"], row["accepted"]) for row in told(found["volumes"])] == [(DAY, 1)]
+    [day] = told(found["daily"])
+    assert (day["attempts"], day["delivered"], day["latency_max_ms"]) == (2, 1, 61_000)
+    assert [row["attempts"] for row in told(found["failures"])] == [1]
+    assert [(row["came"], row["ended"], row["waiting"]) for row in told(found["backlog"])] == [
+        (0, 1, 0), (0, 0, 0),
+    ]  # fmt: skip
 
 
 def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:

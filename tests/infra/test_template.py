@@ -61,10 +61,10 @@ def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
     jobs = resources(file, "AWS::Glue::Job")
     assert {each["Properties"]["Name"] for each in jobs.values()} == {
         "headrace-prod-archive",
-        "headrace-prod-compact",
         "headrace-prod-report",
         "headrace-prod-replay",
     }
+    assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
 
 
 def test_without_an_archive_nothing_runs_by_itself_and_a_job_that_fails_is_told(packaged: Path) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 from chalicelib.adapters import Adapters, SystemChance, dynamo_adapters
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
+from chalicelib.domain.replay import Replay
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Chance, Clock
 from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
+from chalicelib.services.replays import Archived
 from chalicelib.services.settle import Nack
 from chalicelib.services.setup import PULLS, Contact
 from chalicelib.settings import Settings
@@ -183,8 +185,21 @@ class Client:
             )
             for d in drafts
         ]
+        return self._place(asked, lambda: self.deps.producer.produce(self.topic, drafts))
+
+    def replay(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
+        """Send archived messages under a replay of the topic."""
+        asked = [
+            self._event(Op.PRODUCE, label=label_of(m.draft.body), unit="-", dedup_id=f"{replay.id}-{m.id}")
+            for m in messages
+        ]
+        return self._place(asked, lambda: self.deps.replays.send(replay, messages))
+
+    def _place(
+        self, asked: Sequence[Event], place: Callable[[], list[Placed | HeadraceError]]
+    ) -> list[Placed | HeadraceError]:
         with self._asking(*asked) as asking:
-            outcomes = self.deps.producer.produce(self.topic, drafts)
+            outcomes = place()
             asking.note(
                 replace(e, told=told(o), message_id=o.id if isinstance(o, Placed) else "")
                 for e, o in zip(asked, outcomes, strict=True)

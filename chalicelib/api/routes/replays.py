@@ -49,9 +49,22 @@ def _wanted(body: ReplayBody, topic: str) -> Replay:
 
 
 def _check_topics(context: Context, replay: Replay) -> None:
-    for topic in (replay.source, replay.into):
-        if context.caller and not context.caller.may_use(topic):
-            raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if _forbidden(context, replay):
+        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+
+
+def _forbidden(context: Context, replay: Replay) -> bool:
+    caller = context.caller
+    return caller is not None and not (caller.may_use(replay.source) and caller.may_use(replay.into))
+
+
+@call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
+def list_replays(context: Context, topic: str) -> Answer:
+    """Replays of a topic's messages, the newest first: those whose topics the token may use."""
+    limit, purpose = parse.limit(context.query), f"replays:{topic}"
+    found = context.deps.adapters.control.replays(topic, parse.page_start(context, purpose), limit)
+    items = [render.replay(each) for each in found if not _forbidden(context, each)]
+    return Answer(parse.page(context, purpose, items, found[-1].id if len(found) == limit else None))
 
 
 @call("GET", _REPLAY, scopes=_ROLES)

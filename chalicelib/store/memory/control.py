@@ -98,6 +98,10 @@ class MemoryControl:
     def replay(self, replay_id: str) -> Replay | None:
         return self._replays.get(replay_id)
 
+    def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
+        found = [r for r in self._replays.values() if r.source == topic and (before is None or r.id < before)]
+        return sorted(found, key=lambda replay: replay.id, reverse=True)[:limit]
+
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         return self._put(self._replays, replay.id, replay, old)
 

@@ -103,6 +103,42 @@ def test_a_token_of_other_topics_may_neither_read_from_here_nor_send_into_there(
     mine.get(f"/v1/replays/{replay(here)}").expect(200)
 
 
+def test_a_topics_replays_are_listed_the_newest_first(api: Client, clock: ShiftingClock) -> None:
+    here, there = api.topic(), api.topic()
+    path = f"{here.path}/replays"
+    assert api.get(path).expect(200) == {"items": []}
+    made = []
+    for into in (here, there, here):
+        made.append(replay(here, into=into.name))
+        clock.advance(1)
+    replay(there)
+    assert [[each["replay_id"] for each in page] for page in api.pages(path, 2)] == [made[:0:-1], made[:1]]
+    [newest, *_] = api.get(path).expect(200)["items"]
+    assert newest == api.get(f"/v1/replays/{made[2]}").expect(200)
+
+
+def test_a_list_of_replays_leaves_out_those_into_topics_of_others(api: Client) -> None:
+    here, there = api.topic(), api.topic()
+    mine = replay(here)
+    replay(here, into=there.name)
+    token = api.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "topics": [here.name]}).expect(201)
+    limited = api.with_token(token["token"])
+    shown = limited.get(f"{here.path}/replays").expect(200)["items"]
+    assert [each["replay_id"] for each in shown] == [mine]
+    limited.get(f"{there.path}/replays").refused(403, "TOPIC_FORBIDDEN")
+
+
+def test_the_replays_of_a_topic_that_is_gone_can_be_listed(api: Client) -> None:
+    path = "/v1/topics/gone-long-ago/replays"
+    asked = api.post(path, {**DAY, "into": api.topic().name}).expect(202)["replay_id"]
+    assert [each["replay_id"] for each in api.get(path).expect(200)["items"]] == [asked]
+
+
+@pytest.mark.parametrize("id", ["nobody", "-", "no-body", "x" * 1500])
+def test_what_is_no_id_of_a_replay_is_unknown(api: Client, id: str) -> None:
+    api.get(f"/v1/replays/{id}").refused(404, "REPLAY_NOT_FOUND")
+
+
 def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     topic = api.topic()
     group = topic.group()

@@ -1,0 +1,38 @@
+"""One job at a time writes an archive.
+
+On one machine a lock sees to it, which ends with its process. On AWS nothing is needed: all that writes there is one
+Glue job, of which Glue allows one run at a time (infra/glue.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Busy(Exception):
+    """Another job is writing this archive."""
+
+
+@contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """Hold the folder that stands for the bucket. Raises Busy: somebody else does."""
+    if folder is None:
+        yield
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(held)
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(held: int) -> None:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Busy("Another job is writing this archive; run this one when that is over.") from None

@@ -1,0 +1,130 @@
+"""From the journal's lines to the tables' rows: small frames in, rows out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from glue_jobs import lines
+from glue_jobs.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
+
+from . import archives, journals
+from .archives import BEGIN, frame
+from .journals import Line
+
+BEGIN_MS = int(BEGIN.timestamp() * 1000)
+
+
+def journal(spark: SparkSession, table: str, *found: Line) -> DataFrame:
+    """Lines as they are read from the journal."""
+    schema = JOURNAL[table]
+    return spark.createDataFrame([tuple(line.get(name) for name in schema.names) for line in found], schema)
+
+
+def tried(offset: int, seconds: float = 0, **fields: Any) -> Line:
+    """An attempt that began so many seconds after BEGIN."""
+    return journals.delivery(offset, started_ms=BEGIN_MS + int(seconds * 1000), **fields)
+
+
+def known(offset: int, id: str, hours: float = 0, **fields: Any) -> dict[str, Any]:
+    """A message of the archive, accepted so many hours after BEGIN."""
+    place = {"shard": 0, "offset": offset, "id": id}
+    return archives.message(0, minutes=60 * hours, **{**place, **fields})
+
+
+def told(found: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in found.select(*names).collect())
+
+
+def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
+    text, binary, empty, nothing = (
+        {"body": "ä"},
+        {"body": None, "body_base64": "AP8="},
+        {"body": ""},
+        {"body": None},
+    )
+    found = [journals.message(n, **body) for n, body in enumerate((text, binary, empty, nothing))]
+    rows = lines.messages(journal(spark, MESSAGES, *found), {})
+    assert told(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
+
+
+def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession) -> None:
+    line = tried(7, 1.5, shard=3, attempt=2, duration_ms=9, outcome="RETRY", detail="503")
+    ids = frame(spark, MESSAGES, [known(7, "its", shard=3), known(7, "other"), known(8, "next", shard=3)])
+    found = lines.deliveries(journal(spark, DELIVERIES, line), ids, {})
+    assert found.columns == TABLES[DELIVERIES].names
+    in_ms = found.withColumn("started_at", F.unix_millis("started_at"))
+    assert told(in_ms, *found.columns) == [
+        ("orders", "billing", 3, 7, "its", 2, "c", BEGIN_MS + 1500, 9, "RETRY", "503"),
+    ]
+
+
+def test_an_attempt_at_a_message_that_nobody_knows_has_no_id(spark: SparkSession) -> None:
+    ids = frame(spark, MESSAGES, [known(1, "m1"), known(0, "another topic's", topic="others")])
+    assert told(lines.deliveries(journal(spark, DELIVERIES, tried(0)), ids, {}), "offset", "id") == [
+        (0, None)
+    ]
+
+
+def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSession) -> None:
+    once = [tried(0), tried(0, 5, attempt=2), tried(0, group="audit"), tried(0, consumer_uid="u2"), tried(1)]
+    found = lines.deliveries(journal(spark, DELIVERIES, *once, *once), frame(spark, MESSAGES, []), {})
+    assert told(found, "group", "offset", "attempt") == [
+        ("audit", 0, 1), ("billing", 0, 1), ("billing", 0, 1), ("billing", 0, 2), ("billing", 1, 1),
+    ]  # fmt: skip
+
+
+def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
+    found = journal(spark, DELIVERIES, tried(0, outcome="DEAD"), tried(0, 9, outcome="REDRIVEN"))
+    assert told(lines.deliveries(found, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
+
+
+@pytest.mark.parametrize(
+    ("hours", "id"),
+    [
+        (0.5, "first life"),
+        (9.5, "second life"),  # by a clock that is half an hour behind
+        (11, "second life"),
+        (-2, None),
+    ],
+)
+def test_an_attempt_belongs_to_the_life_of_its_topic_that_had_begun(
+    spark: SparkSession, hours: float, id: str | None
+) -> None:
+    ids = frame(spark, MESSAGES, [known(0, "first life"), known(0, "second life", hours=10)])
+    found = lines.deliveries(journal(spark, DELIVERIES, tried(0, hours * 3600)), ids, {})
+    assert told(found, "id") == [(id,)]
+
+
+def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:
+    rows = [known(n, f"m{n}", topic=topic) for topic in ("a", "b") for n in range(3)]
+    forth = lines.checksums(frame(spark, MESSAGES, rows), MESSAGES)
+    back = lines.checksums(frame(spark, MESSAGES, rows[::-1]).repartition(3), MESSAGES)
+    assert told(forth, "topic", "rows", "checksum") == told(back, "topic", "rows", "checksum")
+    (first, rows_a, sum_a), (second, rows_b, sum_b) = told(forth, "topic", "rows", "checksum")
+    assert (first, rows_a, second, rows_b) == ("a", 3, "b", 3)
+    assert sum_a != sum_b
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ({"body": b"1"}, {"body": b"2"}),
+        ({"body": b""}, {"body": None}),
+        ({"tag": ""}, {"tag": None}),
+        ({"tag": "x", "ordering_key": None}, {"tag": None, "ordering_key": "x"}),
+        ({"keys": ["a", "b"]}, {"keys": ["ab"]}),
+        ({"headers": {"a": "b"}}, {"headers": {"b": "a"}}),
+        ({"id": "m1"}, {"id": "m2"}),
+        ({"shard": 1}, {"shard": 2}),
+    ],
+)
+def test_a_checksum_tells_rows_apart(spark: SparkSession, was: dict[str, Any], now: dict[str, Any]) -> None:
+    sums = [
+        lines.checksums(frame(spark, MESSAGES, [{**known(0, "m"), **each}]), MESSAGES) for each in (was, now)
+    ]
+    before, after = (told(each, "checksum") for each in sums)
+    assert before != after

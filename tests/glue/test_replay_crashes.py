@@ -1,0 +1,292 @@
+"""A replay's job dies at any of its calls, or loses answers: run again, every message is there once, and in order.
+
+Only calls leave a trace, so a job that dies before a call is one that died after the call before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import app
+from chalicelib import adapters, wiring
+from glue_jobs import replay, session
+from glue_jobs.arguments import DONE, FAILED
+from glue_jobs.bucket import Bucket
+from glue_jobs.schemas import MESSAGES
+from glue_jobs.sending import Deliverer, Sent
+from glue_jobs.service import Refused, Service
+from local.gateway import Gateway
+from local.problems import Answer
+from local.server import serve
+from tests.support.http import Client, Group, Topic
+
+from .archives import fill, frame, message
+from .journals import Place
+
+ROOT = Path(__file__).parents[2]
+_BOUND_SECONDS = 120.0
+SHARDS = 2
+NEVER = sys.maxsize
+ARCHIVED = [message(n, minutes=n, shard=n % SHARDS, offset=n // SHARDS) for n in range(4)]
+ARCHIVED += [message(n, minutes=24 * 60 + n, shard=0, offset=n) for n in (4, 5)]  # of the next day
+IN_ONE_TASK = [message(n, shard=1, offset=n) for n in range(3)]
+RATE = 4  # two senders
+
+
+@dataclass
+class Road:
+    """The way to Headrace. A job that is `dead` after some calls is heard no more; answers may be `lost` once each."""
+
+    gateway: Gateway
+    dead_after: int = NEVER
+    lossy: bool = False
+    calls: list[str] = field(default_factory=list)
+    meeting: Callable[[int], None] = lambda number: None
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lost: set[tuple[str, str, bytes | None]] = set()
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        with self._lock:
+            self.calls.append(f"{method} {path}")
+            number = len(self.calls)
+        if number > self.dead_after:
+            return 503, {}, b"{}"
+        self.meeting(number)
+        answer = self.gateway.handle(method, path, headers, body)
+        call = (method, path, body)
+        if number == self.dead_after or (self.lossy and call not in self._lost):
+            self._lost.add(call)
+            return 503, {}, b"{}"
+        return answer
+
+
+@dataclass
+class World:
+    """Headrace in memory, a road to it that breaks, and jobs that take it."""
+
+    api: Client
+    road: Road
+    url: str
+
+    def service(self, *pauses: float) -> Service:
+        assert self.api.token
+        return Service(self.url, self.api.token, pauses=pauses)
+
+    def target(self) -> tuple[Group, Group]:
+        """The group that a replay is for, and another of its topic."""
+        topic = self.api.topic(shards=SHARDS)
+        return topic.group("mine"), topic.group("other")
+
+    def asked(self, into: Topic) -> str:
+        """A replay of all that is archived."""
+        times = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-03T00:00:00.000Z"}
+        body = {**times, "into": into.name, "group": "mine", "rate": RATE}
+        return str(self.api.post("/v1/topics/orders/replays", body).expect(202)["replay_id"])
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemChance()))
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    gateway = Gateway(app.app)
+    road = Road(gateway)
+    running = serve(road)
+    running.start()
+    yield World(Client(gateway, deps.tokens.ensure_admin(None)), road, f"http://127.0.0.1:{running.port}")
+    running.shutdown()
+
+
+@pytest.fixture(scope="module")
+def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("archive") / "bucket"
+    session.map_bucket(spark, "crashes", folder)
+    place = Place(spark, Bucket(spark, "crashes"), "crashes", folder)
+    fill(place, messages=ARCHIVED)
+    return place
+
+
+@pytest.fixture
+def run(archive: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs the whole job; its exit code."""
+    monkeypatch.setattr(replay.session, "start", lambda *_: archive.spark)
+    monkeypatch.setattr(archive.spark, "stop", lambda: None)
+    monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
+
+    def job(service: Service, *choice: str) -> int:
+        here = ["--bucket", archive.name, "--folder", str(archive.folder)]
+        return replay.run(replay.read([*here, *choice]), service)
+
+    return job
+
+
+def check_history(mine: Group, other: Group, replay_id: str, sent: Sequence[dict[str, Any]]) -> None:
+    """The group has every message once, marked, each shard's in their order; nobody else has any."""
+    got = mine.receive(1000)
+    assert sorted(m["headers"]["headrace-replay-of"] for m in got) == [each["id"] for each in sent]
+    assert {m["headers"]["headrace-replay"] for m in got} == {replay_id}
+    for shard in range(SHARDS):
+        there = sorted((m["offset"], m["headers"]["headrace-replay-of"]) for m in got if m["shard"] == shard)
+        assert [id for _, id in there] == [each["id"] for each in sent if each["shard"] == shard]
+    assert other.receive(1000) == []
+    assert mine.topic.accepted == len(sent)
+
+
+def test_a_job_that_dies_after_any_call_is_run_again_and_every_message_comes_once(
+    world: World, run: Callable[..., int]
+) -> None:
+    died, code = 0, FAILED
+    while code != DONE:
+        mine, other = world.target()
+        asked = world.asked(mine.topic)
+        world.road.calls.clear()
+        world.road.dead_after = died
+        code = run(world.service(), "--replay", asked)
+        assert code in (DONE, FAILED)
+        calls, world.road.dead_after = list(world.road.calls), NEVER
+        assert run(world.service(), "--replay", asked) == DONE, f"after {calls[:died]}"
+        check_history(mine, other, asked, ARCHIVED)
+        shown = world.api.get(f"/v1/replays/{asked}").expect(200)
+        assert shown.items() >= {"state": "DONE", "matched": 6, "error": None}.items()
+        died += 1
+    made = [call.partition(" ")[0] for call in calls]
+    assert (made.count("GET"), made.count("PATCH"), made.count("POST")) == (1, 4, 3)
+    assert died == len(calls) + 2
+
+
+def test_every_answer_may_be_lost_once_and_a_single_run_sends_every_message_once(
+    world: World, run: Callable[..., int]
+) -> None:
+    mine, other = world.target()
+    asked = world.asked(mine.topic)
+    world.road.lossy = True
+    assert run(world.service(0.0), "--replay", asked) == DONE
+    check_history(mine, other, asked, ARCHIVED)
+    assert len(world.road.calls) == 2 * 8
+
+
+def test_a_lost_answer_to_its_making_leaves_one_replay_that_never_begins(
+    world: World, run: Callable[..., int]
+) -> None:
+    mine, other = world.target()
+    world.road.lossy = True
+    choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--rate", str(RATE)]
+    assert run(world.service(0.0), *choice, "--into", mine.topic.name, "--group", "mine") == DONE
+    made = {path.split("/")[3] for call in world.road.calls if "/v1/replays/" in (path := call.split()[1])}
+    assert len(made) == 1
+    check_history(mine, other, made.pop(), ARCHIVED)
+
+
+def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_request_comes_late(
+    world: World, run: Callable[..., int], archive: Place
+) -> None:
+    mine, other = world.target()
+    asked = world.asked(mine.topic)
+    reached, killed = threading.Event(), threading.Event()
+
+    def meet(number: int) -> None:
+        if world.road.calls[number - 1].startswith("POST") and not killed.is_set():
+            reached.set()
+            assert killed.wait(_BOUND_SECONDS)
+
+    world.road.calls.clear()
+    world.road.meeting = meet
+    given = ["--bucket", archive.name, "--folder", str(archive.folder), "--replay", asked, "--url", world.url]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "glue_jobs.replay", *given],
+        cwd=ROOT,
+        env={**os.environ, "HEADRACE_TOKEN": world.service().token},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert reached.wait(_BOUND_SECONDS)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        killed.set()
+    assert run(world.service(), "--replay", asked) == DONE
+    check_history(mine, other, asked, ARCHIVED)
+
+
+@dataclass
+class Task:
+    """One task of a replay: shard 1, a message at a time."""
+
+    world: World
+    rows: list[Any]
+
+    def __post_init__(self) -> None:
+        self.mine, self.other = self.world.target()
+        self.asked = self.world.asked(self.mine.topic)
+        self.world.road.calls.clear()
+
+    def attempt(self) -> Sent:
+        """Try it from its beginning."""
+        sender = Deliverer(self.world.service(), self.asked, 1, lambda: 0.0, lambda _: None)
+        [sent] = sender.partition(self.rows)
+        return sent
+
+    def check(self) -> None:
+        check_history(self.mine, self.other, self.asked, IN_ONE_TASK)
+
+
+@pytest.fixture(scope="module")
+def shard(spark: SparkSession) -> list[Any]:
+    return frame(spark, MESSAGES, IN_ONE_TASK).collect()
+
+
+@pytest.mark.parametrize("died", range(4))
+def test_a_task_that_fails_after_any_call_is_tried_again(world: World, shard: list[Any], died: int) -> None:
+    task = Task(world, shard)
+    world.road.dead_after = died
+    with pytest.raises(Refused):
+        task.attempt()
+    world.road.dead_after = NEVER
+    assert task.attempt() == Sent(3, before=died)
+    task.check()
+
+
+@pytest.mark.parametrize("held", [1, 2, 3])
+def test_a_task_that_was_given_up_too_early_goes_on_beside_its_successor(
+    world: World, shard: list[Any], held: int
+) -> None:
+    task, over = Task(world, shard), threading.Event()
+    reached = threading.Event()
+
+    def meet(number: int) -> None:
+        if number == held:
+            reached.set()
+            assert over.wait(10)
+
+    world.road.meeting = meet
+    with ThreadPoolExecutor(1) as threads:
+        zombie = threads.submit(task.attempt)
+        assert reached.wait(10)
+        assert task.attempt() == Sent(3, before=held - 1)
+        over.set()
+        assert zombie.result(10) == Sent(3, before=4 - held)
+    task.check()
+
+
+def test_two_attempts_at_a_task_in_step_send_every_message_once(world: World, shard: list[Any]) -> None:
+    task, together = Task(world, shard), threading.Barrier(2, timeout=10)
+    world.road.meeting = lambda number: together.wait() and None
+    with ThreadPoolExecutor(2) as threads:
+        first, second = [each.result(20) for each in [threads.submit(task.attempt) for _ in range(2)]]
+    assert first + second == Sent(6, before=3)
+    task.check()
