@@ -36,7 +36,7 @@ from .archives import fill, frame, message
 from .journals import Place
 
 ROOT = Path(__file__).parents[2]
-_BOUND_SECONDS = 120.0
+_BOUND_SECONDS = 300.0
 SHARDS = 2
 NEVER = sys.maxsize
 ARCHIVED = [message(n, minutes=n, shard=n % SHARDS, offset=n // SHARDS) for n in range(4)]
@@ -271,22 +271,24 @@ def test_a_task_that_was_given_up_too_early_goes_on_beside_its_successor(
     def meet(number: int) -> None:
         if number == held:
             reached.set()
-            assert over.wait(10)
+            assert over.wait(_BOUND_SECONDS)
 
     world.road.meeting = meet
     with ThreadPoolExecutor(1) as threads:
         zombie = threads.submit(task.attempt)
-        assert reached.wait(10)
+        assert reached.wait(_BOUND_SECONDS)
         assert task.attempt() == Sent(3, before=held - 1)
         over.set()
-        assert zombie.result(10) == Sent(3, before=4 - held)
+        assert zombie.result(_BOUND_SECONDS) == Sent(3, before=4 - held)
     task.check()
 
 
 def test_two_attempts_at_a_task_in_step_send_every_message_once(world: World, shard: list[Any]) -> None:
-    task, together = Task(world, shard), threading.Barrier(2, timeout=10)
+    task, together = Task(world, shard), threading.Barrier(2, timeout=_BOUND_SECONDS)
     world.road.meeting = lambda number: together.wait() and None
     with ThreadPoolExecutor(2) as threads:
-        first, second = [each.result(20) for each in [threads.submit(task.attempt) for _ in range(2)]]
+        first, second = [
+            each.result(_BOUND_SECONDS) for each in [threads.submit(task.attempt) for _ in range(2)]
+        ]
     assert first + second == Sent(6, before=3)
     task.check()
