@@ -470,7 +470,7 @@ class Race:
     def edits(self, name: str, deps: Deps) -> None:
         chance = random.Random(name)
         while (front := self.desk.cursor(self.group).next) < len(self.placed):
-            n = min(len(self.placed) - 1, front + chance.randrange(6))
+            n = max(0, min(len(self.placed) - 1, front + chance.randrange(-1, 6)))  # some are claimed already
             message = Message(self.placed[n].id, 0, n, 0, Draft(b""))
             what = chance.choice(["cancel", *(f'"{name}{chance.random()}"' for _ in range(3))])
             if what == "cancel":
@@ -497,7 +497,7 @@ def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
             run.result(timeout=300)
     answers = {answer for tried in race.edited.values() for _, answer in tried}
     assert answers <= {"ok", "ALREADY_CLAIMED", "MESSAGE_CANCELLED"}
-    assert answers >= {"ok", "ALREADY_CLAIMED"}, "there was no race"
+    assert answers >= {"ok", "ALREADY_CLAIMED"}
     for row in desk.rows():
         for n in range(row.first, row.end):
             draft = row.drafts[n - row.first]
