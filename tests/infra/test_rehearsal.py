@@ -294,16 +294,17 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     topic = api.topic(shards=1)
     topic.group("patient")
     topic.produce("still here")
-    with contextlib.closing(cloud.client("s3")) as s3:  # a function at work would write its log anew
+    with contextlib.closing(cloud.client("s3")) as s3:  # or its bucket gets it later
         wait_until(lambda: journaled(s3, bucket_of(s3, "first-0")), _PATIENCE_SECONDS)
 
     other, its = deploy(cloud, read("dev", {"prefix": "first-two"}), tmp_path / "two")
     assert its.get("/v1/topics").expect(200)["items"] == []
     assert api.with_token(its.token).get("/v1/topics").status == 401
 
+    began_ms = time.time() * 1000
     left = [*other.destroy(with_data=False), *deployment.destroy(with_data=False)]
     assert len(left) == 2 * 11
-    assert sorted(traces_of(cloud, "first")) == sorted(name.split(" ")[1] for name in left)
+    assert sorted(traces_of(cloud, "first", began_ms)) == sorted(name.split(" ")[1] for name in left)
     with pytest.raises(Wrong, match="There is no stack"):
         deployment.destroy(with_data=False)
     with contextlib.closing(cloud.client("s3")) as s3:
@@ -315,8 +316,9 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
     group = Group(again, Topic(again, topic.name), "patient")
     assert group.bodies(wait_seconds=10) == ["still here"]
 
+    began_ms = time.time() * 1000
     assert deployment.destroy(with_data=True) == []
-    assert all("first-two" in name for name in traces_of(cloud, "first"))
+    assert [name for name in traces_of(cloud, "first", began_ms) if "first-two" not in name] == []
 
 
 def bucket_of(s3: Any, prefix: str) -> str:
@@ -329,13 +331,15 @@ def journaled(s3: Any, bucket: str) -> bool:
     return bool(s3.list_objects_v2(Bucket=bucket, Prefix="journal/").get("KeyCount"))
 
 
-def traces_of(cloud: MiniStack, prefix: str) -> list[str]:
-    """What is in the account whose name holds the prefix."""
+def traces_of(cloud: MiniStack, prefix: str, gone_ms: float) -> list[str]:
+    """What is in the account whose name holds the prefix. A function that was at work when its log went makes it anew,
+    which on AWS its role forbids: logs that are younger than that do not count."""
 
     def listed(service: str, operation: str, answer: str, name: str = "") -> list[str]:
         with contextlib.closing(cloud.client(service)) as client:
             found = getattr(client, operation)().get(answer, [])
-        return [each[name] if name else each for each in found]
+        old = (each for each in found if service != "logs" or each["creationTime"] < gone_ms)
+        return [each[name] if name else each for each in old]
 
     everything = [
         *listed("dynamodb", "list_tables", "TableNames"),

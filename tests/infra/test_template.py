@@ -56,7 +56,7 @@ def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
     file = package(replace(stage("prod"), archive=True), tmp_path / "build")
     assert lint(file) == (0, "")
     triggers = resources(file, "AWS::Glue::Trigger").values()
-    assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 3
+    assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 2
     assert "ArchiveLateAlarm" in resources(file)
     jobs = resources(file, "AWS::Glue::Job")
     assert {each["Properties"]["Name"] for each in jobs.values()} == {

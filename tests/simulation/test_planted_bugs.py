@@ -6,6 +6,7 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
+from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services import claim
 from chalicelib.services.checks import Checker
@@ -75,9 +76,7 @@ BUGS: dict[str, Bug] = {
         "        return 0\n"
         "    self._timers.drop(timers)",
     ),
-    "a mover that does not look at the time": Bug(
-        MemoryTimers, "due", "if timer.due_ms <= until_ms", "if until_ms"
-    ),
+    "a mover that takes what is nearly due": Bug(Mover, "_drain", "if timer.due_ms <= now_ms]", "]"),
     "a mover that is seconds late": Bug(
         MemoryTimers, "due", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
     ),
