@@ -22,6 +22,7 @@ _RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
 _LONGEST_TROUBLE_SECONDS = 5.0
 _TRIMMED = "TrimmedDataAccessException"
 _STALE = ("ExpiredIteratorException", "ValidationException", _TRIMMED)
+_FROM_THE_FIRST = {"ShardIteratorType": "TRIM_HORIZON"}
 _CREATED = "ApproximateCreationDateTime"
 _NAMES = {"UNKNOWN_TO_SDK_VERSION": "REMOVE"}  # what DynamoDB Local calls an expiry
 
@@ -121,7 +122,7 @@ class Pump:
             new = _Shard(
                 shard["ShardId"],
                 shard.get("ParentShardId"),
-                {"ShardIteratorType": "TRIM_HORIZON" if self._looked else "LATEST"},
+                _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"},
                 ended=not self._looked and "EndingSequenceNumber" in shard["SequenceNumberRange"],
             )
             self._shards[new.id] = known.get(new.id, new)
@@ -160,9 +161,10 @@ class Pump:
             code = error.response["Error"]["Code"]
             if code in _STALE:
                 shard.iterator = None
-            if code == _TRIMMED:
-                shard.start = {"ShardIteratorType": "TRIM_HORIZON"}
-            raise
+            if code != _TRIMMED or shard.start == _FROM_THE_FIRST:
+                raise
+            shard.start = _FROM_THE_FIRST  # DynamoDB Local also says so at the first record of an empty shard
+            return 0
         records: list[dict[str, Any]] = answer["Records"]
         if records:
             self._deliver(stream_event(records, self._arn))

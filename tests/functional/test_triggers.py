@@ -325,7 +325,7 @@ def test_errors_of_the_engine_lose_and_repeat_nothing(
     assert capsys.readouterr().err.count("GetRecords operation: made up") == 1
 
 
-def test_trimmed_records_are_passed_over(table: Table) -> None:
+def test_trimmed_records_are_passed_over(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     table.streams, seen = Fickle(table.streams), Seen()
     with Pumping(table, lambda event, context: seen.add(event)):
         table.put("a", 1)
@@ -334,6 +334,7 @@ def test_trimmed_records_are_passed_over(table: Table) -> None:
         table.streams.raised.count(1)
         table.put("a", 2)
         until_seen(seen, {"a": [1, 1, 2]})  # what is left of the shard, from its start
+    assert capsys.readouterr().err == ""
 
 
 class Split:
