@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .figures import Figure, at_least, markdown, plain, told
+from .process import spent_by
 
 _NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 _NOW = "2026-11-23T06:00:00Z"
@@ -110,26 +111,15 @@ def _job(name: str, folder: Path, *argv: str) -> dict[str, Any]:
         *argv,
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
-        peak = cpu_seconds = 0
+        peak, cpu_seconds = 0, 0.0
         while job.poll() is None:
-            memory, used = _held(job.pid)
-            peak, cpu_seconds = max(peak, memory), max(cpu_seconds, used)
+            spent = spent_by(job.pid)
+            peak, cpu_seconds = max(peak, spent.resident_mb), max(cpu_seconds, spent.cpu_seconds)
             time.sleep(0.2)
         output = job.stdout.read() if job.stdout else ""
     print(output.strip(), file=sys.stderr, flush=True)
     assert job.returncode == 0, job.returncode
-    return {**json.loads(output.splitlines()[-1]), "peak_mb": peak // 1024, "cpu_seconds": cpu_seconds}
-
-
-def _held(pid: int) -> tuple[int, int]:
-    """KB that a process and its children hold, and seconds of CPU that they have used. Not theirs: what they start is
-    over in a moment, and until then seems to hold as much as who started it."""
-    listed = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,rss=,cputimes="], capture_output=True, text=True, check=True
-    ).stdout
-    table = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    ours = [(memory, seconds) for each, parent, memory, seconds in table if pid in (each, parent)]
-    return sum(memory for memory, _ in ours), sum(seconds for _, seconds in ours)
+    return {**json.loads(output.splitlines()[-1]), "peak_mb": peak, "cpu_seconds": cpu_seconds}
 
 
 def _duckdb(folder: Path) -> tuple[float, float]:

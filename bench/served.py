@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .process import spent_by
 from .rig import Stage
 
 _TOKEN = "hr_bench_not-a-secret"
@@ -33,12 +33,8 @@ class Served:
         return Client(self.port)
 
     def cpu_seconds(self) -> float:
-        """What its process has used so far; 0 where there is no /proc."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """What its process has used so far."""
+        return spent_by(self.pid).cpu_seconds
 
 
 class Client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class Bucket:
         self._conf = spark._jsc.hadoopConfiguration()
         self._root = f"s3://{bucket}"
         self._files = self._path("").getFileSystem(self._conf)
+        self._is_mounted = "ViewFileSystem" in str(self._files.getClass().getName())
 
     def uri(self, name: str) -> str:
         """The name as Spark reads it."""
@@ -34,9 +36,7 @@ class Bucket:
         """All files below a folder, by name."""
         found = []
         try:
-            each = self._files.listFiles(self._path(folder), True)
-            while each.hasNext():
-                status = each.next()
+            for status in (self._walk if self._is_mounted else self._flat)(self._path(folder)):
                 path = status.getPath().toUri().getPath().lstrip("/")
                 found.append(Entry(path, int(status.getLen())))
         except Py4JJavaError as error:
@@ -85,6 +85,20 @@ class Bucket:
     def delete(self, name: str) -> None:
         """Remove a file or a folder with all that is in it. Harmless where there is none."""
         self._files.delete(self._path(name), True)
+
+    def _flat(self, folder: Any) -> Iterator[Any]:
+        """What S3 lists by the thousand."""
+        each = self._files.listFiles(folder, True)
+        while each.hasNext():
+            yield each.next()
+
+    def _walk(self, folder: Any) -> Iterator[Any]:
+        """The same, folder by folder: asked flat, a folder on one machine starts two processes for each file."""
+        for status in self._files.listStatus(folder):
+            if status.isDirectory():
+                yield from self._walk(status.getPath())
+            else:
+                yield status
 
     def _put(self, path: Any, text: str) -> None:
         stream = self._files.create(path, True)

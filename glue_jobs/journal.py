@@ -18,6 +18,7 @@ from .bucket import Bucket, Entry
 from .lines import READABLE
 from .manifest import TooNew
 from .schemas import DELIVERIES, JOURNAL, JOURNAL_VERSION, MESSAGES
+from .session import nothing
 from .telling import progress
 
 _BROKEN = (
@@ -95,7 +96,7 @@ class Journal:
         }
         there = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in known]
         if not there:
-            return self._spark.createDataFrame([], JOURNAL[table])
+            return nothing(self._spark, JOURNAL[table])
         reader = self._reader.schema(JOURNAL[table]).option("pathGlobFilter", "*.gz")
         return reader.option("recursiveFileLookup", True).json(there)
 

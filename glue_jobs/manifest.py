@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from .bucket import Bucket, Entry
 from .ranges import Range
 from .schemas import partitioned
+from .session import nothing
 
 VERSION = 1
 FOLDER = "archive/manifests"
@@ -175,7 +176,7 @@ def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]
     """The rows of some files of a table."""
     schema = partitioned(name)
     if not uris:
-        return spark.createDataFrame([], schema)
+        return nothing(spark, schema)
     reader = spark.read.schema(schema).option("basePath", bucket.uri(f"archive/{name}"))
     found = reader.parquet(*uris[:_FILES_AT_ONCE])
     for start in range(_FILES_AT_ONCE, len(uris), _FILES_AT_ONCE):

@@ -6,7 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 _VIEW = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
 _COMMITTER = "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"
@@ -24,6 +26,7 @@ _LOCAL = {
 _EVERYWHERE = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.ignoreDataLocality": "true",  # S3 has none; on one machine asking forks twice for each file
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -48,6 +51,11 @@ def start(job: str, folder: Path | None = None, bucket: str = "", **settings: st
         spark.sparkContext.setLogLevel("ERROR")
         map_bucket(spark, bucket, folder)
     return spark
+
+
+def nothing(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A table without rows. `createDataFrame` would start Python workers for them."""
+    return spark.range(0).select(*(F.lit(None).cast(each.dataType).alias(each.name) for each in schema))
 
 
 def map_bucket(spark: SparkSession, bucket: str, folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from . import backfill, lines, manifest, proof, publish
 from .bucket import Bucket, Entry
@@ -17,6 +18,7 @@ from .journal import Journal, Window
 from .manifest import Manifest, Part, Shard
 from .ranges import Range, Ranges, merged, pieces, size, without
 from .schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
+from .session import nothing
 from .telling import progress
 
 
@@ -152,7 +154,7 @@ class _Work:
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
         if not names:
-            return self._spark.createDataFrame([], "name string, bytes binary")
+            return nothing(self._spark, StructType().add("name", "string").add("bytes", "binary"))
         files = self._spark.read.format("binaryFile").load([self._bucket.uri(name) for name in names])
         start = len(self._bucket.uri("")) + 1
         return files.select(

@@ -1,0 +1,35 @@
+"""What a process of ours has used, as /proc tells it; nothing where there is no /proc."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU time so far, and the memory that is held now."""
+
+    cpu_seconds: float = 0.0
+    resident_mb: int = 0
+
+
+def spent_by(pid: int) -> Spent:
+    """A process and its children, but not theirs: what they start is over in a moment, and until then seems to hold as
+    much as who started it."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return Spent()
+    each = [_of(one) for one in (str(pid), *children)]
+    return Spent(sum(one.cpu_seconds for one in each), sum(one.resident_mb for one in each))
+
+
+def _of(pid: str) -> Spent:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return Spent()
+    ticks, pages = int(fields[11]) + int(fields[12]), int(fields[21])
+    return Spent(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") // 2**20)
