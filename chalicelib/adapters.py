@@ -211,7 +211,8 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
         functions = LambdaFunctions(
             lambda: clients.get("lambda"), settings.region, settings.account, settings.prefix
         )
-    return Out(Egress(rules, time.monotonic), functions, clock, time.monotonic, settings.origin)
+    egress, world = Egress(rules, time.monotonic), SystemClock()
+    return Out(egress, functions, clock, world, time.monotonic, settings.origin)
 
 
 def memory_adapters(

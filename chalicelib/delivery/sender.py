@@ -18,13 +18,15 @@ _GONE = 410
 
 
 class Sender:
-    """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes."""
+    """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes. `world` has
+    the time that subscribers have, which is not `clock`'s where a hand has moved that."""
 
     def __init__(
         self,
         egress: Egress,
         functions: Functions,
         clock: Clock,
+        world: Clock,
         monotonic: Monotonic,
         origin: str,
         never_retry_status: int = NEVER_RETRY_STATUS,
@@ -32,6 +34,7 @@ class Sender:
         self._egress = egress
         self._functions = functions
         self._clock = clock
+        self._world = world
         self._monotonic = monotonic
         self._origin = origin
         self._never_retry_status = never_retry_status
@@ -50,17 +53,16 @@ class Sender:
     def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
-        signature = webhooks.sign([secret], id, self._clock.now_ms() // 1000, body)
+        signature = webhooks.sign([secret], id, self._world.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
         return checks.read(self._egress.call("POST", transaction.check_url or "", headers, body, seconds))
 
     def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
-        now_ms = self._clock.now_ms()
-        secrets = live_secrets(consumer, now_ms)
+        secrets = live_secrets(consumer, self._clock.now_ms())
         if not secrets:
             return Outcome(Verdict.HELD, "the consumer has no secret to sign with")
         post = events.post(parcel)
-        signature = webhooks.sign(secrets, post.id, now_ms // 1000, post.body)
+        signature = webhooks.sign(secrets, post.id, self._world.now_ms() // 1000, post.body)
         answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
         if isinstance(answer, Unreached):
             return Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
@@ -69,7 +71,7 @@ class Sender:
     def _judge(self, answer: Reply) -> Outcome:
         status = answer.status
         if status in _SLOW_DOWN:
-            wait = wait_ms(answer.headers.get("retry-after"), self._clock.now_ms())
+            wait = wait_ms(answer.headers.get("retry-after"), self._world.now_ms())
             return Outcome(Verdict.FAILED, f"HTTP {status}", status, wait, answer.duration_ms)
         if 200 <= status < 300:
             verdict = Verdict.DONE

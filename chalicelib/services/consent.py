@@ -21,7 +21,7 @@ class Consent:
         """Ask one; True where it agreed and is called from now on."""
         if self._sender.greet(consumer.target).verdict is not Verdict.DONE:
             return False
-        if self._setup.activate(topic, group, consumer) is None:
-            return False
-        self._waker.group(topic, group)
-        return True
+        active = self._setup.activate(topic, group, consumer)
+        if active:
+            self._waker.joined(topic, group, active)
+        return active is not None

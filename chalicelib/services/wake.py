@@ -12,7 +12,7 @@ from typing import Any
 
 from ..domain.errors import NotFound, Unavailable
 from ..domain.timer import Timer
-from ..domain.topic import Group, Topic
+from ..domain.topic import Consumer, Group, Topic
 from ..modes import POLICIES
 from ..ports import Clock, Invoker
 from .cache import Aging
@@ -85,9 +85,15 @@ class Waker:
         self._start("deliver", job.event())
 
     def group(self, topic: Topic, group: Group) -> None:
-        """Wake all deliveries of a group: after a registration, a seek, a resumption, a redrive."""
+        """Wake all deliveries of a group: after a seek, a resumption, a redrive."""
         for job in self.jobs_of(topic, group):
             self.start(job)
+
+    def joined(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Wake what a registration changes: the deliveries of the group; in a broadcast the consumer's own."""
+        for job in self.jobs_of(topic, group):
+            if job.consumer_uid in ("", consumer.uid):
+                self.start(job)
 
     def jobs_of(self, topic: Topic, group: Group) -> Iterator[Job]:
         """All jobs of a group; none where Headrace calls nobody."""

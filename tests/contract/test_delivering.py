@@ -173,6 +173,20 @@ def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
     assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 0, 1]
 
 
+@pytest.mark.parametrize(("mode", "woken"), [("queue", {""}), ("broadcast", {"new"})])
+def test_a_registration_wakes_no_delivery_that_it_does_not_concern(
+    stage: Stage, mode: str, woken: set[str]
+) -> None:
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(mode=mode)
+    desk.subscriber(group, "old")
+    new = desk.subscriber(group, "new")
+    desk.deps.waker.joined(desk.topic, group, new)
+    names = {new.uid: "new", "": ""}
+    assert {names.get(event["consumer_uid"]) for _, event in desk.inbox.asked} == woken
+    assert len(desk.inbox.asked) == 2  # workers
+
+
 def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group(mode="broadcast")

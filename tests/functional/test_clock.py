@@ -16,9 +16,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from standardwebhooks import Webhook
 
 import app
 from chalicelib.api.http import CALLS
+from tests.support.receiver import Receiver
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DAY_SECONDS = 86_400
@@ -68,6 +70,18 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     ask("POST", "/clock", {"advance_seconds": _DAY_SECONDS})
     (got,) = ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 5})["messages"]
     assert got["id"] == sent["id"]
+
+
+@pytest.mark.engine
+def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:
+    with Receiver() as receiver:
+        ask("PUT", "/topics/late", {})
+        ask("PUT", "/topics/late/groups/g", {"from": "earliest"})
+        made = ask("PUT", "/topics/late/groups/g/consumers/c", {"url": receiver.url("/")})
+        ask("POST", "/topics/late/messages", {"body": 1, "delay_seconds": 40 * _DAY_SECONDS})
+        ask("POST", "/clock", {"advance_seconds": 40 * _DAY_SECONDS})
+        (visit,) = receiver.visits
+    assert Webhook(made["secret"]).verify(visit.body, dict(visit.headers)) == 1
 
 
 @pytest.mark.engine

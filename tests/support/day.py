@@ -157,7 +157,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
         clock, inbox = ShiftingClock(), Inbox()
         rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
         egress = Egress(rules, time.monotonic)
-        sender = Sender(egress, LocalFunctions(None), clock, time.monotonic, "headrace.local")
+        sender = Sender(egress, LocalFunctions(None), clock, clock, time.monotonic, "headrace.local")
         made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
         s3 = Clients("us-east-1").get("s3")
         Bucket(s3)

@@ -26,7 +26,7 @@ def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Ans
     found, wanted = _find(context, topic, group)
     contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.admin.register(found, wanted, consumer, contact)
-    context.deps.waker.group(found, wanted)
+    context.deps.waker.joined(found, wanted, member.consumer)
     shown = _shown(context, member) | ({"secret": format_secret(secret)} if secret else {})
     return Answer(shown, 201 if created else 200)
 

@@ -47,7 +47,7 @@ def running(
     }
     rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
     egress = Egress(rules, time.monotonic, resolve=lambda host: ())
-    sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, time.monotonic, ORIGIN)
+    sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, ORIGIN)
     inbox = Inbox()
     made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
     deps = wiring.Deps(replace(made, sender=lambda: sender))
