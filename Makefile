@@ -76,7 +76,7 @@ report: $(SPARK) ## Show what went through: tables, and a page with charts
 	@$(BIN)/python -m glue_jobs.report --folder $(DATA)/bucket $(ARGS)
 
 soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds (hours)
-	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract $(ARGS)
+	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract tests/load $(ARGS)
 
 # What says which stack. PREFIX is that of the stage in .chalice/config.json, else headrace-<stage>.
 WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
@@ -100,5 +100,5 @@ rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it
 	@$(BIN)/python -m pytest tests/infra/test_rehearsal.py -q --durations=1 $(ARGS)
 
 clean: ## Remove what was built, not .data
-	@rm -rf $(VENV) .ministack build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,6 +25,9 @@ _METRICS = {
 }
 """Which counts of reports are metrics."""
 
+_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks"}
+"""What reports count although nothing was to do, or all went well."""
+
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:
     """New rows of the log (a batch of its stream): wake their deliveries."""
@@ -130,11 +133,11 @@ def _has_time(context: Any) -> Any:
 
 
 def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
-    """Tell what a run did: its metrics, and a log line if it did anything else than all went well."""
+    """Tell what a run did: its metrics, and a log line if it did or found anything but deliveries that succeeded."""
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
     if not report.get("finished", True) and function != "sweep":  # a sweep at rest stops early on purpose
         counts["Unfinished"] = 1
     observe.metrics(deps.adapters.stage, counts | deps.tally.take())
-    if any(value for name, value in report.items() if name != "DONE" and value is not True):
+    if any(value for name, value in report.items() if name not in _ROUTINE and value is not True):
         observe.report(function, report)
     return report

@@ -1,4 +1,4 @@
-"""Every environment variable and its meaning. `wiring` is the only reader."""
+"""Every environment variable and its meaning. In this package `adapters` is the only reader."""
 
 from __future__ import annotations
 

@@ -193,7 +193,8 @@ class Deps:
         from .services.replays import Replays
 
         a = self.adapters
-        return Replays(a.control, self.catalog, self.producer, self.waker, a.jobs, a.clock, a.chance)
+        producer, waker = self.producer, self.waker
+        return Replays(a.control, self.catalog, producer, waker, a.jobs, a.clock, a.chance, self.tally)
 
     @cached_property
     def due(self) -> Due:

@@ -1,4 +1,4 @@
-"""Rows of the log table, decoded into lines of the journal (docs/storage.md, docs/journal.md).
+"""Rows of the log table, decoded into lines of the journal (chalicelib/store/layout.py, docs/journal.md).
 
 A second reading of the format, on purpose: it shares no code with the service that writes it, and a fixture holds both
 to the same lines.

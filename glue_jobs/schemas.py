@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 JOURNAL_VERSION = 1
 """Raised only when a line could be misread by who knows the version before; new fields alone do not raise it."""
 
-TABLE_VERSION = 1
 MESSAGES, DELIVERIES = "messages", "deliveries"
 
 

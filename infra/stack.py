@@ -267,7 +267,7 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
     print(f"{stack.prefix} is deployed in {aws.region} of account {aws.account}.")
     for name in ("EndpointURL", "BucketName", "AlarmTopicArn", "FailureQueueUrl", "DeliverRoleArn"):
         print(f"  {name:<16} {outputs.get(name, '')}")
-    print(f"The first admin token: make token STAGE={stack.stage}")
+    print(f"The first admin token: make token {_which(options, stack)}")
 
 
 def _destroy(options: argparse.Namespace, stack: Stack) -> None:
@@ -276,7 +276,12 @@ def _destroy(options: argparse.Namespace, stack: Stack) -> None:
     print(f"The stack {stack.prefix} is deleted.")
     if left:
         print(f"Kept on purpose, and found again by the next deployment: {', '.join(left)}.")
-        print(f"To delete these too: make destroy STAGE={stack.stage} ARGS=--with-data")
+        print(f"To delete these too: make destroy {_which(options, stack)} ARGS=--with-data")
+
+
+def _which(options: argparse.Namespace, stack: Stack) -> str:
+    """What tells `make` which stack it is."""
+    return f"STAGE={stack.stage}" + (f" PREFIX={options.prefix}" if options.prefix else "")
 
 
 def main(arguments: list[str] | None = None) -> int:

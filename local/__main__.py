@@ -26,7 +26,10 @@ environment:
   HEADRACE_TOKEN             the admin token to use (made at the first start, and kept, if not given)
   HEADRACE_ALLOW_LOOPBACK    1: subscriber URLs may be http on this machine (default here); 0: as on AWS
   HEADRACE_FUNCTIONS         a Python file whose functions may be consumers, by name
-  HEADRACE_STREAM            0: the log's stream wakes nobody, sweeps alone find new messages (slower, no less sure)
+  HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
+  HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
+  HEADRACE_BUCKET            a bucket for large bodies and the journal, instead of the data folder
+  HEADRACE_PREFIX            what table names begin with (headrace)
   {_ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
 """
 HELLO = """\

@@ -52,6 +52,8 @@ def main() -> int:
     parser.add_argument("--another", action="store_true", help="make one although there are tokens already")
     options = parser.parse_args()
     os.environ["HEADRACE_PREFIX"] = options.prefix
+    if region := os.environ.get("AWS_REGION") or boto3.Session().region_name:  # boto3 reads only the other
+        os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
     try:
         print(first_token(options.prefix, options.another))
     except Unusable as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 # Requests
-MAX_REQUEST_BYTES = 10 * 1024 * 1024  # API Gateway's own limit
 MAX_JSON_DEPTH = 32
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 4 * 1024 * 1024
@@ -61,7 +60,6 @@ CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
 MAX_URL_CHARS = 2048
 MAX_REPLY_HEADER_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 64 * 1024
-MAX_DETAIL_CHARS = 256
 MAX_RETRY_AFTER = timedelta(hours=24)
 NEVER_RETRY_STATUS = 489
 ROTATION_OVERLAP = timedelta(days=1)

@@ -21,6 +21,7 @@ from ..ports import Chance, Clock, Control, Jobs
 from .append import Placed
 from .catalog import Catalog
 from .produce import Producer
+from .tally import ACCEPTED, Tally
 from .wake import Waker
 
 _RANDOM_CHARS = 6  # of an id, which has the time as well
@@ -58,6 +59,7 @@ class Replays:
         jobs: Jobs,
         clock: Clock,
         chance: Chance,
+        tally: Tally,
     ) -> None:
         self._control = control
         self._catalog = catalog
@@ -66,6 +68,7 @@ class Replays:
         self._jobs = jobs
         self._clock = clock
         self._chance = chance
+        self._tally = tally
 
     def create(self, wanted: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay under an id and time of its own, and start its job; was that started?
@@ -127,8 +130,9 @@ class Replays:
         patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
         drafts = [_marked(replay, topic, each) for each in messages]
         outcomes = self._producer.produce(patient, drafts)
-        placed = {o.shard for o in outcomes if isinstance(o, Placed) and o.shard is not None}
-        self._waker.appended(topic, placed)
+        placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+        self._tally.add(ACCEPTED, sum(not each.duplicate for each in placed))
+        self._waker.appended(topic, {each.shard for each in placed if each.shard is not None})
         return outcomes
 
     def _check_open(self, replay: Replay, topic: Topic) -> None:

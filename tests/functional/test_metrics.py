@@ -250,10 +250,11 @@ def test_an_alarm_that_is_set_or_taken_away_takes_effect_with_the_next_sweeps(
 def test_a_stage_at_rest_tells_nothing(world: World, told: Told, receiver: Receiver) -> None:
     pushed(world, receiver.url, alarm_backlog=1)
     deps = world.deps
-    for function in ("mover", "sweep", "assign", "checkpoint", "expire"):
-        world.call_with(deps, function)
-    told.read()
-    assert told.metrics() == {}
+    jobs = ("mover", "sweep", "assign", "checkpoint", "expire")
+    for job in jobs:
+        world.call_with(deps, job)
+    assert told.read().metrics() == {}
+    assert [line for job in jobs for line in told.events(job)] == []
 
 
 def test_without_a_stages_name_no_metric_is_told(world: World, told: Told) -> None:

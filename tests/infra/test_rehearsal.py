@@ -95,7 +95,8 @@ def deploy(cloud: MiniStack, stack: Stack, build: Path) -> tuple[Deployment, Cli
     ) as s3:  # MiniStack has no TLS, without which the bucket denies all
         s3.delete_bucket_policy(Bucket=bucket_of(s3, f"{stack.prefix}-0"))
     command = [sys.executable, "-m", "local.token", "--prefix", stack.prefix]
-    token = subprocess.run(command, env=dict(cloud.environment), check=True, capture_output=True, text=True)
+    environment = {name: text for name, text in cloud.environment.items() if name != "AWS_DEFAULT_REGION"}
+    token = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return deployment, Client(calls, token.stdout.strip())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...domain import ladder
 from ...domain.errors import NotFound
-from ...domain.limits import DEFAULT_MAX_ATTEMPTS
+from ...domain.limits import DEFAULT_MAX_ATTEMPTS, MAX_STEP_SECONDS
 from .. import openapi, parse, render
 from ..http import ANY, Answer, Context, call, invalid
 
@@ -33,7 +33,7 @@ def preview_ladder(context: Context, name: str) -> Answer:
 
 
 def _exponential(context: Context) -> dict[str, Any]:
-    bounds = {"base_seconds": (1, 2_592_000), "factor": (1, 10), "cap_seconds": (1, 2_592_000)}
+    bounds = {"base_seconds": (1, MAX_STEP_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_STEP_SECONDS)}
     given: dict[str, Any] = {}
     for name, (low, high) in bounds.items():
         if name not in context.query:
