@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from chalicelib import settings
+from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
 from local.__main__ import HELLO
@@ -108,6 +110,12 @@ def test_every_environment_variable_is_documented() -> None:
     text = (ROOT / "docs/operations.md").read_text()
     assert "HEADRACE_PREFIX" in environment_in_the_code()
     assert {name for name in environment_in_the_code() if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize("body", [TopicBody, GroupBody, ReceiveBody, MessageBody, Retry, TokenBody])
+def test_every_setting_and_field_is_documented(body: type[Struct]) -> None:
+    text = (ROOT / "docs/settings.md").read_text()
+    assert [name for name in body.__struct_encode_fields__ if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("name", sorted({n for n in vars(limits) if n.isupper()} - INTERNAL))
