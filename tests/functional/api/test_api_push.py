@@ -347,7 +347,9 @@ def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
     def go(egress: Egress) -> None:
         made.append(egress)
-        sender = Sender(egress, LocalFunctions(None), background.clock, background.clock, time.monotonic, ORIGIN)
+        sender = Sender(
+            egress, LocalFunctions(None), background.clock, background.clock, time.monotonic, ORIGIN
+        )
         deps = background.deps
         monkeypatch.setitem(vars(deps), "sender", sender)
         monkeypatch.setitem(vars(deps), "deliverer", replace(deps.deliverer, sender=sender))

@@ -42,7 +42,9 @@ def consumer(
 
 def sender_of(egress: Egress, functions: LocalFunctions | None = None, status: int = 489) -> SenderPort:
     given = functions or LocalFunctions(None)
-    return Sender(egress, given, ShiftingClock(), ShiftingClock(), time.monotonic, "queue.example.com", status)
+    return Sender(
+        egress, given, ShiftingClock(), ShiftingClock(), time.monotonic, "queue.example.com", status
+    )
 
 
 @pytest.fixture
