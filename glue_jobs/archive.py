@@ -18,13 +18,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from . import arguments, compact, manifest, session
+from . import arguments, compact, manifest, proof, session
 from .alone import Busy, alone
 from .bucket import Bucket
 from .journal import Window, inputs
 from .manifest import Manifest, TooNew
+from .proof import Proved
 from .publish import Mismatch
-from .ranges import size
+from .ranges import size, without
 from .telling import progress, summary
 from .window import Result, Settings, Shrunk, archive, tidy
 
@@ -126,8 +127,7 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
         chosen.grace_minutes * 60_000,
         int(chosen.now.timestamp() * 1000),
     )
-    totals, problems = Totals(), []
-    again: set[str] = set()
+    totals, found, again = Totals(), dict[str, Manifest](), set[str]()
     for each in windows(bucket, chosen):
         if not chosen.window and (same := unchanged(bucket, each)):
             tidy(bucket, same, settings)
@@ -136,12 +136,14 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
         progress(f"{each.name} up to {each.until_hour}:00 …")
         result = archive(spark, bucket, each, settings)
         totals.add(result)
-        problems += told(result.manifest)
+        found[each.name] = result.manifest
         again |= {day for day in result.touched if day < each.name}
     for day in sorted(again):  # what was fetched may belong to an earlier day
         result = archive(spark, bucket, Window(date.fromisoformat(day)), settings)
         totals.add(result)
-        problems += told(result.manifest)
+        found[day] = result.manifest
+    proved = proof.load(bucket)
+    problems = [problem for day in found.values() for problem in told(day, proved)]
     seconds = round(time.monotonic() - began, 1)
     summary(JOB, **vars(totals), problems=problems, seconds=seconds)
     if chosen.compact_mb:
@@ -197,17 +199,12 @@ def unchanged(bucket: Bucket, each: Window) -> Manifest | None:
     return None
 
 
-def told(day: Manifest) -> list[dict[str, Any]]:
-    """What is wrong with a day, for the summary."""
+def told(day: Manifest, proved: Proved) -> list[dict[str, Any]]:
+    """What is wrong with a day, for the summary. What it lacked may have been found with another day."""
     missing = [
-        {
-            "day": day.day,
-            "shard": shard.key,
-            "missing": [list(r) for r in shard.missing],
-            "offsets": size(shard.missing),
-        }
+        {"day": day.day, "shard": shard.key, "missing": [list(r) for r in lacking], "offsets": size(lacking)}
         for shard in day.shards
-        if shard.missing
+        if (lacking := without(shard.missing, proved.ranges.get(shard.key, ())))
     ]
     others = [{"day": day.day, "damaged": list(day.damaged)}] if day.damaged else []
     bodies = [{"day": day.day, "bodies_missing": list(day.bodies_missing)}] if day.bodies_missing else []

@@ -18,6 +18,7 @@ from local.engine import Engine
 from local.fetch import EngineError
 
 _HOST = "127.0.0.1"
+_CLOCK = "clock"
 _ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 _ENVIRONMENT = f"""\
 environment:
@@ -92,7 +93,7 @@ def run(chosen: Options) -> None:
         _set_environment(chosen, endpoint)
         stack.callback(_jobs(chosen).stop)
         _leave_word(chosen.data / "engine", endpoint, stack)
-        triggers = _triggers(chosen.stream)
+        triggers = _triggers(chosen)
         token = _start_app(chosen)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -174,7 +175,7 @@ def _jobs(chosen: Options) -> Any:
     return adapters.local_jobs
 
 
-def _triggers(stream: bool) -> Any:
+def _triggers(chosen: Options) -> Any:
     from chalicelib.settings import read
     from chalicelib.store.layout import Tables
     from local.clock import Hand, HandClock
@@ -185,11 +186,11 @@ def _triggers(stream: bool) -> Any:
     invocations = Invocations(functions_of(front.app))
     adapters: Any = importlib.import_module("chalicelib.adapters")
     wiring: Any = importlib.import_module("chalicelib.wiring")
-    adapters.local_invoker, adapters.local_clock = invocations, HandClock()
+    adapters.local_invoker, adapters.local_clock = invocations, HandClock(chosen.data / _CLOCK)
     Hand(adapters.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
     tables = Tables(read().prefix)
     return Triggers(
-        front.app, invocations, tables.log, client if stream else None, (tables.log, tables.traces)
+        front.app, invocations, tables.log, client if chosen.stream else None, (tables.log, tables.traces)
     )
 
 
@@ -206,6 +207,9 @@ def _server(port: int) -> Any:
 
 def _say_hello(chosen: Options, token: str) -> None:
     print(HELLO.format(url=f"http://{_HOST}:{chosen.port}", token=token, data=chosen.endpoint or chosen.data))
+    ahead = importlib.import_module("chalicelib.adapters").local_clock.ahead
+    if ahead:
+        print(f"Its time is {ahead} ahead, as POST /v1/clock left it ({chosen.data / _CLOCK} keeps that).")
     if os.environ["HEADRACE_ALLOW_LOOPBACK"] == "1":
         print(
             "Subscriber URLs may be http on this machine; HEADRACE_ALLOW_LOOPBACK=0 forbids it, as AWS does."

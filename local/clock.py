@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 from chalice.app import Chalice
@@ -32,11 +34,18 @@ class ClockBody(Struct, forbid_unknown_fields=True):
 
 
 class HandClock:
-    """ports.Clock: the machine's time, and what was added to it by hand."""
+    """ports.Clock: the machine's time, and what was added to it by hand; a file keeps that, for what is stored bears
+    this time."""
 
-    def __init__(self) -> None:
-        self._ahead_ms = 0
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._ahead_ms = int(file.read_text()) if file.exists() else 0
         self._lock = threading.Lock()
+
+    @property
+    def ahead(self) -> timedelta:
+        """How much was added."""
+        return timedelta(seconds=round(self._ahead_ms / 1000))
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._ahead_ms
@@ -48,6 +57,9 @@ class HandClock:
         """Move forward to a time; never back."""
         with self._lock:
             self._ahead_ms += max(0, at_ms - self.now_ms())
+            draft = self._file.with_suffix(".new")
+            draft.write_text(str(self._ahead_ms))
+            draft.replace(self._file)
 
 
 class Hand:

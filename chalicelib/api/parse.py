@@ -17,7 +17,14 @@ from msgspec import UNSET
 from ..domain import ladder
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ..domain.ladder import Retry
-from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_FILTER_TAGS, MAX_HEADERS_BYTES, MAX_PAGE
+from ..domain.limits import (
+    DEFAULT_PAGE,
+    MAX_DELAY_SECONDS,
+    MAX_FILTER_TAGS,
+    MAX_HEADERS_BYTES,
+    MAX_PAGE,
+    MAX_TAG_CHARS,
+)
 from ..domain.message import JSON, Draft
 from ..domain.signing import open_sealed, seal
 from ..domain.topic import DEFAULT_RETRY
@@ -27,18 +34,20 @@ from .http import Context, invalid
 if TYPE_CHECKING:
     from ..services.replays import Archived
 
+_TAG = re.compile(rf"[^|\s]{{1,{MAX_TAG_CHARS}}}\Z")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
 
-def time_ms(text: str, path: str) -> int:
-    """Milliseconds of an RFC 3339 time; Malformed for anything else."""
+def time_ms(text: str, path: str, others: str = "") -> int:
+    """Milliseconds of an RFC 3339 time; Malformed for anything else. `others` is what it might have been instead."""
     try:
         if not _TIME.match(text):  # Python reads much else, such as weeks
             raise ValueError(text)
         moment = datetime.fromisoformat(text)
         return int(moment.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise invalid(path, "must be a time like 2030-01-01T00:00:00.000Z") from None
+        wanted = f"{others} or a time" if others else "a time"
+        raise invalid(path, f"must be {wanted} like 2030-01-01T00:00:00.000Z") from None
 
 
 def settings(body: msgspec.Struct) -> dict[str, Any]:
@@ -67,7 +76,7 @@ def tags(text: str | None) -> tuple[str, ...] | None:
     parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
     if "*" in parts:
         return None
-    if len(parts) > MAX_FILTER_TAGS or any(not p or "|" in p or " " in p for p in parts):
+    if len(parts) > MAX_FILTER_TAGS or not all(map(_TAG.match, parts)):
         raise invalid("filter", f"must be '*' or up to {MAX_FILTER_TAGS} tags joined by ' || '")
     return parts
 

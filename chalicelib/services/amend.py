@@ -129,7 +129,8 @@ class Amender:
         known = cursor.epoch and self._records.get(key, offset)
         if known or algebra.amend(cursor, offset) is None:
             raise Conflict(
-                "ALREADY_CLAIMED", f"Group {group!r} has claimed the message: it can be changed no more."
+                "ALREADY_CLAIMED",
+                f"Group {group!r} has claimed the message, or passed it over: it can be changed no more.",
             )
         return cursor
 

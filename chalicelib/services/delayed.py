@@ -121,8 +121,8 @@ class Delayed:
         return None
 
     def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any]) -> Waiting:
-        """Change fields of the draft; `due_ms` hurries or postpones it. Raises Conflict where it is too late, and
-        TooLarge."""
+        """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. Raises
+        Conflict where it is too late, and TooLarge."""
         if waiting.cancelled:
             raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
         old = waiting.timer
@@ -131,7 +131,10 @@ class Delayed:
         if "body" in changes:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
-        new = replace(old, draft=draft, due_ms=draft.due_ms or old.due_ms)
+        due_ms = draft.due_ms or old.due_ms
+        if draft.expires_ms is not None:
+            draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
+        new = replace(old, draft=draft, due_ms=due_ms)
         if not self._timers.amend(old, new, self._keep_s(topic, new)):
             raise _too_late()
         self._waker.filed([new])

@@ -244,7 +244,8 @@ class _Leased:
             return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
         status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
         known = attempt > 1 or receipt.entry is not None  # its record says RETRYING
-        told = known if ruled.fate is Fate.SUCCESS else ruled.detail or ruled.fate is Fate.DEAD
+        in_lane = receipt.entry is not None  # where only the record tells of attempts
+        told = known if ruled.fate is Fate.SUCCESS else ruled.detail or in_lane or ruled.fate is Fate.DEAD
         record = self._record(receipt, status, ruled, attempt) if status and told else None
         return _Step(step, tried, receipt.shard, record)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,23 @@ def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) ->
     (got,) = desk.receive(group)
     assert (got.message.id, got.message.draft.body) == (placed.id, b'"second"')
     assert desk.deps.lookup.message(desk.topic, placed.id).draft.body == b'"second"'
+
+
+@pytest.mark.parametrize("due_in_seconds", [300, 10])
+def test_its_expiry_counts_from_when_it_is_due_whenever_that_is(stage: Stage, due_in_seconds: int) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    draft = later(desk, 60, "soon gone")
+    assert draft.due_ms
+    (placed,) = desk.produce(replace(draft, expires_ms=draft.due_ms + 30 * SECOND_MS))
+    found = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(found, Waiting)
+    due_ms = stage.clock.now_ms() + due_in_seconds * SECOND_MS
+    desk.deps.delayed.amend(desk.topic, found, {"due_ms": due_ms})
+    stage.clock.advance(due_in_seconds * SECOND_MS)
+    assert move(desk) == 1
+    (got,) = desk.receive(group)
+    assert got.message.draft.expires_ms == due_ms + 30 * SECOND_MS
 
 
 def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> None:

@@ -22,7 +22,7 @@ from chalicelib.store.log import DynamoLog, _item
 from chalicelib.store.tables import create_missing
 from glue_jobs import rows
 from glue_jobs.arguments import DONE, INCOMPLETE
-from tests.glue.journals import DAY, NOON_MS, Place
+from tests.glue.journals import DAY, NEXT, NOON_MS, Place
 from tests.support import factories as make
 from tests.support.journaled import DRAFTS, FIXTURE, MESSAGES
 
@@ -136,6 +136,16 @@ def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     assert queue.archive() == DONE
     found = queue.place.query("day::text, count(*) from % group by day order by day")
     assert [count for _, count in found] == [2 * BATCH, 2 * BATCH]
+
+
+def test_what_comes_back_for_an_earlier_day_is_not_told_as_missing(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.put(0, line=False)
+    queue.put(BATCH, accepted_ms=NOON_MS + 86_400_000)
+    assert queue.archive("--window", NEXT) == DONE
+    assert told(capsys)["problems"] == []
+    assert queue.offsets() == list(range(2 * BATCH))
 
 
 def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path) -> None:

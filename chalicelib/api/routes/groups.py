@@ -11,6 +11,7 @@ from .. import parse, render
 from ..http import ANY, Answer, Context, call
 from ..requests import GroupBody, NoBody, SeekBody
 
+_BEGINS = f'"{EARLIEST}", "{LATEST}"'
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 
 
@@ -30,7 +31,7 @@ def put_group(context: Context, topic: str, group: str) -> Answer:
 
 
 def _begin(text: str) -> str:
-    return text if text in (EARLIEST, LATEST) else f"@{parse.time_ms(text, 'from')}"
+    return text if text in (EARLIEST, LATEST) else f"@{parse.time_ms(text, 'from', _BEGINS)}"
 
 
 @call("GET", _GROUP, scopes=ANY)
@@ -94,7 +95,7 @@ def seek_group(context: Context, topic: str, group: str) -> Answer:
 def _where(to: str | int) -> Where:
     if isinstance(to, int) or to in (EARLIEST, LATEST):
         return to
-    return f"@{parse.time_ms(to, 'to')}"
+    return f"@{parse.time_ms(to, 'to', f'{_BEGINS}, an offset')}"
 
 
 @call("GET", f"{_GROUP}/assignment", scopes=ANY)

@@ -267,6 +267,33 @@ def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -
     assert [bodies(group, consumer=name) for name in ("a", "b")] == [["y"], ["y"]]
 
 
+def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Client) -> None:
+    topic = api.topic(mode="broadcast", shards=1)
+    group = topic.group()
+    for consumer in ("stays", "leaves"):
+        api.put(f"{group.path}/consumers/{consumer}", {}).expect(201)
+    sent = topic.produce("x")
+    for consumer in ("stays", "leaves"):
+        bury(group, consumer=consumer)
+    api.call("DELETE", f"{group.path}/consumers/leaves").expect(204)
+    assert redriven(group) == 1
+    assert [letter["id"] for letter in letters(group)] == [sent["id"]]
+    assert bodies(group, consumer="stays") == ["x"]
+
+
+def test_attempts_from_the_retry_lane_are_told_although_nobody_gives_a_reason(
+    api: Client, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    (dead,) = buried(topic, group, "x")
+    assert redriven(group) == 1
+    for attempts in (2, 3):
+        assert set(group.nack(*again(group))) == {"ok"}
+        told = group.status_of(dead["id"])
+        assert (told["status"], told["attempts"], told["next_attempt_at"]) == ("RETRYING", attempts, None)
+
+
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     topic = api.topic()
     group = topic.group()

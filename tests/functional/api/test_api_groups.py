@@ -185,7 +185,9 @@ def test_a_group_with_a_filter_gets_only_its_tags(api: Client) -> None:
     assert group.status_of(ids[1])["status"] == "SUCCESS"
 
 
-@pytest.mark.parametrize("text", ["a |b", "||", "a || ", "a b", "a ||| b", "a || || b", "x" * 4097])
+@pytest.mark.parametrize(
+    "text", ["a |b", "||", "a || ", "a b", "a ||| b", "a || || b", "a\tb", "x" * 129, "x" * 4097]
+)
 def test_a_filter_that_is_none_is_refused(api: Client, text: str) -> None:
     topic = api.topic()
     api.put(f"{topic.path}/groups/g", {"filter": text}).refused(400, "VALIDATION")
