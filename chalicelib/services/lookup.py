@@ -147,9 +147,13 @@ class Lookup:
     def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
         return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
 
+    def _cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
+        """The cursor as the next claim will find it: leases that have ended hold nothing."""
+        stored = self._cursors.get(key, consistent=consistent) or Cursor()
+        return algebra.expire(stored, self._clock.now_ms())
+
     def _status(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> DeliveryStatus | None:
-        cursor = self._cursors.get(key, consistent=True) or Cursor()
-        place, span = algebra.position(cursor, offset)
+        place, span = algebra.position(self._cursor(key), offset)
         if place is Position.NOT_OWED:
             return None
         if place is Position.NEW:
@@ -181,8 +185,8 @@ class Lookup:
     def attempt_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> int | None:
         """The number of the attempt that is under way in the retry lane for the message of this place."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        cursor = self._cursors.get(lane, consistent=True) or Cursor()
-        leased = {o: n for lease in cursor.leases.values() for o, n in lease.attempts().items()}
+        leases = self._cursor(lane).leases
+        leased = {o: n for lease in leases.values() for o, n in lease.attempts().items()}
         for slot in self._reader.fetch(lane.shard, leased).values():
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
@@ -280,11 +284,11 @@ class Lookup:
     def _in_lanes(self, topic: Topic, group: Group) -> int:
         """How many messages are being tried again at the moment."""
         owners = self._catalog.cursor_owners(topic, group)
-        lanes = (self._cursors.get(cursor_key(topic, group, None, uid)) for uid in owners)
-        return sum(lane.in_flight for lane in lanes if lane)
+        lanes = (cursor_key(topic, group, None, uid) for uid in owners)
+        return sum(self._cursor(lane, consistent=False).in_flight for lane in lanes)
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
-        cursor = algebra.fold(self._cursors.get(key, consistent=True) or Cursor())
+        cursor = algebra.fold(self._cursor(key))
         unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))
 

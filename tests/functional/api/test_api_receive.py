@@ -97,6 +97,18 @@ def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
     }  # fmt: skip
 
 
+def test_a_lease_that_has_ended_shows_before_anybody_claims_anew(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    sent = topic.produce("x")
+    group.receive(lease_seconds=5)
+    assert group.status_of(sent["id"])["status"] == "RUNNING"
+    clock.advance(5_000)
+    told = group.status_of(sent["id"])
+    assert (told["status"], told["attempts"]) == ("RETRYING", 1)
+    assert topic.counts().items() >= {"in_flight": 0, "retrying": 1, "backlog": 1}.items()
+
+
 def test_the_lease_is_the_calls_the_groups_or_the_topics(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(lease_seconds=100)
     plain, own = topic.group("plain"), topic.group("own", lease_seconds=50)
