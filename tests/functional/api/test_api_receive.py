@@ -103,7 +103,7 @@ def test_a_lease_that_has_ended_shows_before_anybody_claims_anew(api: Client, cl
     sent = topic.produce("x")
     group.receive(lease_seconds=5)
     assert group.status_of(sent["id"])["status"] == "RUNNING"
-    clock.advance(5_000)
+    clock.advance(5)
     told = group.status_of(sent["id"])
     assert (told["status"], told["attempts"]) == ("RETRYING", 1)
     assert topic.counts().items() >= {"in_flight": 0, "retrying": 1, "backlog": 1}.items()
