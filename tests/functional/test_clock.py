@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,6 +21,7 @@ from standardwebhooks import Webhook
 
 import app
 from chalicelib.api.http import CALLS
+from local.clock import HandClock
 from tests.support.receiver import Receiver
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +90,13 @@ def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(as
 def test_the_clock_goes_forward_only(ask: Ask) -> None:
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask("POST", "/clock", {"advance_seconds": -1})
+
+
+def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
+    first = HandClock(tmp_path / "clock")
+    assert first.ahead == timedelta()
+    first.move_to(first.now_ms() + 40 * _DAY_SECONDS * 1000)
+    assert HandClock(tmp_path / "clock").ahead == first.ahead == timedelta(days=40)
 
 
 def test_no_deployed_stage_has_it() -> None:
