@@ -138,10 +138,11 @@ class Redriver:
         """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
         faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them."""
         went = 0
-        by_owner: dict[str, list[DeadLetter]] = {uid: [] for uid in self._catalog.cursor_owners(topic, group)}
+        owners = set(self._catalog.cursor_owners(topic, group))
+        by_owner: dict[str, list[DeadLetter]] = {}
         for letter in letters:
-            if letter.key.consumer_uid in by_owner:
-                by_owner[letter.key.consumer_uid].append(letter)
+            if letter.key.consumer_uid in owners:
+                by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
             now_ms = self._clock.now_ms()  # before anybody can take them up
             moves = [(x, _entry_of(x)) for x in members]
