@@ -34,7 +34,7 @@ from .http import Context, invalid
 if TYPE_CHECKING:
     from ..services.replays import Archived
 
-_TAG = re.compile(rf"[^|\s]{{1,{MAX_TAG_CHARS}}}\Z")
+_TAG = re.compile(requests.TAG)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
 
@@ -76,9 +76,13 @@ def tags(text: str | None) -> tuple[str, ...] | None:
     parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
     if "*" in parts:
         return None
-    if len(parts) > MAX_FILTER_TAGS or not all(map(_TAG.match, parts)):
+    if len(parts) > MAX_FILTER_TAGS or not all(map(_is_tag, parts)):
         raise invalid("filter", f"must be '*' or up to {MAX_FILTER_TAGS} tags joined by ' || '")
     return parts
+
+
+def _is_tag(text: str) -> bool:
+    return len(text) <= MAX_TAG_CHARS and _TAG.match(text) is not None
 
 
 def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:

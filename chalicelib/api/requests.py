@@ -11,7 +11,8 @@ from ..domain import limits as lim
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Mode = Literal["queue", "serial", "broadcast"]
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS)]
-Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=r"^[^|\s]+\Z")]
+TAG = r"^[^|\s]+\Z"
+Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
 HeaderName = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z")]
 HeaderValue = Annotated[
     str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")
