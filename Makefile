@@ -75,8 +75,9 @@ replay: $(SPARK) ## Send archived messages again (ARGS="--help" tells how)
 report: $(SPARK) ## Show what went through: tables, and a page with charts
 	@$(BIN)/python -m glue_jobs.report --folder $(DATA)/bucket $(ARGS)
 
-soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds (hours)
-	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/simulation tests/crash tests/unit tests/contract tests/load $(ARGS)
+soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
+	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest \
+	  tests/simulation tests/crash tests/unit tests/contract tests/load tests/infra $(ARGS)
 
 # What says which stack. PREFIX is that of the stage in .chalice/config.json, else headrace-<stage>.
 WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
@@ -97,7 +98,8 @@ token: stage setup ## Print the first admin token of a deployed stage (STAGE=dev
 	@$(BIN)/python -m local.token --prefix "$$($(BIN)/python -m infra.stack prefix $(WHICH))" $(ARGS)
 
 rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it
-	@$(BIN)/python -m pytest tests/infra/test_rehearsal.py -q --durations=1 $(ARGS)
+	@echo "This takes some minutes; MiniStack is installed first (once)."
+	@HEADRACE_REHEARSE=1 $(BIN)/python -m pytest tests/infra/test_rehearsal.py -q --tb=short --durations=1 $(ARGS)
 
 clean: ## Remove what was built, not .data
 	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -22,6 +22,7 @@ import boto3
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements-ministack.txt"
 _START_SECONDS = 60.0
+_ANSWER_SECONDS = 300.0  # a busy machine takes minutes for a cold function
 REGION = "eu-central-1"
 
 
@@ -65,7 +66,7 @@ class Calls:
     def handle(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None
     ) -> tuple[int, Mapping[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, self.root + path, body, {"Accept": "*/*", **headers})
             answer = connection.getresponse()

@@ -47,6 +47,14 @@ def test_a_request_that_met_silence_may_come_once_more() -> None:
     assert Kind.ATTEMPT in kinds([replace(silent, silent=False), *GOOD])
 
 
+def test_a_success_that_came_too_late_may_be_followed_by_another() -> None:
+    late = [replace(GOOD[5], ended=12.2), replace(GOOD[5], attempt=2, began=13.1, ended=13.2)]
+    tried = [*GOOD[:5], *late, *GOOD[6:]]
+    patient, hasty = (replace(CROWD, patience_seconds=seconds) for seconds in (3, 2))
+    assert {v.kind for v in check_push([LINE, patient], [FIRST, SECOND], tried, REST)} >= {Kind.SETTLED_TWICE}
+    assert check_push([LINE, hasty], [FIRST, SECOND], tried, REST) == []
+
+
 @pytest.mark.parametrize(
     ("kind", "tried"),
     [

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from tests.load import behaviours as b
 from tests.load.behaviours import Behaviour
 from tests.load.serving import serving
@@ -19,9 +21,9 @@ from tests.support.history_push import Reader, Rest, Sent, Tried, check_push
 from tests.support.http import Client
 from tests.support.receiver import How, Receiver, Reply, Visit
 
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-MESSAGES = 3_334 if SOAK else 60  # of each topic
-PATIENCE_SECONDS = 1_800.0 if SOAK else 180.0
+MESSAGES = 3_334  # of each topic
+PATIENCE_SECONDS = 1_800.0
+LATE_SECONDS = 1.0  # half of the shortest lease: what takes longer may have been given up
 LADDER, MAX_ATTEMPTS = (1, 2, 3), 4
 SHARDS = {"queue": 4, "serial": 2, "broadcast": 2}
 PER_KEY = 12
@@ -70,6 +72,7 @@ SUBSCRIBERS = [
 ]
 
 
+@pytest.mark.skipif(not os.environ.get("HEADRACE_SOAK"), reason="its judge reads this machine's clock")
 def test_twenty_subscribers_get_what_they_are_owed_and_nothing_else(engine: str, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     functions = {
@@ -85,7 +88,9 @@ def test_twenty_subscribers_get_what_they_are_owed_and_nothing_else(engine: str,
         _await_rest(api)
         rest = _rest(api, sent)
         tried = [*_visited(receiver.visits), *(Tried(**json.loads(x)) for x in seen.read_text().splitlines())]
-    readers = [Reader(s.mode, s.reader, LADDER, MAX_ATTEMPTS, s.mode == "serial") for s in SUBSCRIBERS]
+    readers = [
+        Reader(s.mode, s.reader, LADDER, MAX_ATTEMPTS, s.mode == "serial", LATE_SECONDS) for s in SUBSCRIBERS
+    ]
     assert check_push(readers, sent, tried, rest) == []
     assert {t.fate for t in tried} == {"SUCCESS", "RETRY", "DEAD"}
     assert "Traceback" not in (tmp_path / "errors").read_text()

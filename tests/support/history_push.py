@@ -7,6 +7,7 @@ an answer may come once more: it looks as if the connection had been closed whil
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,15 @@ from .events import Kind, Violation
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A group or, in a broadcast, one of its consumers; `ladder` is in seconds."""
+    """A group or, in a broadcast, one of its consumers; `ladder` is in seconds. An answer that took longer than
+    `patience_seconds` may have come too late: only then may another attempt follow a success."""
 
     topic: str
     name: str
     ladder: tuple[int, ...]
     max_attempts: int
     serial: bool = False
+    patience_seconds: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,9 @@ def check_push(
         if attempts and attempts[-1].silent and attempts[-1].attempt == one.attempt:
             one = replace(one, began=attempts.pop().began, silent=False)
         attempts.append(one)
+    for reader in readers:
+        for message in sent:
+            _forgive_late_answers(reader, by_delivery.get((reader.name, message.id), []))
     owed = [(reader, message) for reader in readers for message in sent if message.topic == reader.topic]
     found = [_unexpected(by_delivery, owed)]
     for reader, message in owed:
@@ -78,6 +84,14 @@ def check_push(
         found += [_ended(reader, message, attempts, rest), _attempts(reader, message, attempts)]
     found += [_in_order(reader, sent, by_delivery) for reader in readers if reader.serial]
     return [violation for some in found for violation in some]
+
+
+def _forgive_late_answers(reader: Reader, attempts: list[Tried]) -> None:
+    """A success that was followed by another attempt, and took too long, is a failure of the time it was waited for."""
+    for place, one in enumerate(attempts[:-1]):
+        if one.fate == "SUCCESS" and one.ended - one.began > reader.patience_seconds:
+            ended = one.began + reader.patience_seconds
+            attempts[place] = replace(one, fate="RETRY", ended=ended)
 
 
 def _unexpected(
