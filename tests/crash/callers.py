@@ -56,7 +56,7 @@ class Caller:
         """Status and answer; status 0 where none came."""
         assert self.gate.up.wait(60)
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:
             self._connection.request(method, path, json.dumps(body), headers)

@@ -53,7 +53,7 @@ def ask(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
                 {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
                 method=method,
             )
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 told: dict[str, Any] = json.loads(answer.read() or b"{}")
                 return told
 

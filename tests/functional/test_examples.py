@@ -148,7 +148,7 @@ def test_the_receiver_prints_what_is_signed_and_refuses_what_is_not(headrace: An
         try:
             target = receiver.stdout.readline().rpartition(" ")[2].strip()
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(urllib.request.Request(target, b"{}"), timeout=10)
+                urllib.request.urlopen(urllib.request.Request(target, b"{}"), timeout=60)
             refused.value.close()
             assert refused.value.code == 401
             group = "/v1/topics/hooked/groups/g"

@@ -22,7 +22,7 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import dynamo_stage
 
-_BOUND_SECONDS = 20.0
+_BOUND_SECONDS = 120.0
 Line = dict[str, Any]
 
 

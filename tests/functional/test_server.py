@@ -30,14 +30,14 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[HTTPConnection]:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     yield connection
     connection.close()
 
 
 def talk(port: int, *parts: bytes) -> bytes:
     """Send, finish sending, and return all that comes back until the server closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         for part in parts:
             connection.sendall(part)
         connection.shutdown(socket.SHUT_WR)
@@ -103,7 +103,7 @@ def test_the_last_answer_arrives_though_more_was_sent_than_is_read(server: Serve
 
 def test_answers_do_not_mix(server: Server) -> None:
     def caller(number: int) -> list[str]:
-        connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=120)
         wrong = []
         for n in range(100):
             mark = f"{number}-{n}"
@@ -201,7 +201,7 @@ def test_a_client_that_leaves_halfway_gets_no_answer(server: Server, part: bytes
 def test_a_client_that_falls_silent_is_hung_up_on() -> None:
     impatient = Server(Gateway(make()), "127.0.0.1", 0, socket_seconds=0.05)
     impatient.start()
-    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=60) as connection:
         connection.sendall(b"GET /bytes HTTP/1.1\r\nAcc")
         assert connection.recv(1) == b""
     impatient.shutdown()
@@ -233,7 +233,7 @@ def test_a_chunked_body_over_the_limit_is_413(server: Server) -> None:
 
 
 def test_a_client_that_asks_first_is_told_to_continue(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(post(b"Expect: 100-continue\r\nContent-Length: 3\r\nConnection: close\r\n"))
         assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"abc")
@@ -283,7 +283,7 @@ def test_shutdown_waits_for_the_request_under_way() -> None:
     gateway = Held()
     server = serve(gateway)
     server.start()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert gateway.entered.wait(10)
         ending = _in_thread(server.shutdown)

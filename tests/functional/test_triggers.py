@@ -21,7 +21,7 @@ from local.schedule import Schedule, Schedules, schedules_of
 from local.stream import BATCH, Pump
 from local.triggers import Triggers, client
 
-_BOUND_SECONDS = 20.0
+_BOUND_SECONDS = 120.0
 
 
 class Seen:

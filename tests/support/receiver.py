@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 _BACKLOG = 1000
 
 

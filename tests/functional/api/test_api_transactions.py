@@ -335,11 +335,11 @@ def test_whatever_else_a_producer_says_is_unknown_and_counts(
 
 
 def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, world: World) -> None:
-    with raw_receiver(lambda receiver, _: receiver.stop.wait(10) and None) as hanging:
+    with raw_receiver(lambda receiver, _: receiver.stop.wait(60) and None) as hanging:
         made = prepare(topic, check_url=hanging.url, check_after_seconds=1)
         began = time.monotonic()
         world.pass_time(1.1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     assert state(topic, made).items() >= {"checks": 1, "last_answer": "no answer within 1 s"}.items()
     world.pass_time(1.1)
     assert state(topic, made).items() >= {"checks": 2, "last_answer": "no connection"}.items()

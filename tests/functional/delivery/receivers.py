@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trustme import LeafCert
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
