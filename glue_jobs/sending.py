@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .service import Service, Unreachable
+from .service import Refused, Service, Unreachable
 
 MOST_PER_BATCH = 495  # five rows of the log with dedup ids
 MOST_BYTES = 3_000_000
 _TRIES = 7
 _TELL_SECONDS = 10.0
+_OF_A_MESSAGE = (400, 413, 422)  # a request is refused with these for what one of its messages is
 
 Message = dict[str, Any]
 
@@ -76,7 +77,19 @@ class Deliverer:
         yield total
 
     def batch(self, messages: Sequence[Message]) -> Sent:
-        """Send a batch until every message is placed or refused for good. Raises Refused, Unreachable."""
+        """Send a batch until every message is placed or refused for good. One that makes the service refuse all of
+        them is counted by itself. Raises Refused, Unreachable."""
+        try:
+            return self._together(messages)
+        except Refused as error:
+            if error.status not in _OF_A_MESSAGE:
+                raise
+            if len(messages) == 1:
+                return Sent(refused=Counter({error.code: 1}))
+        half = len(messages) // 2
+        return self.batch(messages[:half]) + self.batch(messages[half:])
+
+    def _together(self, messages: Sequence[Message]) -> Sent:
         total = Sent()
         for n in range(_TRIES):
             path = f"/v1/replays/{self.replay}/messages"

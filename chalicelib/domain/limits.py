@@ -6,6 +6,7 @@ from datetime import timedelta
 
 # Requests
 MAX_JSON_DEPTH = 32
+MAX_EXPONENT = 9_999  # of a zero, or of a number too small for a double
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_PAGE = 200

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
 from .errors import Malformed
-from .limits import MAX_JSON_DEPTH
+from .limits import MAX_EXPONENT, MAX_JSON_DEPTH
 
 # Possessive, and content with a string that never ends: else such a body takes time squared.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -19,7 +20,7 @@ def parse(raw: bytes) -> Any:
     """The value of a JSON text.
 
     Malformed for: no UTF-8, a byte order mark, nesting over 32, a key twice, NaN or infinities, lone
-    surrogates, anything behind the value. RFC 8259, read strictly.
+    surrogates, numbers out of reach, anything behind the value. RFC 8259, read strictly.
     """
     if raw.startswith(b"\xef\xbb\xbf"):
         _refuse("The body begins with a byte order mark; send plain UTF-8.")
@@ -75,7 +76,17 @@ def _float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         _refuse("A number in the body is too large.")
+    if number == 0.0 and not _is_near(text):
+        _refuse(f"A number in the body has an exponent below -{MAX_EXPONENT:,} or above {MAX_EXPONENT:,}.")
     return number
+
+
+def _is_near(text: str) -> bool:
+    """Can every parser read this zero, or what is too small for a float? Exact ones fail at some exponent."""
+    try:
+        return abs(Decimal(text).adjusted()) <= MAX_EXPONENT
+    except InvalidOperation:
+        return False
 
 
 def _check_surrogates(value: Any) -> None:

@@ -15,6 +15,7 @@ BODIES: dict[str, bytes | None] = {
     "rich": b'{"a":{"b":[1,{"c":"x"}]},"n":12.5,"name":"O\'Hara \\\\ %","on":true,"odd name":"!","none":null}',
     "poor": b'{"n":-3,"name":"bob","on":false}',
     "text number": b'{"n":"40"}',
+    "far number": b'{"far":1e-999999999999999999999999999999}',
     "list": b"[1,2]",
     "no json": b"\xff{",
     "nothing": None,
@@ -26,6 +27,7 @@ BODIES: dict[str, bytes | None] = {
     [
         ("n > 12", {"rich", "text number"}),
         ("n > 12.4 AND n <= 12.5", {"rich"}),
+        ("far < 1 OR far >= 1", {"far number"}),
         ("n BETWEEN -3 AND 13", {"rich", "poor"}),
         ("n NOT BETWEEN -3 AND 13", {"text number"}),
         ("n <> -3", {"rich", "text number"}),

@@ -189,3 +189,20 @@ def test_batches_are_cut_by_number_and_by_bytes_and_lose_nothing() -> None:
 
 def test_a_token_is_in_no_text() -> None:
     assert "hr_secret" not in repr(Deliverer(Service("http://x", "hr_secret"), "r", 1))
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_message_for_which_a_whole_batch_is_refused_is_counted_and_its_neighbours_go(
+    standing: Standing, status: int
+) -> None:
+    placed, bad = [], {"m7", "m8", "m600"}
+
+    def answer(n: int, messages: list[Any]) -> Answer:
+        if bad & set(ids(messages)):
+            return status, {"code": "BAD", "detail": "No."}
+        placed.extend(ids(messages))
+        return 200, {"results": [{"duplicate": False} for _ in messages]}
+
+    standing.answer = answer
+    assert sent(deliverer(standing, Time()), 1000) == Sent(997, 0, Counter({"BAD": 3}))
+    assert placed == [f"m{n}" for n in range(1000) if f"m{n}" not in bad]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
-from chalicelib.api import strict
+from chalicelib.api import parse, requests, strict
 from chalicelib.domain.errors import Malformed
+from chalicelib.domain.limits import MAX_EXPONENT
+from chalicelib.domain.message import Draft, holds_json
+from chalicelib.store import codec
 
 text = st.text(st.characters(codec="utf-8"), max_size=20)
 values = st.recursive(
@@ -51,6 +56,46 @@ def test_whatever_looks_like_json_is_read_as_python_reads_it_or_refused(raw: str
     except Malformed:
         return
     assert value == json.loads(raw)
+
+
+digits = st.text("0123456789", min_size=1, max_size=30) | st.integers(1, 12_000).map("0".__mul__)
+exponents = st.builds(
+    str.__add__,
+    st.sampled_from(("e", "E", "e-", "E+")),
+    digits | st.integers(0, 2 * MAX_EXPONENT).map(str),
+)
+numbers = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(("", "-")),
+    st.integers(0, 10**40).map(str),
+    st.just("") | digits.map(".{}".format),
+    st.just("") | exponents,
+)
+
+
+@given(numbers, st.sampled_from(("{}", "[{}]", '{{"a": {}}}', "[1.5, {}]")))
+@example("1e-999999999999999999999999999999", "{}")
+@example("0e-999999999999999999999999999999", "[{}]")
+@example("123456789012345678901234567890", "[1.5, {}]")
+def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(number: str, around: str) -> None:
+    text = around.format(number).encode()
+    published = Draft(text, False)
+    archived = requests.ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
+    assert parse.archived(archived).draft.body == codec.stored(published).body == text
+    try:
+        value = strict.parse(text)
+    except Malformed:
+        assert not holds_json(published)
+        return
+    assert holds_json(published)
+    request = b'{"body":%s}' % text
+    kept = strict.compact(text, value)
+    assert parse.json_body(request, value) == kept
+    assert strict.compact(kept, strict.parse(kept)) == kept, "what is replayed is JSON again, and the same"
+    stored = codec.stored(Draft(kept))
+    assert stored.body == kept
+    assert json.loads(stored.body) == value
+    assert msgspec.json.decode(msgspec.json.encode({"body": msgspec.Raw(stored.body)}))["body"] == value
 
 
 def nested(depth: int, opening: str) -> bytes:
@@ -109,6 +154,11 @@ def test_a_string_that_never_ends_is_refused_in_linear_time() -> None:
         (b"[-1e400]", "too large"),
         (b"9" * 400 + b".0", "too large"),
         (b"9" * 5_000, "too long"),
+        (b"1e-999999999999999999999999999999", "exponent"),
+        (b'{"a":[-0.5E-999999999999999999999999999999]}', "exponent"),
+        (b"0e999999999999999999999999999999", "exponent"),
+        (b"1e-%d" % (MAX_EXPONENT + 1), "exponent"),
+        (b"0." + b"0" * MAX_EXPONENT + b"1", "exponent"),
         (b'{"a":1,"a":1}', "same key"),
         (b'[{"b":{"a":1,"\\u0061":2}}]', "same key"),
         (b'"\\ud800"', "surrogate"),
@@ -135,7 +185,8 @@ def test_what_only_looks_refusable_is_read() -> None:
     pair = b'"\\ud83d\\ude00 \\\\ud800"'
     assert strict.parse(pair) == "\U0001f600 \\ud800"
     assert strict.parse(b"9" * 4_300) == int("9" * 4_300)
-    assert strict.parse(b"1e-400") == 0.0
+    for text in (b"1e-400", b"1e-%d" % MAX_EXPONENT, b"0e-%d" % MAX_EXPONENT, b"0." + b"0" * 9_000):
+        assert strict.parse(text) == 0.0
     assert strict.parse(b'{"a":{"a":1}}') == {"a": {"a": 1}}
     assert strict.parse(b'"NaN"') == "NaN"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import time
 from typing import Any
 
 import pytest
 
+from chalicelib.api.http import CALLS
 from tests.support.http import Client, Reply, Topic
 
 SECRET = "s3cr3t-value"
@@ -52,6 +55,8 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
         (b'{"body":1e400}', "too large"),
         (b'{"body":-1E+9999}', "too large"),
         (b'{"body":' + b"9" * 5000 + b"}", "too long"),
+        (b'{"body":1e-999999999999999999999999999999}', "exponent"),
+        (b'{"delay_seconds":0e999999999999999999999999999999,"body":1}', "exponent"),
         (b'{"body":"\\ud800"}', "surrogate"),
         (b'{"body":"\\udc00\\ud800"}', "surrogate"),
         (b'{"body":{"\\uDFFF":1}}', "surrogate"),
@@ -179,3 +184,29 @@ def test_a_request_over_10_megabytes_is_a_413(api: Client) -> None:
     topic = api.topic(max_body_bytes=4194304)
     send(topic, b'{"body":"' + b"x" * 10_485_760 + b'"}').refused(413)
     assert topic.accepted == 0
+
+
+def test_a_number_that_no_parser_reads_is_refused_by_every_call_that_takes_json(api: Client) -> None:
+    for entry in CALLS:
+        if entry.body is not None:
+            path = re.sub(r"\{\w+\}", "x", entry.path)
+            raw = b'{"a":{"b":[1e-999999999999999999999999999999]}}'
+            reply = api.call(entry.method, path, raw=raw, headers={"Content-Type": "application/json"})
+            assert "exponent" in reply.refused(400, "INVALID_JSON")["detail"], path
+
+
+def test_a_raw_body_with_such_a_number_is_bytes_that_can_be_replayed(api: Client) -> None:
+    topic, raw = api.topic(), b'{"a": 1e-999999999999999999999999999999}'
+    group = topic.group()
+    topic.publish(raw, content_type="application/json").expect(201)
+    day = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
+    replay = api.post(f"{topic.path}/replays", day).expect(202)["replay_id"]
+    text = base64.b64encode(raw).decode()
+    archived = {"id": "old", "shard": 0, "body_base64": text, "content_type": "application/json"}
+    [result] = api.post(f"/v1/replays/{replay}/messages", {"messages": [archived]}).expect(200)["results"]
+    assert result["status"] == "NEW"
+    assert [message["body_base64"] for message in group.receive()] == [text, text]
+    topic.publish(
+        b'{"specversion":"1.0","id":"1","source":"s","type":"t","data":0e999999999999999999999999}',
+        content_type="application/cloudevents+json",
+    ).refused(400, "INVALID_JSON")
