@@ -7,11 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support import examples
 from tests.support.clock import START_MS
 from tests.support.stages import Stage, dynamo_stage, memory_stage
-
-__all__ = ["examples"]
 
 
 @pytest.fixture(scope="session", params=["memory", pytest.param("dynamodb", marks=pytest.mark.engine)])

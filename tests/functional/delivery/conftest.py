@@ -13,9 +13,6 @@ from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.connections import dial
 from chalicelib.delivery.egress import Egress
 from tests.functional.delivery.receivers import Receiver, http_receiver
-from tests.support import examples
-
-__all__ = ["examples"]
 
 
 @pytest.fixture
