@@ -444,8 +444,9 @@ class Traces(Protocol):
         """Store rows; one write unit for a small one."""
         ...
 
-    def covering(self, key: CursorKey, offset: int) -> list[TraceRow]:
-        """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time."""
+    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
+        """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
+        is not consistent may miss the newest."""
         ...
 
 

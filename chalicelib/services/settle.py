@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from ..domain import cursor as algebra
 from ..domain.cursor import Fate, Result
@@ -30,7 +31,16 @@ _LANE_SLACK_S = (
     86_400  # a retry may wait so long in its lane: who might outlive the row takes its content along
 )
 
-Answer = HeadraceError | None
+_MISSES = 2  # of one lease: then its other receipts are not looked up either
+
+
+class Already(Enum):
+    """What this lease has settled before, and just so: a lost answer was asked for again."""
+
+    SETTLED = "settled"
+
+
+Answer = HeadraceError | Already | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +112,11 @@ class Settler:
         self._tally = tally
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
-        """Record SUCCESS; per receipt None or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
+        """Record SUCCESS; per receipt None, Already, or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
         return self._settle_texts(topic, group, receipts, lambda *_: Ruling(Fate.SUCCESS))
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[Answer]:
-        """Give messages back for another attempt, or bury them; per receipt None or why not."""
+        """Give messages back for another attempt, or bury them; per receipt None, Already, or why not."""
         due_ms = self._clock.now_ms() + how.delay_ms if how.delay_ms else 0
 
         def rule(receipt: Receipt, attempt: int) -> Ruling:
@@ -160,6 +170,11 @@ class Settler:
         settled = self.settle(topic, group, [receipt for _, receipt in opened], rule)
         for (i, _), answer in zip(opened, settled, strict=True):
             answers[i] = answer
+        stale = [(i, receipt) for i, receipt in opened if isinstance(answers[i], Conflict)]
+        for (key, token), members in _by_lease(topic, group, stale).items():
+            lease = _Leased(self, topic, group, key, token)
+            for i, receipt in members:
+                answers[i] = lease.repeated(receipt, rule)
         return answers
 
     def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule) -> list[Answer]:
@@ -185,6 +200,8 @@ class _Leased:
         self._token = token
         self._now_ms = of._clock.now_ms()
         self._amended: Ranges = ()
+        self._known: dict[tuple[int, int], Tried] = {}
+        self._misses = 0
 
     def settle(self, receipts: Sequence[Receipt], rule: Rule) -> tuple[set[int], HeadraceError | None]:
         """The leased offsets that were settled, in as few writes as can hold them, and what stopped the others."""
@@ -220,6 +237,25 @@ class _Leased:
                 self._of._witness.note(self._topic, self._group, who, self._token, started_ms, tried)
             state = written or states.last(self._key)
         return settled, None
+
+    def repeated(self, receipt: Receipt, rule: Rule) -> Answer:
+        """Already, where this lease has settled the delivery before just as `rule` would now. The traces tell, as far
+        as they go: what they do not know of is as good as stale."""
+        try:
+            tried = self._traced(receipt)
+        except HeadraceError as error:
+            return error
+        same = tried and tried.outcome == _outcome(rule(receipt, tried.attempt).fate)
+        return Already.SETTLED if same else _stale()
+
+    def _traced(self, receipt: Receipt) -> Tried | None:
+        """The attempt at this delivery, if it was noted under this lease. What was settled in one write is one row."""
+        place = receipt.shard, receipt.offset
+        if place not in self._known and self._misses < _MISSES:
+            row = self._of._witness.tried(self._place(receipt.shard), receipt.offset, self._token)
+            self._known |= {(receipt.shard, tried.offset): tried for tried in row}
+            self._misses += not row
+        return self._known.get(place)
 
     def _write(self, state: State, steps: Sequence[_Step]) -> State | None:
         after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
@@ -318,8 +354,12 @@ def _tried(receipt: Receipt, ruled: Ruling, attempt: int, now_ms: int) -> Tried 
     if ruled.fate is Fate.BACK:
         return None
     took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
-    outcome = "RETRY" if ruled.fate is Fate.LATER else ruled.fate.value
-    return Tried(receipt.offset, attempt, outcome, took_ms, ruled.detail or "")
+    return Tried(receipt.offset, attempt, _outcome(ruled.fate), took_ms, ruled.detail or "")
+
+
+def _outcome(fate: Fate) -> str:
+    """What a trace calls it."""
+    return "RETRY" if fate is Fate.LATER else fate.value
 
 
 def _by_lease(

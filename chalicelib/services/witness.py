@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ..domain.errors import Unavailable
-from ..domain.topic import Group, Topic, cursor_key
+from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..domain.trace import TraceRow, Tried
 from ..ports import Clock, Traces
 
@@ -59,3 +59,8 @@ class Witness:
             self._traces.write(rows)
         except Unavailable:
             return
+
+    def tried(self, key: CursorKey, offset: int, row_id: str) -> Sequence[Tried]:
+        """What was noted together with an attempt at this offset under this id; nothing where that is not known."""
+        rows = self._traces.covering(key, offset, consistent=True)
+        return next((row.tried for row in rows if row.id == row_id), ())

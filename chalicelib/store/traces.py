@@ -24,9 +24,10 @@ class DynamoTraces:
     def write(self, rows: Sequence[TraceRow]) -> None:
         self._dynamo.put(self._table, [_item(part) for row in rows for part in parts(row)])
 
-    def covering(self, key: CursorKey, offset: int) -> list[TraceRow]:
+    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         found = self._dynamo.query(
             TableName=self._table,
+            ConsistentRead=consistent,
             KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
             ExpressionAttributeValues={
                 ":k": text(trace_home(key)),

@@ -13,7 +13,7 @@ from chalicelib.ports import Record
 from chalicelib.services.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
-from tests.support.desk import Desk, attempts, offsets
+from tests.support.desk import ALREADY, Desk, attempts, offsets
 from tests.support.stages import Stage
 
 STALE = "RECEIPT_STALE"
@@ -59,8 +59,11 @@ def test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing(stage: Stage) ->
     assert desk.nack(group, first) == [STALE, STALE]
     assert desk.extend(group, first, 60) == [STALE, STALE]
     assert desk.cursor(group) == before
-    assert desk.ack(group, [*second, second[0]]) == [None, None, STALE], "the same receipt twice in one call"
-    assert desk.ack(group, second) == [STALE, STALE], "settled once is settled"
+    assert desk.ack(group, [*second, second[0]]) == [None, None, ALREADY], (
+        "the same receipt twice in one call"
+    )
+    assert desk.ack(group, second) == [ALREADY, ALREADY], "settled once is settled"
+    assert desk.ack(group, first) == [STALE, STALE]
 
 
 def test_i5_racing_acks_of_one_delivery_are_accepted_once(stage: Stage) -> None:
@@ -72,7 +75,45 @@ def test_i5_racing_acks_of_one_delivery_are_accepted_once(stage: Stage) -> None:
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda d: d.ack(group, got), others))
     for of_one_offset in zip(*answers, strict=True):
-        assert sorted(of_one_offset, key=str) == [None, STALE, STALE, STALE]
+        assert sorted(of_one_offset, key=str)[0] is None
+        assert set(of_one_offset) <= {None, STALE, ALREADY}, (
+            "who comes before the first one's trace is told STALE"
+        )
+        assert of_one_offset.count(None) == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_i20_the_same_settlement_asked_for_again_is_answered_as_done(stage: Stage, processes: int) -> None:
+    """An answer was lost on its way; the client, or its HTTP library, asks again."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6, max_attempts=3))
+    got = desk.receive(group)
+    again = desk if processes == 1 else Desk(stage, stage.process(), desk.topic)
+    bury, later = Nack(dead_letter=True), Nack(delay_ms=60_000)
+    assert desk.ack(group, got[1:3]) == [None, None]
+    assert desk.nack(group, got[3:4]) == [None]
+    assert desk.nack(group, got[4:5], bury) == [None]
+    assert desk.nack(group, got[5:], later) == [None]
+    assert again.ack(group, got[:3]) == [None, ALREADY, ALREADY]
+    assert again.nack(group, got[3:4]) == [ALREADY]
+    assert again.nack(group, got[4:5], bury) == [ALREADY]
+    assert again.nack(group, got[5:], later) == [ALREADY]
+    assert again.ack(group, got[3:]) == [STALE] * 3, "what was given back or buried was not acknowledged"
+    assert again.nack(group, got[1:4], bury) == [STALE] * 3
+
+
+def test_i20_a_repeated_ack_is_not_taken_for_a_later_holders(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    first = desk.receive(group, lease=10)
+    assert desk.ack(group, first[:1]) == [None]
+    stage.clock.advance(10 * SECOND_MS)
+    second = desk.receive(group)
+    assert offsets(second) == [1]
+    assert desk.ack(group, second) == [None]
+    assert desk.ack(group, first) == [ALREADY, STALE]
 
 
 def test_i4_racing_consumers_never_hold_one_message_twice(stage: Stage) -> None:

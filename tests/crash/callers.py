@@ -193,7 +193,8 @@ def _settle(caller: Caller, group: str, verb: str, chosen: list[tuple[Event, str
 
     def told(answer: Any) -> Iterable[Event]:
         for event, result in zip(asked, answer["results"], strict=True):
-            yield replace(event, told=verdict(result["error"]["status"] if "error" in result else 200))
+            status = result["error"]["status"] if "error" in result else 200
+            yield replace(event, told=Told.ALREADY if result.get("already") else verdict(status))
 
     body = {"receipts": [receipt for _, receipt in chosen]}
     caller.ask(asked, "POST", f"{TOPIC}/groups/{group}/{verb}", body, told)

@@ -285,6 +285,11 @@ PAIRS: dict[str, tuple[Kind, History, History]] = {
         (DELIVERED, end("DEAD")),
         ((*DELIVERED[:3], settle(fate="DEAD")), end("DEAD")),
     ),
+    "a settlement that was never asked for and is called settled already": (
+        Kind.DISHONEST,
+        ((*DELIVERED, settle(4, fate="DEAD", told=Told.ALREADY)), end()),
+        ((*DELIVERED, settle(4, told=Told.ALREADY)), end()),
+    ),
     "a valid lease called stale": (
         Kind.DISHONEST,
         ((*DELIVERED[:3], settle(3, 29, told=Told.REFUSED), settle(4, 29, told=Told.UNKNOWN)), end()),

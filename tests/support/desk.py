@@ -17,13 +17,14 @@ from chalicelib.ports import Log, PutResult
 from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
 from chalicelib.services.produce import Producer
-from chalicelib.services.settle import Nack
+from chalicelib.services.settle import Answer, Nack
 from chalicelib.wiring import Deps
 
 from . import factories as make
 from .stages import Stage
 
 GIVE_BACK = Nack()
+ALREADY = "already"
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Desk:
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
     def ack(self, group: Group, deliveries: Iterable[Delivery]) -> list[str | None]:
-        """The code of the refusal for each delivery, None for the good."""
+        """The code of the refusal for each delivery, None for the good, ALREADY for what is repeated."""
         return codes(self.deps.settler.ack(self.topic, group, self.receipts(deliveries)))
 
     def nack(self, group: Group, deliveries: Iterable[Delivery], how: Nack = GIVE_BACK) -> list[str | None]:
@@ -126,8 +127,8 @@ def placed(outcomes: Sequence[Placed | HeadraceError]) -> list[Placed]:
     return [o for o in outcomes if isinstance(o, Placed)]
 
 
-def codes(answers: Iterable[HeadraceError | None]) -> list[str | None]:
-    return [answer.code if answer else None for answer in answers]
+def codes(answers: Iterable[Answer]) -> list[str | None]:
+    return [answer.code if isinstance(answer, HeadraceError) else answer and ALREADY for answer in answers]
 
 
 def offsets(deliveries: Iterable[Delivery]) -> list[int]:

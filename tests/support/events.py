@@ -42,6 +42,7 @@ class Op(StrEnum):
 class Told(StrEnum):
     OK = "ok"
     REFUSED = "refused"
+    ALREADY = "already"  # refused, for this lease has done just that before
     UNKNOWN = "unknown"
 
 
@@ -77,7 +78,7 @@ class Event:
     @property
     def maybe(self) -> bool:
         """Did it happen, as far as anybody can tell?"""
-        return self.told is not Told.REFUSED
+        return self.told not in (Told.REFUSED, Told.ALREADY)
 
     @property
     def deadline_ms(self) -> int:

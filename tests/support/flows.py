@@ -21,7 +21,7 @@ from chalicelib.ports import Chance, Clock
 from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
 from chalicelib.services.replays import Archived
-from chalicelib.services.settle import Nack
+from chalicelib.services.settle import Already, Nack
 from chalicelib.services.setup import PULLS, Contact
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
@@ -94,6 +94,8 @@ def told(answer: object) -> Told:
     """How one answer counts."""
     if isinstance(answer, Unavailable):
         return Told.UNKNOWN
+    if isinstance(answer, Already):
+        return Told.ALREADY
     return Told.REFUSED if isinstance(answer, HeadraceError) else Told.OK
 
 

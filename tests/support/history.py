@@ -32,7 +32,7 @@ def check(events: Iterable[Event], final: Final, skew_ms: int = 0) -> list[Viola
     per_message = (
         rule(case, d) for d in case.deliveries.values() for rule in (_attempts, _leases, _after, _early)
     )
-    rules = (_stored, _ended, _claimed, _settled, _refused, _in_order, _letters, _at_rest)
+    rules = (_stored, _ended, _claimed, _settled, _refused, _repeated, _in_order, _letters, _at_rest)
     return list(dict.fromkeys(v for found in (*(rule(case) for rule in rules), *per_message) for v in found))
 
 
@@ -125,12 +125,27 @@ def _refused(case: Case) -> Iterator[Violation]:
     """I20: who holds a valid lease and has not used it is not told that it is stale."""
     for (reader, _, _), delivery in case.deliveries.items():
         changes = [*case.seeks(reader), *case.leaves[reader]]
-        for no in (e for e in (*delivery.settles, *delivery.extends) if e.told is Told.REFUSED):
+        for no in (
+            e for e in (*delivery.settles, *delivery.extends) if e.told in (Told.REFUSED, Told.ALREADY)
+        ):
             for claim in (c for c in delivery.claims if c.token == no.token and c.ended < no.began):
                 void = any(claim.began < e.ended and e.began < no.ended for e in changes)
                 used = delivery.settled(claim, no.ended)
                 if not void and not used and no.ended_ms + case.skew_ms < delivery.deadline_ms(claim):
                     yield Violation(Kind.DISHONEST, f"{delivery.about}: {no.token} was valid and refused")
+
+
+def _repeated(case: Case) -> Iterator[Violation]:
+    """I20: what is called settled already was settled so, under that very lease."""
+    settles = list(case.of(Op.SETTLE))
+    for again in (e for e in settles if e.told is Told.ALREADY):
+        same = (
+            s
+            for s in settles
+            if (s.token, s.message_id, s.fate) == (again.token, again.message_id, again.fate)
+        )
+        if not any(s.maybe and s.began < again.ended for s in same):
+            yield Violation(Kind.DISHONEST, f"{again.message_id}: {again.token} has not settled it before")
 
 
 def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:

@@ -205,7 +205,7 @@ class Group:
         return [message["body"] for message in self.receive(most, **fields)]
 
     def settle(self, how: str, messages: Sequence[Any], **fields: Any) -> list[Any]:
-        """Settle by messages or receipts; the answer is "ok" or the error's code for each."""
+        """Settle by messages or receipts; the answer is "ok", "already" or the error's code for each."""
         receipts = [m if isinstance(m, str) else m["receipt"] for m in messages]
         answer = self.api.post(f"{self.path}/{how}", {"receipts": receipts, **fields}).expect(200)
         assert [r["receipt"] for r in answer["results"]] == receipts
@@ -231,6 +231,6 @@ class Group:
 def _outcome(result: Mapping[str, Any]) -> str:
     if "error" not in result:
         assert result["ok"] is True
-        return "ok"
+        return "already" if result.get("already") else "ok"
     check_problem(result["error"])
     return str(result["error"]["code"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...domain.errors import HeadraceError
 from ...domain.topic import Group, Topic
 from ...services.bodies import with_body
 from .. import problems, render
@@ -73,4 +74,6 @@ def _results(context: Context, settled: Sequence[Settled]) -> Answer:
 def _result(context: Context, receipt: str, settled: Settled) -> dict[str, Any]:
     if settled is None:
         return {"receipt": receipt, "ok": True}
+    if not isinstance(settled, HeadraceError):
+        return {"receipt": receipt, "ok": True, "already": True}
     return {"receipt": receipt, "error": problems.problem(settled, context.request_id)}

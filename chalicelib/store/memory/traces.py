@@ -24,7 +24,7 @@ class MemoryTraces:
             for part in chain.from_iterable(map(parts, rows)):
                 self._rows[trace_home(part.key), part.tried[0].offset, part.id] = part
 
-    def covering(self, key: CursorKey, offset: int) -> list[TraceRow]:
+    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         with self._lock:
             places = sorted(place for place in self._rows if place[0] == trace_home(key))
             return in_order((self._rows[place] for place in places), offset)
