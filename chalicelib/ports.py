@@ -137,10 +137,12 @@ Movable = Timer | DeadLetter | Transaction
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A timer that is no longer where its id says: due at another time, or cancelled (then as it was)."""
+    """A timer that is no longer where its id says: due at another time, or cancelled (then as it was). `edits` are
+    the timer's: two that led to one time at different moments are different."""
 
     due_ms: int
     cancelled: Timer | None = None
+    edits: int = 0
 
 
 class Log(Protocol):

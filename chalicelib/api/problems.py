@@ -14,6 +14,7 @@ STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
     errors.Forbidden: (403, "Forbidden"),
     errors.NotFound: (404, "Not found"),
     errors.Conflict: (409, "Conflict"),
+    errors.ChangedMeanwhile: (409, "Conflict"),
     errors.TooLarge: (413, "Too large"),
     errors.UnsupportedMedia: (415, "Unsupported media type"),
     errors.Refused: (422, "Not allowed"),

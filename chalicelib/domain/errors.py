@@ -6,6 +6,7 @@
     ├── Forbidden       the token lacks a scope or a topic (403)
     ├── NotFound        the named thing does not exist (404)
     ├── Conflict        the state of things does not allow it (409)
+    │   └── ChangedMeanwhile  another change of the same thing was faster (409)
     ├── TooLarge        over a size limit (413)
     ├── UnsupportedMedia  not a media type this call takes (415)
     ├── Refused         well-formed, but not allowed (422)
@@ -68,6 +69,12 @@ class Conflict(HeadraceError):
     """The state of things does not allow it."""
 
 
+class ChangedMeanwhile(Conflict):
+    """Another change of the same thing was faster, again and again: nothing happened, and the next try may win."""
+
+    retryable = True
+
+
 class TooLarge(HeadraceError):
     """Over a size limit."""
 
@@ -90,6 +97,13 @@ class Unavailable(HeadraceError):
     """The outcome is unknown; repeating is safe."""
 
     retryable = True
+
+
+def changed_meanwhile(thing: str) -> ChangedMeanwhile:
+    """The error for a change that lost against others, as often as it was tried."""
+    return ChangedMeanwhile(
+        "CHANGED_MEANWHILE", f"Others keep changing this {thing}; nothing was done, try again."
+    )
 
 
 def unavailable(detail: str = "The store did not answer in time; try again.") -> Unavailable:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..domain import cursor as algebra
 from ..domain.cursor import Cursor
-from ..domain.errors import Conflict, NotFound, Refused, TooLarge, unavailable
+from ..domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ..domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
 from ..domain.message import Draft, Message
 from ..domain.segment import Segment
@@ -89,7 +89,11 @@ class Amender:
                 raise unavailable("A new group was faster; look at the message again.") from conflict
             if new:
                 written, told = new, frozenset(keys)
-        raise unavailable("Others keep changing messages of this shard; try again.")
+        raise (
+            unavailable("Others keep changing messages of this shard; try again.")
+            if written
+            else changed_meanwhile("message")
+        )
 
     def _try(
         self, topic: Topic, message: Message, keys: Mapping[CursorKey, str], rewrite: Rewrite

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..domain import ids
-from ..domain.errors import Conflict
+from ..domain.errors import Conflict, changed_meanwhile
 from ..domain.message import Message
 from ..domain.segment import ShardKey
 from ..domain.timer import Timer
@@ -20,6 +20,7 @@ from .wake import Waker
 
 _NOWHERE = -1
 _ROWS = 64
+_TRIES = 16  # each lost to somebody else's change of the very message
 _MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in a shard
 
 
@@ -91,19 +92,28 @@ class Delayed:
         found = (self._in_log(topic.shard_key(s), message_id, due_ms) for s in shards if s < topic.shards)
         return next((message for message in found if message), None)
 
-    def waiting(self, message_id: str) -> Waiting | None:
-        """A delayed message that is not due yet, or was cancelled before; three reads at most."""
-        timed = ids.parse_timed_id(message_id)
-        return self._waiting(message_id, timed.due_ms)[0] if timed else None
+    def waiting(self, message_id: str, first_ms: int) -> Waiting | None:
+        """A delayed message that was due at `first_ms` once, if it waits still or was cancelled. One read; more where
+        its time was changed. Raises ChangedMeanwhile."""
+        return self._waiting(message_id, first_ms)[0]
 
     def _waiting(self, message_id: str, first_ms: int) -> tuple[Waiting | None, int]:
-        """The same, and when it was due in the end."""
-        timer, due_ms = self._timers.find(first_ms, message_id), first_ms
-        if timer is None and (moved := self._timers.moved(message_id)):
-            if moved.cancelled:
+        """The same, and when it was due in the end.
+
+        Others may change its time between two reads. It has gone only if it was not at its time and its row that leads
+        there still is the same afterwards.
+        """
+        due_ms, known = first_ms, None
+        for _ in range(_TRIES):
+            if timer := self._timers.find(due_ms, message_id):
+                return Waiting(timer), due_ms
+            moved = self._timers.moved(message_id)
+            if moved and moved.cancelled:
                 return Waiting(moved.cancelled, cancelled=True), moved.due_ms
-            timer, due_ms = self._timers.find(moved.due_ms, message_id), moved.due_ms
-        return (Waiting(timer) if timer else None), due_ms
+            if moved is None or moved == known:
+                return None, due_ms
+            due_ms, known = moved.due_ms, moved
+        raise changed_meanwhile("message")
 
     def _in_log(self, shard: ShardKey, message_id: str, due_ms: int) -> Message | None:
         """Look through what entered the shard from the message's time on."""
@@ -122,10 +132,24 @@ class Delayed:
 
     def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any]) -> Waiting:
         """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. Raises
-        Conflict where it is too late, and TooLarge."""
-        if waiting.cancelled:
-            raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
-        old = waiting.timer
+        Conflict where it is too late or others keep changing it, and TooLarge."""
+        for _ in range(_TRIES):
+            if waiting.cancelled:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
+            if new := self._amend(topic, waiting.timer, changes):
+                return new
+            waiting = self._again(waiting)
+        raise changed_meanwhile("message")
+
+    def _again(self, waiting: Waiting) -> Waiting:
+        """What somebody else was faster with, as it stands now; Conflict where it waits no more."""
+        found = self.waiting(waiting.timer.id, waiting.timer.due_ms)
+        if found is None:
+            raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
+        return found
+
+    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any]) -> Waiting | None:
+        """None where the timer is gone or another."""
         assert old.draft is not None
         draft = replace(old.draft, **changes)
         if "body" in changes:
@@ -136,22 +160,17 @@ class Delayed:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
         if not self._timers.amend(old, new, self._keep_s(topic, new)):
-            raise _too_late()
+            return None
         self._waker.filed([new])
         return Waiting(replace(new, edits=old.edits + 1))
 
     def cancel(self, topic: Topic, waiting: Waiting) -> None:
-        """Take it back; repeating that is harmless. Raises Conflict where it is too late."""
-        if not waiting.cancelled and not self._timers.cancel(
-            waiting.timer, self._keep_s(topic, waiting.timer)
-        ):
-            raise _too_late()
+        """Take it back; repeating that is harmless. Raises Conflict where it is too late or others keep changing it."""
+        for _ in range(_TRIES):
+            if waiting.cancelled or self._timers.cancel(waiting.timer, self._keep_s(topic, waiting.timer)):
+                return
+            waiting = self._again(waiting)
+        raise changed_meanwhile("message")
 
     def _keep_s(self, topic: Topic, timer: Timer) -> int:
         return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * 86_400
-
-
-def _too_late() -> Conflict:
-    return Conflict(
-        "ALREADY_DUE", "The message has come due, or somebody else changed it just now; look at it again."
-    )

@@ -120,9 +120,10 @@ class Lookup:
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def standing(self, topic: Topic, message_id: str) -> str:
-        """NEW, or what keeps a message from everybody: DELAYED, CANCELLED. Three reads at most: a message that was
+        """NEW, or what keeps a message from everybody: DELAYED, CANCELLED. Few reads: a message that was
         delayed is NEW once it is due, whatever became of it then."""
-        if waiting := self._delayed.waiting(message_id):
+        timed = ids.parse_timed_id(message_id)
+        if timed and (waiting := self._delayed.waiting(message_id, timed.due_ms)):
             return "CANCELLED" if waiting.cancelled else "DELAYED"
         message = self._in_its_place(topic, message_id)
         return "CANCELLED" if message and message.draft.cancelled else "NEW"

@@ -54,8 +54,9 @@ Attribute names are short because a row is billed by its size, names included.
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
     a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
-  Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`), or holds it as cancelled
-  (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of them.
+  Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`, by which change: `e`), or holds
+  it as cancelled (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of
+  them.
     o  S   owner      u  N  until, ms: at this time it is free
 
 **transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or

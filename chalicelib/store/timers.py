@@ -58,7 +58,7 @@ class DynamoTimers:
         return self._all(
             timer_delete(self._table, old),
             {"Put": {"TableName": self._table, "Item": item}},
-            {"Put": {"TableName": self._table, "Item": _forward(new, keep_s)}},
+            {"Put": {"TableName": self._table, "Item": _forward(replace(new, edits=old.edits + 1), keep_s)}},
         )
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
@@ -72,7 +72,8 @@ class DynamoTimers:
         if not item:
             return None
         due_ms = int_of(item, "u")
-        return Moved(due_ms, _timer_of(item, due_ms, timer_id) if "j" in item else None)
+        cancelled = _timer_of(item, due_ms, timer_id) if "j" in item else None
+        return Moved(due_ms, cancelled, int_of(item, "e"))
 
     def _all(self, *actions: dict[str, Any]) -> bool:
         try:
@@ -176,7 +177,13 @@ def _unchanged(timer: Timer) -> dict[str, Any]:
 
 
 def _forward(timer: Timer, keep_s: int) -> Item:
-    return {**forward_key(timer.id), "u": number(timer.due_ms), "x": number(keep_s), "v": {"N": FORMAT}}
+    return {
+        **forward_key(timer.id),
+        "u": number(timer.due_ms),
+        "e": number(timer.edits),
+        "x": number(keep_s),
+        "v": {"N": FORMAT},
+    }
 
 
 def _item(timer: Timer) -> Item:

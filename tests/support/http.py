@@ -83,7 +83,8 @@ def check_problem(problem: Mapping[str, Any]) -> None:
     assert problem["title"]
     assert problem["detail"]
     assert problem["request_id"]
-    assert problem["retryable"] is (problem["status"] in (429, 503, 504))
+    helps = problem["status"] in (429, 503, 504) or problem["code"] == "CHANGED_MEANWHILE"
+    assert problem["retryable"] is helps
     for issue in problem.get("errors", []):
         assert issue.keys() == {"path", "issue"}
         assert issue["issue"]

@@ -34,7 +34,7 @@ class MemoryTimers:
             del self._tables.timers[timer_place(old)]
             self._tables.put_timers([replace(new, edits=old.edits + 1)])
             if new.due_ms != old.due_ms:
-                self._forwards[new.id] = Moved(new.due_ms)
+                self._forwards[new.id] = Moved(new.due_ms, edits=old.edits + 1)
             return True
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:

@@ -1,0 +1,163 @@
+"""A waiting message that several change at once: each sees it in some order, nobody is told that it is not there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.errors import ChangedMeanwhile, Conflict
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Message
+from chalicelib.ports import Timers
+from chalicelib.services.append import Placed
+from chalicelib.services.delayed import Waiting
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+_MOST_CALLS = 8  # on the timers, of one operation that nobody disturbs, and more
+Act = Callable[[Deps], object]
+
+
+class Interrupted:
+    """Timers between whose calls others act: before the call of each number that is given, the next of them."""
+
+    def __init__(self, timers: Timers, before: Sequence[int], others: Sequence[Callable[[], object]]) -> None:
+        self._timers = timers
+        self._before = list(before)
+        self._others = list(others)
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._timers, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            while self._others and self._before[0] <= self.calls:
+                self._before.pop(0)
+                self._others.pop(0)()
+            self.calls += 1
+            return call(*given, **named)
+
+        return counted
+
+
+def interrupted(stage: Stage, before: Sequence[int], others: Sequence[Callable[[], object]]) -> Deps:
+    adapters = stage.another()
+    return Deps(replace(adapters, timers=cast(Timers, Interrupted(adapters.timers, before, others))))
+
+
+def places(others: int) -> Iterator[tuple[int, ...]]:
+    """Before which calls the others act: every way that keeps their order."""
+    return itertools.combinations_with_replacement(range(_MOST_CALLS), others)
+
+
+def waiting(desk: Desk, seconds: int = 600) -> Placed:
+    due_ms = desk.stage.clock.now_ms() + seconds * SECOND_MS
+    return desk.produce(make.draft("x", due_ms=due_ms))[0]
+
+
+def patch(desk: Desk, placed: Placed, by_seconds: int) -> Act:
+    """Move the message's time, as seen from now."""
+
+    def act(deps: Deps) -> object:
+        message = deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(message, Waiting)
+        due_ms = desk.stage.clock.now_ms() + by_seconds * SECOND_MS
+        return deps.delayed.amend(desk.topic, message, {"due_ms": due_ms})
+
+    return act
+
+
+def cancel(desk: Desk, placed: Placed) -> Act:
+    def act(deps: Deps) -> object:
+        message = deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(message, Waiting)
+        deps.delayed.cancel(desk.topic, message)
+        return None
+
+    return act
+
+
+def look(desk: Desk, placed: Placed) -> Act:
+    return lambda deps: deps.lookup.find(desk.topic, placed.id)
+
+
+@pytest.mark.parametrize("what", [look, cancel])
+def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
+    empty_stage: Stage, what: Callable[[Desk, Placed], Act]
+) -> None:
+    desk = Desk.at(empty_stage)
+    other = empty_stage.process()
+    for before in places(3):
+        placed = waiting(desk)
+        first, second = patch(desk, placed, 700), patch(desk, placed, 800)
+        back = patch(desk, placed, 600)  # to the time at which it was first, which its id tells
+        others = [lambda act=act: act(other) for act in (first, second, back)]
+        what(desk, placed)(interrupted(empty_stage, before, others))
+        found = desk.deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(found, Waiting)
+        assert found.cancelled or what is look, before
+
+
+def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    for before, within in itertools.product(range(2), range(2)):  # of the two calls that each has to make
+        placed = waiting(desk)
+
+        def body(deps: Deps, placed: Placed = placed) -> None:
+            message = deps.lookup.find(desk.topic, placed.id)
+            assert isinstance(message, Waiting)
+            deps.delayed.amend(desk.topic, message, {"body": b'"y"'})
+
+        third = patch(desk, placed, 900)
+        middle = interrupted(empty_stage, [within], [lambda act=third: act(desk.deps)])
+        second = patch(desk, placed, 800)
+        body(interrupted(empty_stage, [before], [lambda act=second, middle=middle: act(middle)]))
+        found = desk.deps.lookup.find(desk.topic, placed.id)
+        assert isinstance(found, Waiting)
+        assert found.message.draft.body == b'"y"'
+        assert found.timer.due_ms > placed.accepted_ms + 600 * SECOND_MS
+
+
+def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    for before in range(_MOST_CALLS):
+        placed = waiting(desk, 5)
+        empty_stage.clock.advance(5 * SECOND_MS)
+        mover = empty_stage.process().mover
+        deps = interrupted(empty_stage, [before], [lambda mover=mover: mover.tick(range(FRAGMENTS))])
+        message = deps.lookup.find(desk.topic, placed.id)
+        if isinstance(message, Message):
+            continue
+        assert isinstance(message, Waiting)
+        if before < 2:
+            with pytest.raises(Conflict, match="ALREADY_DUE"):
+                deps.delayed.cancel(desk.topic, message)
+            assert isinstance(desk.deps.lookup.find(desk.topic, placed.id), Message)
+        else:
+            deps.delayed.cancel(desk.topic, message)
+        empty_stage.process().mover.tick(range(FRAGMENTS))
+
+
+def test_who_always_loses_is_told_to_try_again_and_nothing_happened(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    placed = waiting(desk)
+    seconds = itertools.count(601)
+    other = empty_stage.process()
+
+    def overtake() -> None:
+        patch(desk, placed, next(seconds))(other)
+
+    deps = interrupted(empty_stage, range(200), [overtake] * 200)
+    with pytest.raises(ChangedMeanwhile) as refused:
+        cancel(desk, placed)(deps)
+    assert refused.value.retryable
+    found = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(found, Waiting)
+    assert not found.cancelled
