@@ -209,7 +209,7 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
     functions: Functions = LocalFunctions(settings.functions)
     if settings.account:
         functions = LambdaFunctions(
-            lambda: clients.get("lambda"), settings.region, settings.account, settings.prefix
+            lambda seconds: clients.get("lambda", seconds), settings.region, settings.account, settings.prefix
         )
     egress, world = Egress(rules, time.monotonic), SystemClock()
     return Out(egress, functions, clock, world, time.monotonic, settings.origin)

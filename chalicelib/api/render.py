@@ -207,6 +207,7 @@ def consumer(c: Consumer, now_ms: int) -> dict[str, Any]:
 def _called(c: Consumer, now_ms: int) -> dict[str, Any]:
     return {
         c.kind: c.target,
+        **({"timeout_seconds": c.timeout_seconds} if c.kind == "function" else {}),
         "why": c.why,
         "failing_since_at": _at(c.failing_ms),
         "disables_at": _at(breaker.disables_ms(c.failing_ms, c.trips, now_ms)),

@@ -124,11 +124,13 @@ class SeekBody(Struct, forbid_unknown_fields=True):
 
 
 class ConsumerBody(Struct, forbid_unknown_fields=True):
-    """A consumer: `{}` pulls; `url` and `function` are for consumers that are called."""
+    """A consumer: `{}` pulls; `url` and `function` are for consumers that are called. `timeout_seconds` is a function's
+    own time-out."""
 
     url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
     secret: Annotated[str, Meta(max_length=256)] | None = None
     function: Annotated[str, Meta(max_length=256)] | None = None
+    timeout_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_TIMEOUT_SECONDS)] | None = None
 
 
 class NoBody(Struct, forbid_unknown_fields=True):

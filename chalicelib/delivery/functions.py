@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import runpy
 import threading
@@ -12,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ReadTimeoutError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ReadTimeoutError,
+)
 
 from ..domain.errors import unavailable
 
@@ -22,13 +30,16 @@ _ARN = re.compile(
     r":function:(?P<name>[A-Za-z0-9_-]{1,64})(?::(?:\$LATEST|[A-Za-z0-9_-]{1,128}))?"
 )
 _THROTTLED = {"TooManyRequestsException", "EC2ThrottledException"}
+_UNKNOWN = "ServiceException"  # Lambda's own fault: it may have begun
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionFailed:
-    """The function was, or may have been, called, and did not succeed."""
+    """The function did not succeed. `may_run`: nobody knows that it has ended, so it may be at work for as long as it
+    may take."""
 
     detail: str
+    may_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +51,7 @@ class Functions(Protocol):
     """Calls a consumer's function."""
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
-        """Call it with a JSON event and wait for its JSON answer."""
+        """Call it with a JSON event and wait so long for its JSON answer."""
         ...
 
     def refusal(self, name: str) -> str | None:
@@ -51,11 +62,11 @@ class Functions(Protocol):
 class LambdaFunctions:
     """Lambda functions of our own account and region, but not Headrace's own, whose names begin with `prefix`.
 
-    The client's read time-out bounds a call, and the client must not try again by itself: a second try would be a
-    second attempt.
+    `client` makes or finds a client whose read time-out is so many seconds: that bounds a call. It must not try again
+    by itself: a second try would be a second attempt.
     """
 
-    def __init__(self, client: Callable[[], Any], region: str, account: str, prefix: str) -> None:
+    def __init__(self, client: Callable[[int], Any], region: str, account: str, prefix: str) -> None:
         self._client = client
         self._region = region
         self._account = account
@@ -68,15 +79,20 @@ class LambdaFunctions:
         if len(event) > _MAX_EVENT_BYTES:
             return FunctionFailed("the event is larger than Lambda takes")
         try:
-            answer = self._client().invoke(FunctionName=name, InvocationType="RequestResponse", Payload=event)
+            client = self._client(math.ceil(seconds))
+            answer = client.invoke(FunctionName=name, InvocationType="RequestResponse", Payload=event)
             payload: bytes = answer["Payload"].read()
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            return Throttled() if code in _THROTTLED else FunctionFailed(f"not invoked: {code}")
+            if code in _THROTTLED:
+                return Throttled()
+            return FunctionFailed(f"not invoked: {code}", may_run=code == _UNKNOWN)
         except ReadTimeoutError:
-            return FunctionFailed(f"no answer within {seconds:g} s")
-        except (BotoCoreError, HTTPClientError):
+            return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
+        except (ConnectTimeoutError, EndpointConnectionError):
             return FunctionFailed("Lambda was not reached")
+        except (BotoCoreError, HTTPClientError):
+            return FunctionFailed("the connection to Lambda broke", may_run=True)
         return FunctionFailed("the function failed") if answer.get("FunctionError") else payload
 
     def refusal(self, name: str) -> str | None:
@@ -108,7 +124,7 @@ class LocalFunctions:
         call.start()
         call.join(seconds)
         if call.is_alive():
-            return FunctionFailed(f"no answer within {seconds:g} s")
+            return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
         return FunctionFailed("the function failed") if call.answer is None else call.answer
 
     def refusal(self, name: str) -> str | None:

@@ -41,7 +41,7 @@ class Sender:
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         if consumer.kind == "function":
-            return self._call(consumer.target, parcel, seconds)
+            return self._call(consumer, parcel, seconds)
         return (self._post(consumer, parcel, seconds),) * len(parcel.attempts)
 
     def refusal(self, kind: str, target: str) -> str | None:
@@ -81,15 +81,16 @@ class Sender:
             verdict = Verdict.REFUSED if status == self._never_retry_status else Verdict.FAILED
         return Outcome(verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms)
 
-    def _call(self, name: str, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+    def _call(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         spent = Deadline(self._monotonic, seconds)
-        answer = self._functions.call(name, function_batch.event(parcel), seconds)
+        answer = self._functions.call(consumer.target, function_batch.event(parcel), seconds)
         ms = spent.spent_ms()
         count = len(parcel.attempts)
         if isinstance(answer, Throttled):
             return (Outcome(Verdict.HELD, "the function is throttled", duration_ms=ms),) * count
         if isinstance(answer, FunctionFailed):
-            return (Outcome(Verdict.FAILED, answer.detail, duration_ms=ms),) * count
+            busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
+            return (Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms),) * count
         failed = function_batch.failed(parcel, answer)
         if failed is None:
             return (Outcome(Verdict.FAILED, "the function's answer is malformed", duration_ms=ms),) * count

@@ -63,6 +63,9 @@ MAX_REPLY_HEADER_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 64 * 1024
 MAX_RETRY_AFTER = timedelta(hours=24)
 NEVER_RETRY_STATUS = 489
+MAX_FUNCTION_SECONDS = 900  # Lambda's
+MAX_TIMEOUT_SECONDS = 840  # of a consumer's function: `deliver` has 900 for that, a start and a settlement
+FUNCTION_START = timedelta(seconds=10)  # Lambda gives a cold start so much beside the function's own time
 ROTATION_OVERLAP = timedelta(days=1)
 BREAKER_OPEN = timedelta(seconds=5)  # at first; twice as long each time in a row
 BREAKER_LONGEST_OPEN = timedelta(seconds=300)

@@ -22,7 +22,8 @@ class Verdict(StrEnum):
 class Outcome:
     """One attempt's end. `detail` is short, ours, and safe to show: never a body, a header or a URL.
 
-    `retry_after_ms` is the wait that the subscriber asked for, if it made sense.
+    `retry_after_ms` is the wait that the subscriber asked for, if it made sense. `busy_ms` is for how much longer it
+    may be at work on what was not answered: until then nobody else may have the message.
     """
 
     verdict: Verdict
@@ -30,6 +31,7 @@ class Outcome:
     status: int | None = None
     retry_after_ms: int | None = None
     duration_ms: int = 0
+    busy_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from .limits import (
     DEFAULT_MAX_BODY_BYTES,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SHARDS,
+    FUNCTION_START,
+    MAX_FUNCTION_SECONDS,
     RETENTION_GRACE,
 )
 from .segment import ShardKey
@@ -87,7 +89,7 @@ class Consumer:
     `kind` is "pull", "url" or "function"; `target` is the URL, the function's ARN or its local name. A URL is
     PENDING until its owner has agreed, then ACTIVE; DISABLED for `why`. `failing_ms` is when attempts began to fail
     and did nothing else since; `open_until_ms` is when its circuit breaker lets the next probe through, `trips` how
-    often in a row it opened.
+    often in a row it opened. `timeout_seconds` is a function's own time-out, as its owner told it.
     """
 
     topic: str
@@ -104,7 +106,16 @@ class Consumer:
     failing_ms: int | None = None
     open_until_ms: int | None = None
     trips: int = 0
+    timeout_seconds: int | None = None
     version: int = 0
+
+    @property
+    def busy_seconds(self) -> int:
+        """For how long from its start a call may keep the consumer at work, even if nobody waits for it any more: a
+        function runs to the end of its own time. 0 where a call ends with its connection."""
+        if self.kind != "function":
+            return 0
+        return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START // timedelta(seconds=1)
 
     @property
     def is_called(self) -> bool:

@@ -181,8 +181,8 @@ class _Run:
         found = self._find()
         self._looks += 1
         self._looked_ms = self._of.clock.now_ms()
-        if found and self._has_time(*found) and not self._fault:
-            sources = _Sources(*found, self._job, self._of.owners(*found))
+        sources = _Sources(*found, self._job, self._of.owners(*found)) if found else None
+        if found and sources and self._has_time(sources) and not self._fault:
             self._wait_for_circuits(*found)
             try:
                 for shard in sources.in_turn(self._looks, self._allowance(sources)):
@@ -196,14 +196,25 @@ class _Run:
         consumers = self._of.catalog.consumers(topic, group)
         self._circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
-    def _has_time(self, topic: Topic, group: Group) -> bool:
-        self.report.finished = self._seconds_left() >= self._attempt_seconds(topic, group) + _MARGIN_SECONDS
+    def _has_time(self, sources: _Sources) -> bool:
+        """Is there time for an attempt at whoever may take longest? Else all wait for the next run, lest the slow ones
+        wait for ever."""
+        seconds = max((self._attempt_seconds(sources, c) for c in sources.called()), default=0)
+        self.report.finished = self._seconds_left() >= seconds + _MARGIN_SECONDS
         return self.report.finished
 
-    def _attempt_seconds(self, topic: Topic, group: Group) -> float:
-        """How long one attempt may take: as long as a consumer may keep a message, within what a run has."""
-        lease_seconds = group.lease_seconds or topic.lease_seconds
+    def _attempt_seconds(self, sources: _Sources, consumer: Consumer) -> float:
+        """How long one attempt is waited for: a function's own time where that is known, else as long as a consumer
+        may keep a message, within what a run has."""
+        if consumer.timeout_seconds:
+            return min(consumer.busy_seconds, self._seconds_given - 2 * _MARGIN_SECONDS)
+        lease_seconds = sources.group.lease_seconds or sources.topic.lease_seconds
         return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_given / 2)
+
+    def _lease_seconds(self, sources: _Sources, consumer: Consumer) -> int:
+        """How long a message is the consumer's: an attempt, and what it may run on if this process dies."""
+        seconds = max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)
+        return int(seconds + _MARGIN_SECONDS) + 1
 
     def _launch_from(self, pool: Executor, sources: _Sources, shard: int | None) -> None:
         lost = 0
@@ -217,13 +228,11 @@ class _Run:
             self._send_all(pool, sources, granted)
 
     def _claimant(self, sources: _Sources, shard: int | None) -> Claimant:
-        topic, group = sources.topic, sources.group
-        lease_seconds = self._attempt_seconds(topic, group) + _MARGIN_SECONDS
         consumer = sources.consumer_of(shard)
         return Claimant(
-            topic,
-            group,
-            int(lease_seconds) + 1,
+            sources.topic,
+            sources.group,
+            max((self._lease_seconds(sources, c) for c in sources.called_for(shard)), default=0),
             consumer.uid if consumer else "",
             self._job.consumer_uid,
             sources.budget_of(shard),
@@ -251,8 +260,8 @@ class _Run:
         for delivery in granted:
             consumer = sources.consumer_for(delivery.message.shard)
             by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
-        seconds = self._attempt_seconds(sources.topic, sources.group)
         for consumer, deliveries in by_consumer.values():
+            seconds = self._attempt_seconds(sources, consumer)
             for parcel in parcels(sources.group, consumer, deliveries):
                 self._count(consumer, parcel, +1)
                 future = pool.submit(self._send, sources.group, consumer, parcel, seconds)
@@ -366,6 +375,15 @@ class _Sources:
         if shard is not None:
             return self._owners[shard] if shard < len(self._owners) else None
         return next((c for c in self._owners if c), None)
+
+    def called(self) -> set[Consumer]:
+        """All whom messages may go to."""
+        return {c for c in self._owners if c}
+
+    def called_for(self, shard: int | None) -> set[Consumer]:
+        """Those whom messages of a source may go to."""
+        owner = self.consumer_of(shard)
+        return self.called() if shard is None else {owner} if owner else set()
 
     def consumer_for(self, message_shard: int) -> Consumer:
         """Whom a granted message goes to."""

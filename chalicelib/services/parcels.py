@@ -63,5 +63,11 @@ def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now
     retry = _retry_of(topic, group, delivery.message.draft)
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
+    if outcome.busy_ms:
+        # Whoever did not answer may be at work still: nobody else may begin, nor what this message holds back.
+        ended_ms = now_ms + outcome.busy_ms
+        if delivery.attempt >= receipt.last_attempt:  # buried by the claim that finds it due
+            return Ruling(Fate.RETRY, ended_ms, None, told, took)
+        due_ms = max(due_ms, ended_ms)
     ruled = again(group, receipt, delivery.attempt, due_ms, told)
     return Ruling(ruled.fate, ruled.due_ms, ruled.reason, ruled.detail, took)

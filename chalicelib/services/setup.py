@@ -37,13 +37,14 @@ class Membership:
 @dataclass(frozen=True, slots=True)
 class Contact:
     """How a consumer is reached: it pulls, or is called at `target`. `state` is ACTIVE or, for `why`, PENDING;
-    `secret` is one to sign with that its owner chose."""
+    `secret` is one to sign with that its owner chose, `timeout_seconds` a function's own time-out."""
 
     kind: str = "pull"
     target: str = ""
     state: str = "ACTIVE"
     why: str | None = None
     secret: bytes | None = None
+    timeout_seconds: int | None = None
 
 
 class Registration(NamedTuple):
@@ -271,6 +272,7 @@ def _reached(held: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Co
         held = replace(held, kind=contact.kind, target=contact.target, state="", secrets=())
     if held.state != "ACTIVE":
         held = _fresh(held, contact.state, contact.why)
+    held = replace(held, timeout_seconds=contact.timeout_seconds)
     if contact.kind == "url" and (contact.secret or not held.secrets):
         held = _signing(held, secret, now_ms)
     return held if held.is_called else replace(held, seen_ms=max(held.seen_ms, now_ms))

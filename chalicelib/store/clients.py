@@ -8,8 +8,8 @@ from typing import Any
 
 OnClient = Callable[[Any], None]
 
-# A consumer's function may take its time, and calling it twice would be two attempts.
-_CONFIGS: dict[str, dict[str, int]] = {"lambda": {"read_timeout": 900, "attempts": 1}}
+_READ_SECONDS = 5
+_ATTEMPTS = {"lambda": 1}  # calling a consumer's function twice would be two attempts
 
 
 class Clients:
@@ -18,17 +18,18 @@ class Clients:
     def __init__(self, region: str, on_client: OnClient | None = None) -> None:
         self._region = region
         self._on_client = on_client
-        self._made: dict[str, Any] = {}
+        self._made: dict[tuple[str, int], Any] = {}
 
-    def get(self, service: str) -> Any:
-        """The process's client for a service. Endpoints and credentials are botocore's business."""
-        if service not in self._made:
-            config = _config(**_CONFIGS.get(service, {}))
+    def get(self, service: str, read_seconds: int = _READ_SECONDS) -> Any:
+        """The process's client for a service that waits so long for an answer. Endpoints and credentials are botocore's
+        business."""
+        if (service, read_seconds) not in self._made:
+            config = _config(read_seconds, _ATTEMPTS.get(service, 3))
             client = _session().client(service, region_name=self._region, config=config)
             if self._on_client:
                 self._on_client(client)
-            self._made[service] = client
-        return self._made[service]
+            self._made[service, read_seconds] = client
+        return self._made[service, read_seconds]
 
 
 @cache
@@ -38,7 +39,7 @@ def _session() -> Any:
     return boto3.session.Session()
 
 
-def _config(read_timeout: int = 5, attempts: int = 3) -> Any:
+def _config(read_timeout: int, attempts: int) -> Any:
     from botocore.config import Config
 
     return Config(

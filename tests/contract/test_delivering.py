@@ -334,6 +334,72 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
         assert status.status == "SUCCESS"
 
 
+class Died(BaseException):
+    """The process ends here: nothing handles this."""
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize(("timeout_seconds", "busy_seconds"), [(None, 910), (120, 130)])
+def test_i4_a_function_is_not_called_beside_itself(
+    stage: Stage, mode: str, timeout_seconds: int | None, busy_seconds: int
+) -> None:
+    desk = PushDesk.at(stage, retry=Retry(3, (1,), jitter=0.0), shards=1)
+    group = desk.group(mode=mode)
+
+    def is_silent(parcel: Parcel) -> Outcome:
+        return Outcome(Verdict.FAILED, "no answer within 30 s", busy_ms=busy_seconds * SECOND_MS)
+
+    desk.function(group, "slow", timeout_seconds, is_silent)
+    start_ms = stage.clock.now_ms()
+    first, second = desk.produce(*make.drafts(2))
+    desk.push()
+    desk.pass_time(4 * busy_seconds)
+    times = {
+        p.id: [c.at_ms - start_ms for c in desk.subscribers.calls if p.id in c.attempts[0]]
+        for p in (first, second)
+    }
+    assert desk.subscribers.numbers()[first.id] == [1, 2, 3]
+    for earlier, later in zip(times[first.id], times[first.id][1:], strict=False):
+        assert later - earlier >= busy_seconds * SECOND_MS
+    if mode == "serial":  # what the last attempt may still be at work on holds back its unit
+        assert times[second.id][0] - times[first.id][-1] >= busy_seconds * SECOND_MS
+
+
+@pytest.mark.parametrize(("timeout_seconds", "busy_seconds"), [(None, 910), (120, 130)])
+def test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
+    empty_stage: Stage, timeout_seconds: int | None, busy_seconds: int
+) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+
+    def dies(parcel: Parcel) -> Outcome:
+        raise Died
+
+    desk.function(group, "slow", timeout_seconds, dies)
+    (placed,) = desk.produce(make.draft())
+    with pytest.raises(Died):
+        desk.push()
+    desk.subscribers.behaviours.clear()
+    desk.restarted()
+    desk.pass_time(busy_seconds)
+    assert desk.subscribers.numbers() == {placed.id: [1]}
+    desk.pass_time(120)
+    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+
+
+def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.function(group, "slow", 600)
+    desk.produce(make.draft())
+    left = iter([900.0, 614.0])
+    report = desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: next(left))
+    assert not report.finished
+    assert desk.subscribers.calls == []
+    desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: 900.0)
+    assert len(desk.subscribers.calls) == 1
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 50])
 @pytest.mark.parametrize("payload", ["binary", "batch"])
 def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, batch_size: int) -> None:

@@ -132,6 +132,15 @@ class PushDesk(Desk):
         made = self.deps.admin.register(self.topic, group, name, Contact(kind, name)).member
         return made.consumer
 
+    def function(
+        self, group: Group, name: str, timeout_seconds: int | None, does: Behaviour | None = None
+    ) -> Consumer:
+        """A function that consumes, and what its owner told of its time-out."""
+        if does:
+            self.subscribers.behaviours[name] = does
+        contact = Contact("function", name, timeout_seconds=timeout_seconds)
+        return self.deps.admin.register(self.topic, group, name, contact).member.consumer
+
     def run(self) -> None:
         """Everything of this topic that was woken, and what it wakes, until there is nothing. (The sweeper of a
         shared stage wakes what other tests left, too.)"""

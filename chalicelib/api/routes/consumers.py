@@ -39,6 +39,8 @@ def _contact(body: ConsumerBody, deps: Deps) -> Contact:
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
     if body.secret is not None and body.url is None:
         raise Refused("SECRET_NEEDS_URL", "Give a secret with a url only: nothing else is signed.")
+    if body.timeout_seconds is not None and body.function is None:
+        raise Refused("TIMEOUT_NEEDS_FUNCTION", "Give timeout_seconds with a function only.")
     secret = _secret(body.secret) if body.secret is not None else None
     target = body.url if body.url is not None else body.function
     if target is None:
@@ -48,7 +50,7 @@ def _contact(body: ConsumerBody, deps: Deps) -> Contact:
     if refusal:
         raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
     if kind == "function":
-        return Contact(kind, target)
+        return Contact(kind, target, timeout_seconds=body.timeout_seconds)
     greeting = deps.sender.greet(target)
     if greeting.verdict is Verdict.DONE:
         return Contact(kind, target, secret=secret)

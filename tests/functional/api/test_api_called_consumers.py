@@ -126,11 +126,22 @@ def test_a_target_that_may_not_be_called_is_refused_and_not_repeated(group: Grou
         ({"url": HOOK, "function": ARN}, "TARGET_AMBIGUOUS"),
         ({"secret": "whsec_" + "A" * 44}, "SECRET_NEEDS_URL"),
         ({"function": ARN, "secret": "whsec_" + "A" * 44}, "SECRET_NEEDS_URL"),
+        ({"url": HOOK, "timeout_seconds": 9}, "TIMEOUT_NEEDS_FUNCTION"),
+        ({"timeout_seconds": 9}, "TIMEOUT_NEEDS_FUNCTION"),
     ],
 )
-def test_one_target_and_a_secret_for_a_url_only(group: Group, fields: dict[str, str], code: str) -> None:
+def test_one_target_and_a_secret_for_a_url_only(group: Group, fields: dict[str, Any], code: str) -> None:
     put(group, **fields).refused(422, code)
     group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
+
+
+def test_a_function_has_the_time_that_its_owner_told(group: Group) -> None:
+    assert put(group, function=ARN).expect(201)["timeout_seconds"] is None
+    for seconds in (1, 840):
+        assert put(group, function=ARN, timeout_seconds=seconds).expect(200)["timeout_seconds"] == seconds
+    for seconds in (0, 841):
+        put(group, function=ARN, timeout_seconds=seconds).refused(400, "VALIDATION")
+    assert put(group, function=ARN).expect(200)["timeout_seconds"] is None
 
 
 @pytest.mark.parametrize("size", [24, 32, 64])

@@ -12,6 +12,7 @@ from botocore.config import Config
 
 from chalicelib.delivery.functions import FunctionFailed, LambdaFunctions, LambdaInvoker, Throttled
 from chalicelib.domain.errors import Unavailable
+from chalicelib.store.clients import Clients
 from tests.functional.delivery.receivers import Receiver, raw_receiver
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
@@ -38,7 +39,7 @@ def client(receiver: Receiver) -> Iterator[Any]:
 
 @pytest.fixture
 def functions(client: Any) -> LambdaFunctions:
-    return LambdaFunctions(lambda: client, REGION, ACCOUNT, "headrace-prod-")
+    return LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-prod-")
 
 
 def test_a_function_is_invoked_and_its_answer_comes_back(
@@ -66,7 +67,7 @@ def test_a_function_that_raises_has_failed_and_what_it_says_is_not_shown(
         (502, "EC2ThrottledException", Throttled()),
         (404, "ResourceNotFoundException", FunctionFailed("not invoked: ResourceNotFoundException")),
         (403, "AccessDeniedException", FunctionFailed("not invoked: AccessDeniedException")),
-        (500, "ServiceException", FunctionFailed("not invoked: ServiceException")),
+        (500, "ServiceException", FunctionFailed("not invoked: ServiceException", may_run=True)),
     ],
 )
 def test_each_refusal_of_lambda_has_its_meaning(
@@ -84,14 +85,37 @@ def test_each_refusal_of_lambda_has_its_meaning(
 def test_a_function_that_takes_too_long_has_failed() -> None:
     with raw_receiver(lambda receiver, _: bool(receiver.stop.wait(5)) and None) as hanging:
         client = client_of(hanging.url)
-        functions = LambdaFunctions(lambda: client, REGION, ACCOUNT, "headrace-")
-        assert functions.call(ARN, b"{}", 0.3) == FunctionFailed("no answer within 0.3 s")
+        functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
+        assert functions.call(ARN, b"{}", 0.3) == FunctionFailed("no answer within 0.3 s", may_run=True)
+        client.close()
+
+
+def test_a_call_is_waited_for_as_long_as_it_may_take_and_no_longer() -> None:
+    clients = Clients(REGION)
+    made = [clients.get("lambda", seconds) for seconds in (7, 7, 600)]
+    assert [client.meta.config.read_timeout for client in made] == [7, 7, 600]
+    assert made[0] is made[1]
+    asked: list[int] = []
+
+    def client(seconds: int) -> Any:
+        asked.append(seconds)
+        return client_of("http://127.0.0.1:9")
+
+    LambdaFunctions(client, REGION, ACCOUNT, "headrace-").call(ARN, b"{}", 6.5)
+    assert asked == [7]
+
+
+def test_a_connection_that_breaks_leaves_open_whether_the_function_runs() -> None:
+    with raw_receiver(lambda receiver, _: None) as breaking:
+        client = client_of(breaking.url)
+        functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
+        assert functions.call(ARN, b"{}", 5) == FunctionFailed("the connection to Lambda broke", may_run=True)
         client.close()
 
 
 def test_lambda_out_of_reach_is_a_failure(receiver: Receiver) -> None:
     client = client_of("http://127.0.0.1:9")
-    functions = LambdaFunctions(lambda: client, REGION, ACCOUNT, "headrace-")
+    functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
     assert functions.call(ARN, b"{}", 5) == FunctionFailed("Lambda was not reached")
     with pytest.raises(Unavailable):
         LambdaInvoker(lambda: client, {"deliver": "headrace-deliver"}).invoke("deliver", {})

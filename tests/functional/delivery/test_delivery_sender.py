@@ -336,3 +336,5 @@ def test_a_function_that_fails_fails_the_whole_batch(
 ) -> None:
     outcomes = call(egress, functions, name, parcel(draft(1), draft(2)), 0.1 if name == "hangs" else 5)
     assert [(o.verdict, o.detail) for o in outcomes] == [(Verdict.FAILED, detail)] * 2
+    # Lambda's longest time, and its longest start.
+    assert [o.busy_ms > 909_000 for o in outcomes] == [name == "hangs"] * 2
