@@ -38,7 +38,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "deliver": {
         "log": "Query PutItem",
         "cursors": _CLAIM,
-        "records": "PutItem",
+        "records": "PutItem UpdateItem",
         "timers": "PutItem",
         "traces": _NOTE,
         "control": f"{_READ} PutItem",

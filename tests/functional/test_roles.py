@@ -21,6 +21,8 @@ SELDOM = {
     # A reserved offset whose writer died is closed by whoever reads there.
     ("deliver", "dynamodb:PutItem", "log"),
     ("expire", "dynamodb:PutItem", "log"),
+    # A dead letter whose message retention took while it was under way is only counted.
+    ("deliver", "dynamodb:UpdateItem", "records"),
     # A mover that is behind shares its work with another.
     ("mover", "lambda:InvokeFunction", "mover"),
     # Who first needs the stage's signing key makes it.

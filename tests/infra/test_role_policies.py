@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from chalicelib.store.records import record_writes
 from infra import names
 from infra.roles import STREAMS, role_id
 from infra.stages import read
 from infra.template import template
+from tests.support import factories as make
 
 KNOW_NO_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:log-stream:\*|:secret:[^*?]+-\?{6}$")
@@ -93,3 +95,17 @@ def test_only_those_that_streams_wake_read_streams(packaged: Path) -> None:
 def test_only_a_stage_that_is_traced_may_write_traces(packaged: Path) -> None:
     writers = {role for role, s in statements(roles_of(packaged)) if "xray:PutTraceSegments" in s["Action"]}
     assert len(writers) == (len(names.FUNCTIONS) if "prod" in str(packaged) else 0)
+
+
+@pytest.mark.parametrize("function", [names.API, "deliver"])
+def test_who_settles_may_write_whatever_a_settlement_writes(packaged: Path, function: str) -> None:
+    content_gone = make.record(2)
+    records = [make.record(0, "RETRYING"), make.dead_record(1), content_gone]
+    written = {next(iter(action)) for action in record_writes("t", make.cursor_key(), records)}
+    allowed = {
+        action
+        for role, s in statements(roles_of(packaged))
+        if role == role_id(function) and "table/" in str(s["Resource"]) and "-records" in str(s["Resource"])
+        for action in s["Action"]
+    }
+    assert {f"dynamodb:{operation}Item" for operation in written} <= allowed
