@@ -6,10 +6,10 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -27,13 +27,14 @@ from ..domain.limits import (
 )
 from ..domain.message import JSON, Draft
 from ..domain.signing import open_sealed, seal
-from ..domain.topic import DEFAULT_RETRY
+from ..domain.topic import DEFAULT_RETRY, Topic
 from . import requests, strict
 from .http import Context, invalid
 
 if TYPE_CHECKING:
     from ..services.replays import Archived
 
+T = TypeVar("T")
 _TAG = re.compile(requests.TAG)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
@@ -248,6 +249,42 @@ def page_start(context: Context, purpose: str) -> Any:
     if opened is None:
         raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
     return json.loads(opened)
+
+
+def visible(
+    context: Context,
+    purpose: str,
+    read: Callable[[str | None, int], Sequence[T]],
+    may_see: Callable[[T], bool],
+    mark: Callable[[T], str],
+) -> tuple[list[T], str | None]:
+    """A page of what the caller may see, and the mark behind which the next one starts (None: this is the last).
+
+    Only what was shown marks a page: anybody can read a page token. `read` gives rows behind a mark.
+    """
+    most, after = limit(context.query), page_start(context, purpose)
+    items: list[T] = []
+    rows = most + 1
+    while len(items) <= most:
+        read_rows = read(after, rows)
+        items += filter(may_see, read_rows)
+        if len(read_rows) < rows:
+            break
+        after, rows = mark(read_rows[-1]), MAX_PAGE
+    return items[:most], mark(items[most - 1]) if len(items) > most else None
+
+
+def visible_topics(context: Context, purpose: str) -> tuple[list[Topic], str | None]:
+    """A page of the topics that the token may use, by name."""
+    caller = context.caller
+    if caller is None:
+        return [], None
+
+    def read(after: str | None, rows: int) -> list[Topic]:
+        start = caller.behind(after or "")
+        return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
+
+    return visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
 
 
 def page(context: Context, purpose: str, items: list[Any], following: Any) -> dict[str, Any]:

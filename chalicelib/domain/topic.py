@@ -156,6 +156,15 @@ class Caller:
     def may_use(self, topic: str) -> bool:
         return any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
 
+    def behind(self, name: str) -> str | None:
+        """The text behind which, in the order of names, the topics behind `name` begin that the patterns may mean:
+        `name` itself or a later one; None where there can be none."""
+        beginnings = [pattern.partition("*")[0] for pattern in self.topics]
+        if any(name.startswith(beginning) for beginning in beginnings):
+            return name
+        later = min((beginning for beginning in beginnings if beginning > name), default=None)
+        return later and f"{later[:-1]}{chr(ord(later[-1]) - 1)}~"  # "~" sorts behind all that names hold
+
 
 def matches(tags: Sequence[str] | None, tag: str | None) -> bool:
     """Does a message with this tag pass a group's filter? No filter passes everything."""

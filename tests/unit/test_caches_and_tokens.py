@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from chalicelib.domain.errors import NotFound, Unauthorized
+from chalicelib.domain.topic import Caller
 from chalicelib.services.cache import Aging
 from chalicelib.services.catalog import Catalog
 from chalicelib.services.tokens import Tokens
@@ -182,3 +185,19 @@ def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() ->
         clock.advance(500)
         seen = catalog.topic(topic.name).rate_limit, catalog.group(stored, group.name).paused
     assert seen == (1, True)
+
+
+names = st.text("AZaz09.-_", min_size=1, max_size=5).filter(lambda name: name[0].isalnum())
+patterns = st.text("AZaz09.-_*", min_size=1, max_size=4)
+
+
+@given(st.frozensets(names, max_size=8), st.frozensets(patterns, min_size=1, max_size=3), names | st.just(""))
+def test_a_limited_caller_skips_no_topic_it_may_use(
+    topics: frozenset[str], limits: frozenset[str], name: str
+) -> None:
+    caller = Caller("t", frozenset(), tuple(limits))
+    start = caller.behind(name)
+    later = {topic for topic in topics if topic > name and caller.may_use(topic)}
+    assert start is not None or not later
+    assert start is None or start >= name
+    assert all(topic > (start or "") for topic in later)

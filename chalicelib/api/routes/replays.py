@@ -61,10 +61,15 @@ def _forbidden(context: Context, replay: Replay) -> bool:
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
 def list_replays(context: Context, topic: str) -> Answer:
     """Replays of a topic's messages, the newest first: those whose topics the token may use."""
-    limit, purpose = parse.limit(context.query), f"replays:{topic}"
-    found = context.deps.adapters.control.replays(topic, parse.page_start(context, purpose), limit)
-    items = [render.replay(each) for each in found if not _forbidden(context, each)]
-    return Answer(parse.page(context, purpose, items, found[-1].id if len(found) == limit else None))
+    purpose = f"replays:{topic}"
+    replays, following = parse.visible(
+        context,
+        purpose,
+        lambda before, rows: context.deps.adapters.control.replays(topic, before, rows),
+        lambda replay: not _forbidden(context, replay),
+        lambda replay: replay.id,
+    )
+    return Answer(parse.page(context, purpose, [render.replay(each) for each in replays], following))
 
 
 @call("GET", _REPLAY, scopes=_ROLES)

@@ -49,14 +49,9 @@ def _exponential(context: Context) -> dict[str, Any]:
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
 def stats(context: Context) -> Answer:
     """Counts per topic and group."""
-    deps = context.deps
-    limit = parse.limit(context.query)
-    found = deps.adapters.control.topics(parse.page_start(context, "stats"), limit)
-    items = []
-    for topic in found:
-        if context.caller and context.caller.may_use(topic.name):
-            items.append({"topic": topic.name, **render.stats(*deps.lookup.stats(topic))})
-    return Answer(parse.page(context, "stats", items, found[-1].name if len(found) == limit else None))
+    topics, following = parse.visible_topics(context, "stats")
+    items = [{"topic": t.name, **render.stats(*context.deps.lookup.stats(t))} for t in topics]
+    return Answer(parse.page(context, "stats", items, following))
 
 
 @call("GET", "/v1/openapi.json", scopes=())

@@ -30,11 +30,9 @@ def get_topic(context: Context, topic: str) -> Answer:
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Answer:
     """Topics by name, those the token may use."""
-    limit = parse.limit(context.query)
-    found = context.deps.adapters.control.topics(parse.page_start(context, "topics"), limit)
-    mine = [t for t in found if context.caller and context.caller.may_use(t.name)]
-    items = [{**render.topic(t), "stats": render.stats(*context.deps.lookup.stats(t))} for t in mine]
-    return Answer(parse.page(context, "topics", items, found[-1].name if len(found) == limit else None))
+    topics, following = parse.visible_topics(context, "topics")
+    items = [{**render.topic(t), "stats": render.stats(*context.deps.lookup.stats(t))} for t in topics]
+    return Answer(parse.page(context, "topics", items, following))
 
 
 @call("DELETE", "/v1/topics/{topic}", scopes=("admin",), query=("confirm",))
