@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .services.replays import Replays
     from .services.settle import Settler
     from .services.setup import Setup
+    from .services.tails import Tails
     from .services.tokens import Tokens
     from .services.trace import Tracer
     from .services.transactions import Transactor
@@ -90,11 +91,18 @@ class Deps:
         return Reader(self.adapters.log, self.adapters.clock)
 
     @cached_property
+    def tails(self) -> Tails:
+        from .services.tails import Tails
+
+        a = self.adapters
+        return Tails(a.log, a.control, a.cursors, a.clock)
+
+    @cached_property
     def producer(self) -> Producer:
         from .services.produce import Producer
 
         a = self.adapters
-        return Producer(a.log, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
+        return Producer(a.log, self.tails, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
 
     @cached_property
     def intake(self) -> Intake:
@@ -267,7 +275,7 @@ class Deps:
     def positions(self) -> Positions:
         from .services.positions import Positions
 
-        return Positions(self.adapters.log, self.states)
+        return Positions(self.adapters.log, self.tails, self.states)
 
     @cached_property
     def admin(self) -> Setup:

@@ -45,6 +45,7 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "check": {
         "log": _APPEND,
+        "cursors": "GetItem",
         "timers": "PutItem DeleteItem",
         "transactions": "GetItem PutItem",
         "keys": _NOTE,
@@ -52,6 +53,7 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "mover": {
         "log": _APPEND,
+        "cursors": "GetItem",
         "timers": "Query PutItem UpdateItem DeleteItem BatchWriteItem",
         "control": _READ,
     },

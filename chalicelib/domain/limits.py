@@ -97,6 +97,7 @@ HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but u
 LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun
 MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
 TAIL_TRUST = timedelta(minutes=5)
+TAIL_SURE = timedelta(days=1)  # no row goes sooner: behind one that is younger, nothing can be missing
 RETENTION_GRACE = timedelta(
     days=1
 )  # a row outlives its retention by it: what is still owed is buried meanwhile

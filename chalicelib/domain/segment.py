@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from . import ids
@@ -63,7 +63,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last offset of a shard (-1 where it never had one) and how offsets are taken there."""
+    """The last offset of a shard (-1 where it never had one) and how offsets are taken there. `accepted_ms` is its last
+    row's, 0 where no row is left; two tails may differ in it and be the same."""
 
     offset: int
     way: Way = Way.OPTIMISTIC
+    accepted_ms: int = field(default=0, compare=False)

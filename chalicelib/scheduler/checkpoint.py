@@ -14,7 +14,8 @@ from ..modes import POLICIES
 from ..ports import Clock, Control, Log
 
 _SLOT_S = 6 * 3600  # the job runs every six hours
-_DAY_S = 86_400
+_SLOTS = 4  # each topic's turn comes once a day, whatever its settings: rows die under those they were written with
+_AHEAD_S = 2 * 86_400 + _SLOT_S  # so that one turn may be missing; no row lives shorter than two days
 _PAGE = 100
 
 
@@ -31,8 +32,8 @@ class Report:
 
 
 class Checkpointer:
-    """Visits each topic four times within its retention, page by page, a share of them in each run; writes
-    only for shards whose last row is past the middle of its life."""
+    """Visits each topic once a day, page by page, a share of them in each run; writes only for shards whose last row
+    may be gone by the turn after the next."""
 
     def __init__(self, control: Control, log: Log, clock: Clock) -> None:
         self._control = control
@@ -67,14 +68,15 @@ class Checkpointer:
 
     def _has_turn(self, topic: Topic) -> bool:
         slot = self._clock.now_ms() // 1000 // _SLOT_S
-        return (slot + zlib.crc32(topic.name.encode())) % topic.retention_days == 0
+        return (slot + zlib.crc32(topic.name.encode())) % _SLOTS == 0
 
     def _shard(self, topic: Topic, number: int) -> bool:
         shard = topic.shard_key(number)
         tail = self._log.tail(shard)
         rows = self._log.read_back(shard, tail.offset, 1) if tail.offset >= 0 else []
-        ahead_s = topic.retention_days * _DAY_S // 2 + _SLOT_S
-        if not rows or rows[0].expires_s > self._clock.now_ms() // 1000 + ahead_s:
+        if not rows or rows[0].end - 1 < tail.offset:  # it is written down
+            return False
+        if rows[0].expires_s > self._clock.now_ms() // 1000 + _AHEAD_S:
             return False
         self._log.checkpoint(shard, tail)
         return True

@@ -17,6 +17,7 @@ from ..ports import Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log,
 from .cache import Aging
 from .dedup import entry_of
 from .keys import entries_of
+from .tails import Tails
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
@@ -37,8 +38,9 @@ class Appender:
     """Puts packs of drafts at the end of shards. One per process: it remembers tails and keeps to a shard while it
     wins."""
 
-    def __init__(self, log: Log, keys: Keys, clock: Clock, chance: Chance) -> None:
+    def __init__(self, log: Log, tails: Tails, keys: Keys, clock: Clock, chance: Chance) -> None:
         self._log = log
+        self._read_tail = tails.read
         self._keys = keys
         self._clock = clock
         self._chance = chance
@@ -79,7 +81,7 @@ class Appender:
 
         Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
         """
-        tail = self._tails.get(key) or self._tails.put(key, self._log.tail(key))
+        tail = self._tails.get(key) or self._tails.put(key, self._read_tail(key, topic.created_ms))
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
@@ -101,7 +103,7 @@ class Appender:
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:
             # The writer that turned the shard died before it set the counter.
-            self._log.begin_reserving(key, self._log.tail(key).offset + 1)
+            self._log.begin_reserving(key, self._read_tail(key).offset + 1)
         return first
 
     def _learn(self, key: ShardKey, segment: Segment, result: Stored | Taken, losses: int) -> None:

@@ -10,6 +10,7 @@ from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..ports import Log
 from .cursor_state import CursorStates, State
+from .tails import Tails
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -20,13 +21,14 @@ Where = str | int
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
-    def __init__(self, log: Log, states: CursorStates) -> None:
+    def __init__(self, log: Log, tails: Tails, states: CursorStates) -> None:
         self._log = log
+        self._tails = tails
         self._states = states
 
     def find(self, shard: ShardKey, where: Where) -> tuple[int, int]:
         """The offset meant, and where its segment begins. Offsets outside the log mean its nearest end."""
-        end = self._log.tail(shard).offset + 1
+        end = self._tails.read(shard).offset + 1
         if where == LATEST:
             return end, end
         rows = self._log.read(shard, 0, 1, consistent=True)

@@ -29,6 +29,7 @@ from ..ports import (
 from .append import Appender, Placed
 from .dedup import content_hash, entry_of, mismatch
 from .keys import entries_of
+from .tails import Tails
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_FILING = 49  # each is two actions
@@ -42,6 +43,7 @@ class Producer:
     def __init__(
         self,
         log: Log,
+        tails: Tails,
         timers: Timers,
         keys: Keys,
         blobs: Blobs,
@@ -51,7 +53,7 @@ class Producer:
     ) -> None:
         """`filed` is told of new timers."""
         self._log = log
-        self._appender = Appender(log, keys, clock, chance)
+        self._appender = Appender(log, tails, keys, clock, chance)
         self._timers = timers
         self._keys = keys
         self._filed = filed

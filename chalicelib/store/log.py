@@ -55,9 +55,11 @@ class DynamoLog:
         tail = tail_of(items[0])
         if int_of(items[0], "o") == META_OFFSET:
             return tail
-        # TTL removes rows in no order: an older row may be the last one left, and the checkpoint be beyond it.
-        memory = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
-        return Tail(max(tail.offset, int_of(memory.get("Item", {}), "t", -1)), tail.way)
+        # TTL removes rows in no order: an older row may be the last one left, and the shard's memory be beyond it.
+        answer = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
+        memory = answer.get("Item", {})
+        way = Way.RESERVED if "c" in memory else tail.way
+        return Tail(max(tail.offset, int_of(memory, "t", -1)), way, tail.accepted_ms)
 
     def put(
         self,
@@ -274,7 +276,7 @@ def tail_of(item: Item) -> Tail:
     first = int_of(item, "o")
     if first == META_OFFSET:
         return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), way)
-    return Tail(first + int_of(item, "n") - 1, way)
+    return Tail(first + int_of(item, "n") - 1, way, int_of(item, "a"))
 
 
 def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:

@@ -35,7 +35,8 @@ class MemoryLog:
         firsts = self._firsts.get(shard)
         if firsts:
             last = self._rows[shard, firsts[-1]]
-            return Tail(max(last.end - 1, checkpoint), last.way)
+            way = Way.RESERVED if shard in self._counters else last.way
+            return Tail(max(last.end - 1, checkpoint), way, last.accepted_ms)
         way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
         return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), way)
 

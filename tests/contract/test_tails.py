@@ -1,0 +1,173 @@
+"""A log never begins again below what its cursors have seen, whatever TTL took and whatever was written down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
+from chalicelib.domain.segment import Tail
+from chalicelib.domain.topic import Group, cursor_key, lane_of
+from chalicelib.ports import Cursors
+from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
+from tests.support.desk import Desk, offsets, overtaken, placed
+from tests.support.stages import Stage
+
+RUN_MS = 6 * HOUR_MS  # the checkpointer comes by so often
+
+
+def consumed(stage: Stage, count: int = 5, **settings: Any) -> tuple[Desk, Group]:
+    """A topic whose messages are all acknowledged."""
+    desk = Desk.at(stage, **settings)
+    group = desk.group()
+    desk.produce(*make.drafts(count))
+    assert desk.drain(group) == list(range(count))
+    return desk, group
+
+
+def wither(desk: Desk, days: int = 9) -> None:
+    """All rows go, and nobody has come by to write anything down."""
+    desk.stage.clock.advance(days * DAY_MS)
+    desk.stage.drop_expired()
+
+
+def afresh(desk: Desk) -> Desk:
+    """The same topic in a process that has seen nothing."""
+    deps = desk.stage.process()
+    return Desk(desk.stage, deps, deps.catalog.topic(desk.topic.name))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 7), (1, 365), (7, 30)])
+def test_i1_a_quiet_topics_retention_may_be_raised(empty_stage: Stage, before: int, after: int) -> None:
+    desk, group = consumed(empty_stage, retention_days=before)
+    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": after})
+    for _ in range(4 * (before + 3)):
+        empty_stage.clock.advance(RUN_MS)
+        empty_stage.process().checkpointer.run_once()
+        empty_stage.drop_expired()
+    assert desk.rows() == []
+    assert empty_stage.adapters.log.tail(desk.topic.shard_key(0)) == Tail(4), "it was written down in time"
+    fresh = afresh(desk)
+    assert [place.offset for place in fresh.produce(make.draft())] == [5]
+    assert offsets(fresh.receive(group)) == [5]
+
+
+def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage: Stage) -> None:
+    desk, group = consumed(stage)
+    slow = desk.group("slow")
+    assert desk.ack(slow, desk.receive(slow, most=2)) == [None] * 2
+    wither(desk)
+    fresh = afresh(desk)
+    assert [place.offset for place in fresh.produce(make.draft())] == [5]
+    assert offsets(fresh.receive(group)) == [5]
+    assert offsets(fresh.receive(slow)) == [5]
+
+
+def test_i8_without_any_checkpoint_the_log_goes_on_where_a_broadcasts_consumers_stand(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="broadcast")
+    group = desk.group()
+    one, two = desk.consumer(group, "one"), desk.consumer(group, "two")
+    desk.produce(*make.drafts(3))
+    assert desk.drain(group, consumer=one) == [0, 1, 2]
+    wither(desk)
+    fresh = afresh(desk)
+    assert [place.offset for place in fresh.produce(make.draft())] == [3]
+    for consumer in (one, two):
+        assert offsets(fresh.receive(group, consumer=consumer)) == [3]
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage, mode=mode, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    uid = consumer.uid if mode == "broadcast" else ""
+
+    def fail_and_try_again(at: Desk) -> list[int]:
+        at.produce(make.draft())
+        at.nack(group, at.receive(group, consumer=consumer), Nack(delay_ms=SECOND_MS))
+        at.stage.clock.advance(2 * SECOND_MS)
+        at.deps.mover.tick(range(FRAGMENTS))
+        return at.drain(group, consumer=consumer)
+
+    assert [fail_and_try_again(desk) for _ in range(3)] == [[0], [1], [2]]
+    wither(desk)
+    assert fail_and_try_again(afresh(desk)) == [3]
+    lane = cursor_key(desk.topic, group, None, uid)
+    assert lane.shard == lane_of(desk.topic, group, uid).shard_key(0)
+    cursor = stage.adapters.cursors.get(lane, consistent=True)
+    assert cursor
+    assert cursor.next == 4
+
+
+def test_i1_an_old_row_that_outlives_the_newer_ones_does_not_bring_the_tail_back(stage: Stage) -> None:
+    """Retention was shortened, so what came later expired first."""
+    desk, group = consumed(stage, count=1, retention_days=30)
+    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
+    later = afresh(desk)
+    later.produce(make.draft())
+    later.produce(make.draft())
+    assert later.drain(group) == [1, 2]
+    wither(desk, days=3)
+    assert [row.first for row in desk.rows()] == [0]
+    fresh = afresh(desk)
+    assert [place.offset for place in fresh.produce(make.draft())] == [3]
+    assert offsets(fresh.receive(group)) == [3]
+
+
+def test_i1_writers_that_wake_up_at_once_to_an_empty_log_append_behind_its_cursors(stage: Stage) -> None:
+    desk, group = consumed(stage)
+    wither(desk)
+    other = afresh(desk)
+
+    def meanwhile(_: object) -> None:
+        assert [place.offset for place in other.produce(make.draft("first"))] == [5]
+
+    slow = desk.producer(overtaken(stage.adapters.log, meanwhile))
+    (place,) = placed(slow.produce(desk.topic, [make.draft("second")]))
+    assert place.offset == 6
+    assert desk.drain(group) == [5, 6]
+
+
+def test_a_shard_that_is_reserved_stays_it_though_only_an_old_row_is_left(stage: Stage) -> None:
+    desk, group = consumed(stage, count=1, retention_days=30)
+    shard, log = desk.topic.shard_key(0), stage.adapters.log
+    log.begin_reserving(shard, 7)
+    wither(desk)
+    assert [row.first for row in desk.rows()] == [0]
+    fresh = afresh(desk)
+    assert [place.offset for place in fresh.produce(make.draft())] == [7]
+    stage.clock.advance(HOLE_AGE // timedelta(milliseconds=1))
+    assert fresh.drain(group) == [7]
+
+
+def test_who_begins_or_is_sent_to_the_end_of_an_empty_log_misses_nothing_and_drags_nobody_back(
+    stage: Stage,
+) -> None:
+    desk, group = consumed(stage)
+    wither(desk)
+    fresh = afresh(desk)
+    late = fresh.group("late", begin="latest")
+    fresh.seek(group, "latest")
+    assert (fresh.cursor(late).next, fresh.cursor(group).next) == (5, 5)
+    fresh.deps.admin.delete_group(fresh.topic, group)
+    assert [place.offset for place in fresh.produce(make.draft())] == [5]
+    assert offsets(fresh.receive(late)) == [5]
+
+
+def test_a_young_log_asks_nobody(stage: Stage) -> None:
+    """What is younger than the shortest life of a row has lost none: its writers read no group and no cursor."""
+    desk = Desk.at(stage)
+    desk.group()
+    tails, shard = Deps(replace(stage.another(), cursors=cast(Cursors, None))).tails, desk.topic.shard_key(0)
+    assert tails.read(shard, desk.topic.created_ms) == Tail(-1)
+    desk.produce(make.draft())
+    stage.clock.advance(DAY_MS - 1)
+    assert tails.read(shard) == Tail(0)
