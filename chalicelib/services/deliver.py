@@ -287,9 +287,8 @@ class _Run:
         except Unavailable:
             return (Outcome(Verdict.HELD),) * len(deliveries)
         waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
-        if (
-            waited_ms > _MARGIN_SECONDS * 1000
-        ):  # for a thread, or the process stood still: the lease is too short now
+        # For a thread, or the store was slow: the lease, or what is left of the function, is too short now.
+        if waited_ms > _MARGIN_SECONDS * 1000 or self._seconds_left() < seconds:
             return (Outcome(Verdict.HELD),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         return self._of.sender.send(consumer, parcel, seconds)

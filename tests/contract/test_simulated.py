@@ -53,6 +53,19 @@ def test_i6_an_attempt_does_not_begin_when_it_waited_so_long_for_a_thread_that_i
     assert desk.subscribers.numbers() == {placed.id: [1]}
 
 
+def test_i19_an_attempt_does_not_begin_when_the_claim_took_what_time_the_function_had(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    (placed,) = desk.produce(make.draft())
+    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    left = iter((40.0, 40.0))  # as the run begins, and before it claims
+    desk.deps.deliverer.deliver(job, lambda: next(left, 3.0))
+    assert desk.subscribers.calls == []
+    desk.pass_time(61)
+    assert desk.subscribers.numbers() == {placed.id: [1]}
+
+
 def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_success(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()

@@ -52,6 +52,10 @@ def begin(world: World) -> None:
         spawn(partial(operator, world))
     if world.plan.crash_every_s:
         spawn(partial(crashes, world))
+    if world.plan.skies:
+        spawn(world.weather.changes)
+    if world.plan.steps_every_s:
+        spawn(world.fleet.steps)
     world.schedule()
 
 
@@ -73,8 +77,7 @@ def crashes(world: World) -> None:
     """Processes die at any moment."""
     while True:
         world.pause(world.random.expovariate(1 / world.plan.crash_every_s))
-        role = world.random.choice(list(world.processes))
-        world.some(role).die()
+        world.some(world.random.choice(world.fleet.roles)).die()
 
 
 def producer(world: World, name: str) -> None:

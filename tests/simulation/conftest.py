@@ -9,6 +9,11 @@ import pytest
 
 from chalicelib.services import append, consume, deliver, health
 from tests.simulation import virtual
+from tests.simulation.figures import Figures
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Figures())
 
 
 @pytest.fixture(autouse=True)

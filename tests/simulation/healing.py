@@ -27,6 +27,7 @@ def heal(world: World) -> SimClient:
     """Bring the world to rest by schedules alone, the stream stays silent; a client to look at it with. What does not
     come to rest is told."""
     world.subscribers.healed, world.streams = True, False
+    world.weather.clears()
     inbox = Inbox()
     process = world.begin("healer", world.calm, 0)
     process.replace(invoker=inbox, threads=lambda: Inline())

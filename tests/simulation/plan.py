@@ -4,12 +4,13 @@ than one that has everything."""
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chalicelib.domain.ladder import Retry
 from tests.simulation.processes import Faults
+from tests.simulation.weather import SKIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,20 @@ class Plan:
     deeds: tuple[str, ...] = ()
     delayed: int = 0
     deals: int = 0
+    alone: bool = False  # a process does one thing at a time
+    cold: float = 0.0  # share of functions that begin in a new process although an old one is free
+    jitter_ms: float = 500
+    irregular: float = 0.0  # share of ticks that are missing, and of those that come twice
+    schedule_seconds: int = 60
+    skies: tuple[str, ...] = ()
+    sky_every_s: float = 10.0
+    steps_every_s: float = 0.0
 
+
+KNOWN: dict[str, str] = {
+    "in flight": "each cursor counts for itself what is under way",
+}
+"""Promises and troubles that no world judges or has yet, each with what is missing."""
 
 DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
 MOODS = ("mixed", "failing", "silent", "busy", "gone", "refusing", "held")
@@ -58,7 +72,7 @@ def plan_of(seed: int) -> Plan:
     mode = rng.choice(("queue", "queue", "serial", "broadcast"))
     shards = rng.choice((1, 1, 2, 3))
     groups = tuple(_group(rng, n, rng.choice((mode, mode, "queue"))) for n in range(rng.choice((1, 1, 2))))
-    return Plan(
+    plan = Plan(
         seed=seed,
         seconds=rng.choice((20, 60, 120)),
         skew_ms=rng.choice((0, 0, 200, 5_000, 60_000)),
@@ -81,6 +95,32 @@ def plan_of(seed: int) -> Plan:
         delayed=rng.choice((0, 0, 4, 12)),
         deals=rng.choice((0, 0, 4, 12)),
     )
+    return replace(plan, **_troubles(seed))
+
+
+def _troubles(seed: int) -> dict[str, Any]:
+    """Mostly none or two of the troubles that AWS has."""
+    rng = random.Random(f"troubles {seed}")
+    drawn = rng.sample(sorted(_TROUBLES), rng.choice((0, 1, 2, 2, 3)))
+    settings: dict[str, Any] = {}
+    for name in drawn:
+        settings |= _TROUBLES[name](rng)
+    return settings
+
+
+_TROUBLES: dict[str, Callable[[random.Random], dict[str, Any]]] = {
+    "one thing at a time": lambda rng: {"alone": True, "cold": rng.choice((0.0, 0.2, 1.0))},
+    "unreliable schedules": lambda rng: {
+        "jitter_ms": rng.choice((500, 10_000)),
+        "irregular": rng.choice((0.1, 0.3)),
+    },
+    "short functions": lambda rng: {"alone": True, "schedule_seconds": 12, "function_seconds": 30},
+    "weather": lambda rng: {
+        "skies": tuple(rng.sample(SKIES, rng.choice((1, 1, 2)))),
+        "sky_every_s": rng.choice((5.0, 20.0)),
+    },
+    "clocks that are set": lambda rng: {"skew_ms": 10_000, "steps_every_s": rng.choice((3.0, 15.0))},
+}
 
 
 def _retry(rng: random.Random) -> Retry:

@@ -44,9 +44,12 @@ class Clock:
     def __init__(self, of: Scheduler, skew_ms: int) -> None:
         self._of = of
         self.skew_ms = skew_ms
+        self.latest_ms = 0  # ever shown: who reads the clock may have acted by it before it was set back
 
     def now_ms(self) -> int:
-        return int(self._of.now) + self.skew_ms
+        now_ms = int(self._of.now) + self.skew_ms
+        self.latest_ms = max(self.latest_ms, now_ms)
+        return now_ms
 
     def sleep(self, seconds: float) -> None:
         self._of.wait(seconds * 1000)
@@ -89,7 +92,7 @@ class Past:
         return [row for row in rows if self._rows.get((shard, row.first), 0.0) <= self._of.now - lag_ms]
 
 
-@dataclass
+@dataclass(eq=False)
 class Process:
     """One process. What it calls is delayed, and goes wrong, as `faults` say."""
 
@@ -130,6 +133,11 @@ class Process:
         self.world.scheduler.kill_all_of(self)
         self.world.died(self)
 
+    def retire(self) -> None:
+        """End it while nobody is at work there."""
+        self.alive = False
+        self.notes.ended()
+
     @contextmanager
     def at_work(self) -> Iterator[Deps]:
         """The task lives and dies with the process for a while."""
@@ -161,7 +169,10 @@ class Process:
                 break
         else:
             fault = ""
-        world.trace(self, method, args, fault)
+        refusal = "" if faults is world.calm else world.weather.refuses(method, args, named)
+        world.trace(self, method, args, refusal or fault)
+        if refusal:
+            raise unavailable()
         if fault == "die_before":
             self.die()
             raise Death(f"before {method}")

@@ -3,7 +3,9 @@ the history as if the subscriber had done it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -186,8 +188,18 @@ class Line:
         world.trace(
             self._process, "send", (consumer.name, [(a.message.id, a.number) for a in parcel.attempts]), mood
         )
-        world.scheduler.wait(seconds * 1000 if mood == "silent" else world.random.uniform(5, 500))
+        self._has_time(seconds)
+        with world.subscribers.flying(parcel, consumer):
+            world.scheduler.wait(seconds * 1000 if mood == "silent" else world.random.uniform(5, 500))
         return tuple(world.subscribers.answer(mood) for _ in parcel.attempts)
+
+    def _has_time(self, seconds: float) -> None:
+        """I19: no attempt begins that the function's time may cut off."""
+        world = self._process.world
+        task = world.scheduler.current()
+        left_s = world.seconds_left(task) if task else seconds
+        if left_s < seconds:
+            world.accuse(f"an attempt of {seconds} s began with {left_s} s left of its function")
 
     def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Reply:
         """A producer is asked what became of its transaction."""
@@ -215,6 +227,7 @@ class Subscribers:
     def __init__(self, world: Any) -> None:
         self._world = world
         self.healed = False
+        self._flying: Counter[tuple[str, str]] = Counter()  # by group and a broadcast's consumer
 
     def of(self, process: Process) -> Line:
         return Line(process)
@@ -224,6 +237,23 @@ class Subscribers:
             return "good"
         moods = self._world.plan.moods
         return str(self._world.random.choices(list(moods), list(moods.values()))[0])
+
+    @contextmanager
+    def flying(self, parcel: Parcel, consumer: Consumer) -> Iterator[None]:
+        """Attempts under way: over all processes no more of a group than its `max_in_flight`. Clocks that differ end
+        leases early, and then nobody can tell."""
+        world = self._world
+        reader = (parcel.group, consumer.uid if world.groups[parcel.group].mode == "broadcast" else "")
+        self._flying[reader] += len(parcel.attempts)
+        most = world.most_in_flight(parcel.group)
+        if self._flying[reader] > most and not world.plan.skew_ms:
+            world.accuse_unless_known(
+                "in flight", f"{self._flying[reader]} of {parcel.group} are in flight, {most} may be"
+            )
+        try:
+            yield
+        finally:
+            self._flying[reader] -= len(parcel.attempts)
 
     def answer(self, mood: str) -> Outcome:
         return ANSWERS[mood](self._world.random.random())

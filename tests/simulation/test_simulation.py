@@ -11,6 +11,7 @@ import os
 
 import pytest
 
+from tests.simulation.figures import count
 from tests.simulation.judge import play
 from tests.simulation.telling import story
 
@@ -28,6 +29,7 @@ BLOCKS = (
 def test_whatever_happens_every_message_has_its_end(seeds: range) -> None:
     for seed in seeds:
         world, complaints = play(seed)
+        count(world)
         assert not complaints, story(world, complaints)
 
 

@@ -43,7 +43,8 @@ class Task(greenlet):
 
     def _live(self) -> None:
         try:
-            self._work()
+            if self.home is None or self.home.alive:
+                self._work()
         except Death:
             pass
         finally:

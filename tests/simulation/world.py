@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from chalicelib.adapters import memory_adapters
@@ -17,12 +18,14 @@ from chalicelib.services.checks import Check
 from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
+from tests.simulation.fleet import Fleet
 from tests.simulation.laws import broken
-from tests.simulation.plan import GroupPlan, Plan
-from tests.simulation.processes import Clock, Faults, Past, Process
+from tests.simulation.plan import KNOWN, GroupPlan, Plan
+from tests.simulation.processes import Faults, Past, Process
 from tests.simulation.promises import Promises
 from tests.simulation.pushing import Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
+from tests.simulation.weather import Weather
 from tests.support.clock import SECOND_MS, ManualClock, SeededChance
 from tests.support.events import Event
 from tests.support.faults import Death
@@ -30,10 +33,11 @@ from tests.support.flows import reader_name
 
 T = TypeVar("T")
 P = ParamSpec("P")
-PROCESSES = {"api": 2, "worker": 2, "mover": 2, "keeper": 1, "router": 1}
 _MOST_CALLS = 50_000
 _RETRIES = 2  # Lambda's, of an asynchronous invocation that failed
 _SCHEDULE_S = 60
+_REQUEST_S = 29  # an HTTP gateway waits no longer
+_MARGIN_S = 5  # as functions.py has it
 
 
 class World:
@@ -52,6 +56,8 @@ class World:
         self.complaints: list[str] = []
         self.path: list[tuple[float, str, str, Any, str]] = []
         self.promises = Promises(self.adapters.transactions, self.accuse)
+        self.weather = Weather(self, plan.skies, plan.sky_every_s)
+        self.injected: Counter[str] = Counter()  # faults, by kind
         self.calm = Faults()
         self.over = False
         self.streams = True
@@ -59,8 +65,7 @@ class World:
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
         self.alive = True  # what clients live with
         self._stamps = itertools.count()
-        self._names: defaultdict[str, int] = defaultdict(int)
-        self.processes = {role: [self.begin(role) for _ in range(count)] for role, count in PROCESSES.items()}
+        self.fleet = Fleet(self)
 
     # What processes tell
 
@@ -69,17 +74,27 @@ class World:
 
     def trace(self, process: Process, method: str, args: Any, fault: str) -> None:
         self.path.append((self.scheduler.now, process.name, method, args, fault))
+        if fault not in ("", "good", "honest"):
+            self.injected[fault] += 1
         if len(self.path) > _MOST_CALLS:
             raise Endless(f"{_MOST_CALLS} calls, and no end to it")
 
     def accuse(self, complaint: str) -> None:
         self.complaints.append(complaint)
 
+    def accuse_unless_known(self, promise: str, complaint: str) -> None:
+        """Complain, unless it is known that the promise is not kept yet."""
+        if promise not in KNOWN:
+            self.accuse(complaint)
+
+    def most_in_flight(self, group: str) -> int:
+        return int(self.groups[group].settings["max_in_flight"])
+
     def applied(self, process: Process, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A port call has been made: the stream sees new rows, stale reads remember what was."""
         if method == "cursors.write" and not isinstance(answer, Refused):
             before = self.past.cursor(args[0], 0) or Cursor()
-            for law in broken(before, answer, args[1], process.clock.now_ms()):
+            for law in broken(before, answer, args[1], process.clock.latest_ms):
                 self.accuse(f"{process.name} wrote {args[0].shard}: {law}")
         self.past.note(method, args, answer)
         if method == "control.put_group":
@@ -87,7 +102,7 @@ class World:
         if method == "control.put_consumer":
             self.readers[args[1].uid, args[2].uid] = self.reader_of(args[1].name, args[2].name)
         if method == "log.put" and isinstance(answer, Stored):
-            self.promises.stored(args[1], args[4] if len(args) > 4 else (), process.clock.now_ms())
+            self.promises.stored(args[1], args[4] if len(args) > 4 else (), process.clock.latest_ms)
             if self.streams:
                 self.wakes.appended(args[0])
         if method == "transactions.prepare" and not answer:
@@ -95,9 +110,9 @@ class World:
 
     def died(self, process: Process) -> None:
         process.notes.ended()
-        role = process.name.partition("-")[0]
+        self.injected["death"] += not self.over
         if not self.over:
-            self.processes[role] = [self.begin(role) if p is process else p for p in self.processes[role]]
+            self.fleet.died(process)
 
     def reader_of(self, group: str, consumer: str | None) -> str:
         return reader_name(group, consumer if self.groups[group].mode == "broadcast" else None)
@@ -108,32 +123,20 @@ class World:
     # Processes
 
     def begin(self, role: str, faults: Faults | None = None, skew_ms: int | None = None) -> Process:
-        """A new process, in the place of a dead one."""
-        self._names[role] += 1
-        most = self.plan.skew_ms
-        skew = self.random.randint(-most, most) if skew_ms is None else skew_ms
-        process = Process(
-            f"{role}-{self._names[role]}",
-            self,
-            Clock(self.scheduler, skew),
-            faults or self.plan.faults,
-            self.plan.pool,
-        )
-        self.observe(process)
-        return process
+        """A process outside the fleet."""
+        return self.fleet.begin(role, faults, skew_ms)
 
     observe = staticmethod(observed)
 
     def some(self, role: str) -> Process:
-        return self.random.choice(self.processes[role])
+        return self.fleet.some(role)
 
     def ask(
         self, request: Callable[Concatenate[SimClient, P], T], *args: P.args, **named: P.kwargs
     ) -> T | None:
         """One request of a client to some process; None where it was refused, or no answer came."""
-        process = self.some("api")
         try:
-            with process.at_work():
+            with self.fleet.at_work("api", _REQUEST_S) as process:
                 return request(SimClient(process), *args, **named)
         except HeadraceError:
             return None
@@ -143,21 +146,27 @@ class World:
             return None
 
     def start(
-        self, role: str, work: Callable[[Deps, Task], object], after_ms: float = 0, tries: int = 0
+        self,
+        role: str,
+        work: Callable[[Deps, Task], object],
+        after_ms: float = 0,
+        tries: int = 0,
+        seconds: int | None = None,
     ) -> None:
-        """Start a function, by itself, in some process."""
+        """Start a function, by itself, in some process; it has so many seconds."""
+        given = seconds or self.plan.function_seconds
 
         def function() -> None:
             task = self.scheduler.current()
             assert task
-            process = self.some(role)
-            task.until = self.scheduler.now + self.plan.function_seconds * SECOND_MS
             try:
-                with process.at_work() as deps:
-                    work(deps, task)
+                with self.fleet.at_work(role, given) as process:
+                    task.until = self.scheduler.now + given * SECOND_MS
+                    work(process.deps, task)
             except (HeadraceError, Death):
                 if tries and self.alive:
-                    self.start(role, work, self.random.uniform(100, 60_000), tries - 1)
+                    again_ms = self.random.uniform(100, 60_000)
+                    self.start(role, work, again_ms, tries - 1, seconds)
 
         self.scheduler.spawn(function, self, after_ms)
 
@@ -173,32 +182,49 @@ class World:
         """Trouble, for as long as planned. Then nobody is left."""
         self.scheduler.run(self.scheduler.now + self.plan.seconds * SECOND_MS)
         self.over, self.alive = True, False
-        for processes in self.processes.values():
-            for process in processes:
-                process.die()
+        for process in self.fleet.everybody():
+            process.die()
         self.scheduler.kill_all_of(self)
         self.scheduler.run(self.scheduler.now)
         assert not self.scheduler.tasks
 
     def schedule(self) -> None:
-        """What EventBridge starts each minute."""
-        every = _SCHEDULE_S * SECOND_MS
-        for role, work in (
-            ("mover", lambda deps, task: deps.mover.run_once(lambda: self.seconds_left(task) > 5)),
-            ("keeper", lambda deps, task: deps.sweeper.run_once()),
-            ("keeper", lambda deps, task: deps.assigner.run_once()),
-            ("keeper", lambda deps, task: deps.checkpointer.run_once()),
-            ("keeper", lambda deps, task: deps.expirer.run_once()),
-        ):
-            self.scheduler.spawn(self._repeating(role, work), self, self.random.uniform(0, every / 4))
+        """What EventBridge starts each minute: late by some jitter, at times not at all, at times twice."""
+        for role, work in SCHEDULES:
+            self.scheduler.spawn(
+                self._repeating(role, partial(work, self)),
+                self,
+                self.random.uniform(0, _SCHEDULE_S * SECOND_MS / 4),
+            )
 
     def _repeating(self, role: str, work: Callable[[Deps, Task], object]) -> Callable[[], None]:
+        plan, rng = self.plan, self.random
+
         def forever() -> None:
             while True:
-                self.start(role, work, self.random.uniform(0, 500), _RETRIES)
+                draw = rng.random() if plan.irregular else 0.5
+                times = 0 if draw < plan.irregular else 2 if draw > 1 - plan.irregular else 1
+                self.injected["irregular tick"] += times != 1
+                for _ in range(times):
+                    late_ms = rng.uniform(0, plan.jitter_ms)
+                    self.start(role, work, late_ms, _RETRIES, plan.schedule_seconds)
                 self.pause(_SCHEDULE_S)
 
         return forever
+
+
+def _has_time(world: World, task: Task) -> Callable[[], bool]:
+    return lambda: world.seconds_left(task) > _MARGIN_S
+
+
+SCHEDULES: Sequence[tuple[str, Callable[[World, Deps, Task], object]]] = (
+    ("mover", lambda world, deps, task: deps.mover.run_once(_has_time(world, task))),
+    ("keeper", lambda world, deps, task: deps.sweeper.run_once(_has_time(world, task))),
+    ("keeper", lambda world, deps, task: deps.assigner.run_once(_has_time(world, task))),
+    ("keeper", lambda world, deps, task: deps.checkpointer.run_once(_has_time(world, task))),
+    ("keeper", lambda world, deps, task: deps.expirer.run_once(_has_time(world, task))),
+)
+"""The functions that run by the clock, and in which kind of process."""
 
 
 class Wakes:
@@ -214,10 +240,10 @@ class Wakes:
             begin(event, delay_ms)
 
     def _move(self, event: Mapping[str, Any], delay_ms: float) -> None:
-        fragments, left = event["detail"]["fragments"], self._world.seconds_left
+        fragments = event["detail"]["fragments"]
         self._world.start(
             "mover",
-            lambda deps, task: deps.mover.run_once(lambda: left(task) > 5, fragments),
+            lambda deps, task: deps.mover.run_once(_has_time(self._world, task), fragments),
             delay_ms,
             _RETRIES,
         )
