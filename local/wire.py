@@ -59,6 +59,8 @@ def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Req
     method, minor = match[1].decode(), match[3]
     target = _path(match[2].decode())
     headers = _headers(stream)
+    if minor == b"0":
+        _check_old(headers)
     body = _body(stream, headers, send)
     return Request(method, target, headers, body, _keep_alive(headers, minor))
 
@@ -70,8 +72,8 @@ def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
     lines += [f"{k}: {v}" for k, v in headers.items() if k.lower() not in ("content-length", "connection")]
     if status not in _BARE:
         lines.append(f"Content-Length: {len(body)}")
-    if not keep_alive:
-        lines.append("Connection: close")
+    # A client of HTTP/1.0 that asked to keep the connection waits for its end unless it is told of this.
+    lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("The app's answer has a header with a line break")
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
@@ -118,6 +120,13 @@ def _headers(stream: BufferedIOBase) -> dict[str, str]:
             raise _bad("The length of the body is given twice.")
         headers[name] = value
     return headers
+
+
+def _check_old(headers: dict[str, str]) -> None:
+    """What HTTP/1.0 does not have: transfer codings (RFC 9112, 6.1) and 100 Continue (RFC 9110, 10.1.1)."""
+    if "transfer-encoding" in headers:
+        raise _bad("HTTP/1.0 has no transfer codings.")
+    headers.pop("expect", None)
 
 
 def _body(stream: BufferedIOBase, headers: dict[str, str], send: Callable[[bytes], object]) -> bytes | None:
@@ -168,7 +177,7 @@ def _chunk_size(stream: BufferedIOBase) -> int:
 
 def _keep_alive(headers: dict[str, str], minor: bytes) -> bool:
     wishes = [wish.strip() for wish in headers.get("connection", "").lower().split(",")]
-    return "close" not in wishes if minor != b"0" else "keep-alive" in wishes
+    return "close" not in wishes and (minor != b"0" or "keep-alive" in wishes)
 
 
 @lru_cache(maxsize=64)

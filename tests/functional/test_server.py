@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from typing import BinaryIO
 
 import pytest
 from tiny_app import GOOD, OPEN, make
@@ -94,6 +95,36 @@ def test_requests_may_be_sent_ahead(server: Server) -> None:
 def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int) -> None:
     request = line + _ACCEPT + b"\r\n"
     assert statuses(talk(server.port, request, request)) == [200] * more
+
+
+def test_a_client_of_http_1_0_is_told_that_the_connection_stays_or_sees_it_end(server: Server) -> None:
+    kept = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + _ACCEPT + b"\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        answers = connection.makefile("rb")
+        for _ in range(3):
+            connection.sendall(kept)
+            head = read_head(answers)
+            assert head["connection"] == "keep-alive"
+            assert answers.read(int(head["content-length"])) == bytes(range(256))
+        connection.sendall(kept.replace(b"Keep-Alive", b"Keep-Alive, close"))
+        assert read_head(answers)["connection"] == "close"
+        assert answers.read() == bytes(range(256)), "the end of the connection is the end of the body"
+
+
+def read_head(answers: BinaryIO) -> dict[str, str]:
+    lines = iter(answers.readline, b"\r\n")
+    assert next(lines).startswith(b"HTTP/1.1 200 ")
+    return {
+        name.lower(): value.strip() for name, _, value in (line.decode().partition(":") for line in lines)
+    }
+
+
+def test_http_1_0_has_neither_chunks_nor_100_continue(server: Server) -> None:
+    old = b"POST /echo/a HTTP/1.0\r\n" + _ACCEPT
+    chunked = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+    assert code(talk(server.port, chunked)) == "BAD_REQUEST"
+    expecting = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
+    assert statuses(talk(server.port, expecting)) == [200]
 
 
 def test_the_last_answer_arrives_though_more_was_sent_than_is_read(server: Server) -> None:
