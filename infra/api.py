@@ -48,7 +48,12 @@ def _response(status: int, code: str, detail: str, retryable: bool) -> dict[str,
         "retryable": retryable,
         "request_id": "$context.requestId",
     }
-    headers = {"Content-Type": "'application/problem+json'", "X-Request-Id": "context.requestId"}
+    headers = {
+        "Content-Type": "'application/problem+json'",
+        "X-Request-Id": "context.requestId",
+        "X-Content-Type-Options": "'nosniff'",
+        "Cache-Control": "'no-store'",
+    }
     if retryable:
         headers["Retry-After"] = "'1'"
     if status == HTTPStatus.UNAUTHORIZED:
@@ -56,7 +61,7 @@ def _response(status: int, code: str, detail: str, retryable: bool) -> dict[str,
     return {
         "StatusCode": status,
         "ResponseParameters": {"Headers": headers},
-        "ResponseTemplates": {"application/json": json.dumps(document)},
+        "ResponseTemplates": {"application/json": json.dumps(document) + "\n"},
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 MEDIA_TYPE = "application/problem+json"
+_EVERYWHERE = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers, body."""
@@ -38,8 +39,9 @@ class Refusal(Exception):
             "retryable": self.retryable,
             "request_id": request_id,
         }
-        headers = {"Content-Type": MEDIA_TYPE, "X-Request-Id": request_id, **self.headers}
-        return self.status, headers, json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        headers = {"Content-Type": MEDIA_TYPE, "X-Request-Id": request_id, **_EVERYWHERE, **self.headers}
+        body = json.dumps(document, separators=(",", ":"), ensure_ascii=False) + "\n"
+        return self.status, headers, body.encode()
 
 
 def unauthorized() -> Refusal:

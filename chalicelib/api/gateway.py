@@ -48,6 +48,7 @@ def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
         "retryable": not known,
         "request_id": request_id,
     }
-    headers = {**answer["headers"], "Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id}
-    body = strict.dump(document).decode()
+    own = {"Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id, **problems.EVERYWHERE}
+    headers = {**answer["headers"], **own}
+    body = strict.dump(document).decode() + "\n"
     return {**answer, "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": False}

@@ -148,16 +148,20 @@ def _response(answer: Answer, request_id: str) -> Response:
     sent: dict[str, str | list[str]] = {
         "Content-Type": "application/json",
         "X-Request-Id": request_id,
+        **problems.EVERYWHERE,
         **answer.headers,
     }
-    return Response(b"" if answer.status == 204 else body, headers=sent, status_code=answer.status)
+    # A shell's prompt stands below an answer, not behind it.
+    return Response(b"" if answer.status == 204 else body + b"\n", headers=sent, status_code=answer.status)
 
 
 def refusal(error: HeadraceError, request_id: str) -> Response:
     """An error as a response."""
     status, _ = problems.STATUS[type(error)]
-    sent: dict[str, str | list[str]] = {"X-Request-Id": request_id, **problems.headers(error)}
-    return Response(strict.dump(problems.problem(error, request_id)), headers=sent, status_code=status)
+    headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
+    sent: dict[str, str | list[str]] = {**headers}
+    body = strict.dump(problems.problem(error, request_id)) + b"\n"
+    return Response(body, headers=sent, status_code=status)
 
 
 def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:

@@ -23,6 +23,7 @@ STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
 }
 METHOD_NOT_ALLOWED = 405
 MEDIA_TYPE = "application/problem+json"
+EVERYWHERE: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 def problem(error: HeadraceError, request_id: str) -> dict[str, Any]:

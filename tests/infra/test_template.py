@@ -244,11 +244,15 @@ def test_the_gateways_refusals_look_like_ours(packaged: Path) -> None:
     ours = problems.problem(errors.Unauthorized("UNAUTHORIZED", "…"), "id").keys()
     documented = Path("docs/errors.md").read_text()
     for name, response in responses.items():
-        document = json.loads(response["ResponseTemplates"]["application/json"])
+        text = response["ResponseTemplates"]["application/json"]
+        assert text.endswith("}\n")
+        document = json.loads(text)
         assert document.keys() == ours, name
         assert document["status"] == response["StatusCode"]
         assert f"`{document['code']}`" in documented
-        assert response["ResponseParameters"]["Headers"]["Content-Type"] == "'application/problem+json'"
+        headers = response["ResponseParameters"]["Headers"]
+        assert headers["Content-Type"] == "'application/problem+json'"
+        assert {name: headers[name].strip("'") for name in problems.EVERYWHERE} == problems.EVERYWHERE
 
 
 def test_stacks_of_other_prefixes_share_no_name() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 _numbers = itertools.count(1)
+EVERYWHERE = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "retryable", "request_id"}
 _REAL_SLEEP_BELOW_SECONDS = 0.02
 
@@ -111,6 +112,8 @@ class Client:
             sent["Authorization"] = f"Bearer {self.token}"
         data = json.dumps(body).encode() if body is not None else raw
         status, received, answer = self.gateway.handle(method, path, {**sent, **(headers or {})}, data)
+        assert answer.endswith(b"\n") or not answer, "a shell's prompt would stand behind it"
+        assert received.items() >= EVERYWHERE.items()
         return Reply(status, received, answer)
 
     def get(self, path: str) -> Reply:
