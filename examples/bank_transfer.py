@@ -32,7 +32,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from headrace_client import Failed, Group, Headrace, find_token
+from headrace_client import Failed, Group, Headrace, add_options, find_token
 from webhook_receiver import is_signed
 
 OPENING_BALANCE = 100
@@ -98,7 +98,7 @@ class Bank:
 
 
 def answer_checks(bank: Bank, port: int, secret: str) -> ThreadingHTTPServer:
-    """Serve the check URL in the background."""
+    """Serve the check URL in the background. Raises Failed where the port is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -117,7 +117,10 @@ def answer_checks(bank: Bank, port: int, secret: str) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Not each request."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise Failed(f"Port {port} cannot be used ({error.strerror}); give another with --port.") from None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -216,10 +219,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", default="http://127.0.0.1:8700", help="where Headrace is (%(default)s)")
-    parser.add_argument(
-        "--token", help="an admin token (default: HEADRACE_TOKEN, else what .data/token holds)"
-    )
+    add_options(parser)
     parser.add_argument("--topic", default="bank-transfers", help="the topic to use (%(default)s)")
     parser.add_argument("--database", type=Path, default=Path("bank.sqlite"), help="the bank (%(default)s)")
     parser.add_argument("--port", type=int, default=8720, help="where checks are answered (%(default)s)")

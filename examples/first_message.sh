@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The first message: make a topic and a group, send, receive, acknowledge. Needs curl and a running Headrace.
-#   HEADRACE_URL (http://127.0.0.1:8700), HEADRACE_TOKEN (else what .data/token holds)
+#   HEADRACE_URL (http://127.0.0.1:8700; HEADRACE_PORT names another port), HEADRACE_TOKEN (else what .data/token holds)
 set -euo pipefail
 
-url=${HEADRACE_URL:-http://127.0.0.1:8700}
+url=${HEADRACE_URL:-http://127.0.0.1:${HEADRACE_PORT:-8700}}
 topic=first-$$
 if [ -z "${HEADRACE_TOKEN:-}" ]; then
   [ -r .data/token ] || { echo "Set HEADRACE_TOKEN, or run this where .data/token is (make run makes it)." >&2; exit 2; }

@@ -29,7 +29,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flights_check import Seen, check, praise
-from headrace_client import Failed, Group, Headrace, find_token
+from headrace_client import Failed, Group, Headrace, add_options, find_token
 
 BATCH = 100
 WORKERS = 3
@@ -68,10 +68,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", default="http://127.0.0.1:8700", help="where Headrace is (%(default)s)")
-    parser.add_argument(
-        "--token", help="an admin token (default: HEADRACE_TOKEN, else what .data/token holds)"
-    )
+    add_options(parser)
     parser.add_argument("--topic", default="flights", help="the topic to use (%(default)s)")
     parser.add_argument(
         "--file", type=Path, default=HERE / "flights.jsonl.gz", help="departures, gzipped JSON lines"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
@@ -15,6 +16,19 @@ TIMEOUT_SECONDS = 60.0
 
 class Failed(Exception):
     """Headrace cannot be used like this; the text says why, and what to do."""
+
+
+def where() -> str:
+    """The server's URL: what HEADRACE_URL says, else this machine at HEADRACE_PORT or 8700."""
+    return os.environ.get("HEADRACE_URL") or f"http://127.0.0.1:{os.environ.get('HEADRACE_PORT') or 8700}"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What every example has to be told: which server, and a token for it."""
+    parser.add_argument("--url", default=where(), help="where Headrace is (HEADRACE_URL, else %(default)s)")
+    parser.add_argument(
+        "--token", help="an admin token (default: HEADRACE_TOKEN, else what .data/token holds)"
+    )
 
 
 def find_token(given: str | None) -> str:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace_client import Failed, Headrace, find_token
+from headrace_client import Failed, Headrace, add_options, find_token
 from webhook_receiver import Receiver
 
 PATIENCE_SECONDS = 30.0
@@ -109,10 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", default="http://127.0.0.1:8700", help="where Headrace is (%(default)s)")
-    parser.add_argument(
-        "--token", help="an admin token (default: HEADRACE_TOKEN, else what .data/token holds)"
-    )
+    add_options(parser)
     args = parser.parse_args()
     shop = Shop()
     with Receiver("127.0.0.1", 0, "", shop.take) as receiver:

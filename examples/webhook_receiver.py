@@ -117,7 +117,7 @@ def main() -> int:
     try:
         receiver = Receiver(args.host, args.port, args.secret, show)
     except OSError as error:
-        parser.error(f"port {args.port} cannot be used ({error.strerror})")
+        parser.error(f"port {args.port} cannot be used ({error.strerror}); give another with --port")
     with receiver:
         print(f"listening on http://{args.host}:{receiver.server_port}/", flush=True)
         try:

@@ -38,14 +38,20 @@ Headrace serves on {url}
 Admin token: {token}
 
     export HEADRACE_TOKEN={token}
-    H="Authorization: Bearer $HEADRACE_TOKEN"; U={url}/v1
+    export HEADRACE_URL={url}
+    H="Authorization: Bearer $HEADRACE_TOKEN"; U=$HEADRACE_URL/v1
 
     curl -X PUT  -H "$H" $U/topics/orders
     curl -X PUT  -H "$H" $U/topics/orders/groups/mailer -H 'Content-Type: application/json' -d '{{"from": "earliest"}}'
     curl -X POST -H "$H" $U/topics/orders/messages -H 'Content-Type: application/json' \\
          -d '{{"body": {{"order": 188}}, "keys": ["order-188"], "tag": "paid"}}'
+    curl -X POST -H "$H" $U/topics/orders/groups/mailer/receive -H 'Content-Type: application/json' \\
+         -d '{{"wait_seconds": 5}}'
+    curl -X POST -H "$H" $U/topics/orders/groups/mailer/ack -H 'Content-Type: application/json' \\
+         -d '{{"receipts": ["…"]}}'
 
-More in examples/. Ctrl-C stops it; what was accepted stays in {data}."""
+Every call: {url}/docs. More in examples/.
+Ctrl-C stops it; what was accepted stays in {data}."""
 _UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"
 
 
@@ -112,7 +118,8 @@ def _check_port(port: int) -> None:
             probe.bind((_HOST, port))
         except OSError as error:
             raise Unusable(
-                f"Port {port} cannot be used ({error.strerror}). Stop what uses it, or set HEADRACE_PORT."
+                f"Port {port} cannot be used ({error.strerror}). Stop what uses it (perhaps a Headrace that runs "
+                f"already), or choose another: HEADRACE_PORT={port % 65535 + 1} make run"
             ) from None
 
 

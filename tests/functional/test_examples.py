@@ -213,6 +213,30 @@ def test_a_missing_token_a_missing_server_and_a_bad_file_are_told(tmp_path: Path
         assert "Traceback" not in done.stderr
 
 
+def test_the_examples_find_the_server_by_its_url_or_port(server: tuple[str, str], tmp_path: Path) -> None:
+    url, token = server
+    for place in ({"HEADRACE_URL": url}, {"HEADRACE_PORT": url.rpartition(":")[2]}):
+        done = _flights(tmp_path, "--count", "1", **place, HEADRACE_TOKEN=token)
+        assert done.returncode == 0, done.stdout + done.stderr
+    first = _run(["bash", str(_EXAMPLES / "first_message.sh")], tmp_path, **place, HEADRACE_TOKEN=token)
+    assert first.returncode == 0, first.stdout + first.stderr
+    for name in ("push.py", "bank_transfer.py"):
+        options = _run([sys.executable, str(_EXAMPLES / name), "--help"], tmp_path, HEADRACE_URL=url)
+        assert url in options.stdout
+
+
+def test_a_port_that_is_taken_is_named_and_what_to_do(whole: tuple[str, Path], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        served = {"HEADRACE_PORT": port, "PYTHONPATH": str(_EXAMPLES.parent)}
+        run = _run([sys.executable, "-m", "local"], tmp_path, **served)
+        bank = _run([*_bank(whole, tmp_path), "--port", port], tmp_path)
+    for done, remedy in ((run, "HEADRACE_PORT="), (bank, "--port")):
+        assert done.returncode in (1, 2)
+        assert f"Port {port} cannot be used (Address already in use)" in done.stderr
+        assert remedy in done.stderr
+
+
 def test_the_first_message_is_sent_received_and_acknowledged(server: tuple[str, str], tmp_path: Path) -> None:
     url, token = server
     script = ["bash", str(_EXAMPLES / "first_message.sh")]

@@ -94,12 +94,14 @@ def test_every_gateway_error_code_is_documented() -> None:
     assert raised - documented_codes() == set()
 
 
-def test_make_run_prints_the_first_lines_of_the_readme() -> None:
+def test_make_run_prints_the_lines_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text().replace("hr_…            # as printed", "{token}")
     begins = readme.index("    export HEADRACE_TOKEN")
     said = HELLO.format(url="http://127.0.0.1:8700", token="{token}", data="")
-    lines = said[said.index("    export") : said.index("\n\nMore")]
-    assert readme[begins:].startswith(lines + "\n")
+    lines = said[said.index("    export") : said.index("\n\nEvery call")]
+    assert readme[begins:].startswith(lines + "\n\n")
+    assert lines.count("curl") == 5
+    assert "http://127.0.0.1:8700/docs" in said
 
 
 def test_every_code_is_upper_snake_case() -> None:
