@@ -102,6 +102,8 @@ class Adapters:
     clock: Clock
     chance: Chance
     create_tables: Callable[[], None]
+    unreadable: Callable[[], str | None]
+    """Names a table that cannot be read; None where all can."""
     sender: Callable[[], Sender]
     invoker: Invoker
     jobs: Jobs
@@ -154,7 +156,7 @@ def dynamo_adapters(
     from .store.log import DynamoLog
     from .store.rates import DynamoRates
     from .store.records import DynamoRecords
-    from .store.tables import create_missing
+    from .store.tables import create_missing, unreadable
     from .store.timers import DynamoTimers
     from .store.traces import DynamoTraces
     from .store.transactions import DynamoTransactions
@@ -185,6 +187,7 @@ def dynamo_adapters(
         clock=clock,
         chance=chance,
         create_tables=lambda: create_missing(client, tables),
+        unreadable=lambda: unreadable(dynamo),
         sender=lambda: _sender(settings, clients, clock),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
@@ -241,6 +244,7 @@ def memory_adapters(
         clock=clock,
         chance=chance,
         create_tables=lambda: None,
+        unreadable=lambda: None,
         sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .services.positions import Positions
     from .services.produce import Producer
     from .services.reader import Reader
+    from .services.readiness import Readiness
     from .services.redrive import Redriver
     from .services.replays import Replays
     from .services.settle import Settler
@@ -61,6 +62,12 @@ class Deps:
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
         self.adapters.create_tables()
+
+    @cached_property
+    def readiness(self) -> Readiness:
+        from .services.readiness import Readiness
+
+        return Readiness(self.adapters.unreadable, self.adapters.clock)
 
     @cached_property
     def signing_key(self) -> bytes:

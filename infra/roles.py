@@ -27,9 +27,9 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
         "transactions": "GetItem PutItem",
         "transactions/index/by-state": "Query",
-        "traces": f"Query {_NOTE}",
-        "dedup": "PutItem",
-        "keys": f"Query {_NOTE}",
+        "traces": f"GetItem Query {_NOTE}",
+        "dedup": "GetItem PutItem",  # it is only looked whether this table and its neighbours can be read
+        "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },

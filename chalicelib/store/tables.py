@@ -1,4 +1,4 @@
-"""Creating the tables where no template did it: locally and in tests."""
+"""The tables themselves: are they there? And creating them where no template did it, locally and in tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from ..domain.errors import Unavailable
+from .dynamo import Dynamo
 from .failures import code_of
 from .layout import Tables, definitions, expiring
 
@@ -23,6 +25,19 @@ def create_missing(client: Any, tables: Tables) -> None:
         )
     for name in expiring(tables):
         _expire_by(client, name)
+
+
+def unreadable(dynamo: Dynamo) -> str | None:
+    """The first table that cannot be read, without its prefix; None where all can. Half a read unit for each."""
+    for definition in definitions(dynamo.tables):
+        kinds = {each["AttributeName"]: each["AttributeType"] for each in definition["AttributeDefinitions"]}
+        names = (each["AttributeName"] for each in definition["KeySchema"])
+        nobodys = {name: {"N": "0"} if kinds[name] == "N" else {"S": "~nobody"} for name in names}
+        try:
+            dynamo.call("get_item", TableName=definition["TableName"], Key=nobodys)
+        except (Unavailable, ClientError):
+            return str(definition["TableName"]).removeprefix(f"{dynamo.tables.prefix}-")
+    return None
 
 
 def _expire_by(client: Any, table: str) -> None:

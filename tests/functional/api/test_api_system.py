@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
+import itertools
+import uuid
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tests.support.http import Client
+import app
+from chalicelib import settings, wiring
+from chalicelib.adapters import dynamo_adapters
+from chalicelib.domain.errors import Unavailable
+from chalicelib.services.readiness import Readiness
+from chalicelib.store.layout import Tables, definitions
+from local.gateway import Gateway
+from tests.support.clock import ManualClock
+from tests.support.http import Client, ShiftingClock
 
 
 def test_health_says_that_the_store_answers(api: Client) -> None:
     reply = api.get("/v1/health")
     assert reply.expect(200) == {"status": "ok", "store": "ok"}
+
+
+def test_health_names_a_table_that_is_missing(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[Any] = []
+    clock = ShiftingClock()
+    told = settings.read({"HEADRACE_PREFIX": f"health{uuid.uuid4().hex[:8]}", "HEADRACE_DATA": str(tmp_path)})
+    deps = wiring.Deps(dynamo_adapters(told, clock, on_client=clients.append))
+    deps.setup()
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    nobody, [dynamodb] = Client(Gateway(app.app), None), clients
+    nobody.get("/v1/health").expect(200)
+    for definition in reversed(definitions(Tables(told.prefix))):
+        dynamodb.delete_table(TableName=definition["TableName"])
+        clock.advance(6)
+        problem = nobody.get("/v1/health").refused(503, "UNAVAILABLE")
+        assert repr(definition["TableName"].removeprefix(f"{told.prefix}-")) in problem["detail"]
+
+
+def test_health_costs_no_more_the_oftener_it_is_asked() -> None:
+    clock, reads = ManualClock(), itertools.count()
+    readiness = Readiness(lambda: str(next(reads)), clock)
+    for _ in range(100):
+        with pytest.raises(Unavailable, match="'0'"):
+            readiness.check()
+    clock.advance(6_000)
+    with pytest.raises(Unavailable, match="'1'"):
+        readiness.check()
 
 
 @pytest.mark.parametrize(
