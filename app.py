@@ -54,12 +54,12 @@ def assign(event: CloudWatchEvent) -> dict[str, Any]:
 
 @app.schedule(Rate(6, Rate.HOURS))
 def checkpoint(event: CloudWatchEvent) -> dict[str, Any]:
-    return functions.checkpoint(event.context, wiring.deps())
+    return functions.checkpoint(event.to_dict(), event.context, wiring.deps())
 
 
 @app.schedule(Rate(6, Rate.HOURS))
 def expire(event: CloudWatchEvent) -> dict[str, Any]:
-    return functions.expire(event.context, wiring.deps())
+    return functions.expire(event.to_dict(), event.context, wiring.deps())
 
 
 http.register(app, authorize)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Log,
         Rates,
         Records,
+        Rounds,
         Sender,
         Timers,
         Traces,
@@ -97,6 +98,7 @@ class Adapters:
     traces: Traces
     keys: Keys
     rates: Rates
+    rounds: Rounds
     control: Control
     blobs: Blobs
     clock: Clock
@@ -125,6 +127,8 @@ def _invoker(settings: Settings) -> Invoker:
     from .delivery.functions import LambdaInvoker
 
     names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
+    again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
+    names |= {name: deployed for name, deployed in again.items() if deployed}
     clients = Clients(settings.region)
     return LambdaInvoker(lambda: clients.get("lambda"), names)
 
@@ -156,6 +160,7 @@ def dynamo_adapters(
     from .store.log import DynamoLog
     from .store.rates import DynamoRates
     from .store.records import DynamoRecords
+    from .store.rounds import DynamoRounds
     from .store.tables import create_missing, unreadable
     from .store.timers import DynamoTimers
     from .store.traces import DynamoTraces
@@ -180,6 +185,7 @@ def dynamo_adapters(
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
         rates=DynamoRates(dynamo),
+        rounds=DynamoRounds(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -239,6 +245,7 @@ def memory_adapters(
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
         rates=memory.MemoryRates(),
+        rounds=memory.MemoryRounds(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

@@ -11,9 +11,12 @@ from .domain.errors import Unavailable
 from .wiring import Deps
 
 if TYPE_CHECKING:
+    from .scheduler.walk import Stretch, Trouble
     from .scheduler.watch import Backlog
 
 _MARGIN_MS = 5_000  # of a function's time: for what is under way to end
+_RUNS = 20  # in a row, of a job that time ends: of its six hours, five
+_TOLD = 20  # topics of a run on which its visit failed; the others are only counted
 Event = Mapping[str, Any]
 _METRICS = {
     "moved": "Moved",
@@ -22,10 +25,12 @@ _METRICS = {
     "assigned": "Reassigned",
     "checkpoints": "Checkpoints",
     "kept": "Kept",
+    "troubles": "Troubles",
+    "round_age_ms": "RoundAge",
 }
 """Which counts of reports are metrics."""
 
-_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks"}
+_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_ms"}
 """What reports count although nothing was to do, or all went well."""
 
 
@@ -114,14 +119,31 @@ def assign(context: Any, deps: Deps) -> dict[str, Any]:
     return _told("assign", deps.assigner.run_once(_has_time(context)).as_dict(), deps)
 
 
-def checkpoint(context: Any, deps: Deps) -> dict[str, Any]:
+def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Write down the tails of quiet shards."""
-    return _told("checkpoint", deps.checkpointer.run_once(_has_time(context)).as_dict(), deps)
+    report = deps.checkpointer.run_once(_has_time(context))
+    _go_on("checkpoint", event, report.stretch, deps)
+    return _told("checkpoint", report.as_dict(), deps)
 
 
-def expire(context: Any, deps: Deps) -> dict[str, Any]:
+def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Make dead letters of what is still owed when its retention ends."""
-    return _told("expire", deps.expirer.run_once(_has_time(context)).as_dict(), deps)
+    report = deps.expirer.run_once(_has_time(context))
+    _go_on("expire", event, report.stretch, deps)
+    return _told("expire", report.as_dict(), deps)
+
+
+def _go_on(function: str, event: Event, stretch: Stretch, deps: Deps) -> None:
+    """Tell what failed on the way; start the function again where it left something undone."""
+    _tell(function, stretch.troubles)
+    run = event.get("detail", {}).get("run", 1)
+    if not stretch.finished and run < _RUNS:
+        deps.waker.again(function, run + 1)
+
+
+def _tell(function: str, troubles: Sequence[Trouble]) -> None:
+    for trouble in troubles[:_TOLD]:
+        observe.event("topic passed over", function=function, topic=trouble.topic, detail=trouble.detail)
 
 
 def _seconds_left(context: Any) -> Callable[[], float]:

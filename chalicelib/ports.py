@@ -249,6 +249,29 @@ class Rates(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a job has come on its way round all topics, again and again. `after` is the topic it came to last,
+    `passed_ms` when it last came past the end of the list, `is_open`: a run is under way, or died."""
+
+    after: str | None = None
+    passed_ms: int = 0
+    is_open: bool = False
+    version: int = 0
+
+
+class Rounds(Protocol):
+    """Where the jobs stand that go round all topics: a run goes on where the last one stopped, in any process."""
+
+    def place(self, job: str) -> Place:
+        """The job's place, read consistently; one of version 0 where it never ran."""
+        ...
+
+    def keep(self, job: str, place: Place) -> Place | None:
+        """Store the place, if what is stored has its version; as it is stored. None: another run keeps it."""
+        ...
+
+
 class Conflict(Enum):
     """A cursor write that found its conditions not met."""
 

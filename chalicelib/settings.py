@@ -51,6 +51,12 @@ class Settings:
     check: str | None = None
     """HEADRACE_CHECK: the deployed name of the function `check`."""
 
+    checkpoint: str | None = None
+    """HEADRACE_CHECKPOINT: the deployed name of the function `checkpoint`."""
+
+    expire: str | None = None
+    """HEADRACE_EXPIRE: the deployed name of the function `expire`."""
+
     deployed: bool = False
     """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
@@ -87,6 +93,8 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         deliver=get("HEADRACE_DELIVER") or None,
         mover=get("HEADRACE_MOVER") or None,
         check=get("HEADRACE_CHECK") or None,
+        checkpoint=get("HEADRACE_CHECKPOINT") or None,
+        expire=get("HEADRACE_EXPIRE") or None,
         deployed=deployed,
         jobs=get("HEADRACE_JOBS", "0") == "1",
         archive=get("HEADRACE_ARCHIVE", "0") == "1",

@@ -10,6 +10,8 @@ from .domain.topic import Consumer, Group, Topic
 from .services.tally import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .ports import (
         Sender,
     )
@@ -316,7 +318,8 @@ class Deps:
     def checkpointer(self) -> Checkpointer:
         from .scheduler.checkpoint import Checkpointer
 
-        return Checkpointer(self.adapters.control, self.adapters.log, self.adapters.clock)
+        a = self.adapters
+        return Checkpointer(a.control, a.log, a.rounds, a.clock)
 
     @cached_property
     def journal(self) -> Journal:
@@ -332,12 +335,20 @@ class Deps:
 
         a = self.adapters
         keeper = Keeper(a.log, a.blobs, a.clock) if a.archive else None
-        return Expirer(a.control, self._bury, a.clock, keeper)
+        return Expirer(a.control, a.rounds, self._bury, a.clock, keeper)
 
-    def _bury(self, topic: Topic, group: Group, shard: int, consumer_uid: str, before_ms: int) -> int:
+    def _bury(
+        self,
+        topic: Topic,
+        group: Group,
+        shard: int,
+        consumer_uid: str,
+        before_ms: int,
+        has_time: Callable[[], bool],
+    ) -> int:
         from .services.claim import Claimant
 
-        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms)
+        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms, has_time)
 
     @cached_property
     def assigner(self) -> Assigner:

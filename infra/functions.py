@@ -11,7 +11,7 @@ from . import bucket, names, roles, tables
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
 _SYNCHRONOUS = (names.API, names.AUTHORIZE, *roles.STREAMS)
-_RECURSIVE = ("deliver", "mover", "check")
+_RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
 _TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
 _WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
 
@@ -142,6 +142,8 @@ def _environment(prefix: str) -> dict[str, Any]:
         "HEADRACE_DELIVER": names.function(prefix, "deliver"),
         "HEADRACE_MOVER": names.function(prefix, "mover"),
         "HEADRACE_CHECK": names.function(prefix, "check"),
+        "HEADRACE_CHECKPOINT": names.function(prefix, "checkpoint"),
+        "HEADRACE_EXPIRE": names.function(prefix, "expire"),
         "POWERTOOLS_SERVICE_NAME": "headrace",
     }
 

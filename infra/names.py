@@ -4,7 +4,9 @@ from __future__ import annotations
 
 API = "api"
 AUTHORIZE = "authorize"
-TIMED = ("mover", "sweep", "assign", "checkpoint", "expire")
+EACH_MINUTE = ("mover", "sweep", "assign")
+SELDOM = ("checkpoint", "expire")  # every six hours
+TIMED = (*EACH_MINUTE, *SELDOM)
 FUNCTIONS = (API, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal")
 """The functions of app.py; API is the handler of all HTTP routes."""
 
@@ -20,6 +22,7 @@ TABLES = (
     "dedup",
     "keys",
     "rates",
+    "rounds",
     "control",
 )
 

@@ -59,11 +59,12 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "sweep": {"log": "Query", "cursors": "Query", "control": _READ},
     "assign": {"control": f"{_READ} PutItem"},
-    "checkpoint": {"log": "GetItem Query UpdateItem", "control": "Query"},
+    "checkpoint": {"log": "GetItem Query UpdateItem", "rounds": "GetItem PutItem", "control": "Query"},
     "expire": {
         "log": "Query PutItem UpdateItem",
         "cursors": _CLAIM,
         "records": "PutItem",
+        "rounds": "GetItem PutItem",
         "control": "Query",
     },
     "journal": {},
@@ -77,6 +78,8 @@ _STARTS: dict[str, tuple[str, ...]] = {
     "mover": ("deliver", "check", "mover"),
     "sweep": ("deliver",),
     "assign": ("deliver",),
+    "checkpoint": ("checkpoint",),
+    "expire": ("expire",),
 }
 
 _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}

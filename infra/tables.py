@@ -17,6 +17,7 @@ _KEYS: dict[str, dict[str, str]] = {
     "dedup": {"d": "S"},
     "keys": {"k": "S", "o": "S"},
     "rates": {"r": "S"},
+    "rounds": {"r": "S", "k": "S"},
     "control": {"pk": "S", "sk": "S"},
 }
 _STREAMS = {"log": "NEW_IMAGE", "traces": "NEW_IMAGE"}

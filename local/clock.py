@@ -116,6 +116,8 @@ class Hand:
     def _run_schedules(self) -> None:
         self._let_happen()
         context = FunctionContext("clock", "clock", threading.Event())
-        for run in (functions.assign, functions.sweep, functions.expire, functions.checkpoint):
-            run(context, self._deps())
+        for frequent in (functions.assign, functions.sweep):
+            frequent(context, self._deps())
+        for rare in (functions.expire, functions.checkpoint):
+            rare({}, context, self._deps())
         self._let_happen()

@@ -5,57 +5,53 @@ Without it an empty log would begin again at 0 while cursors stand beyond, and n
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from ..domain.topic import Topic, lane_of
 from ..modes import POLICIES
-from ..ports import Clock, Control, Log
+from ..ports import Clock, Control, Log, Rounds
+from .walk import HasTime, Stretch, Walk
 
-_SLOT_S = 6 * 3600  # the job runs every six hours
-_SLOTS = 4  # each topic's turn comes once a day, whatever its settings: rows die under those they were written with
-_AHEAD_S = 2 * 86_400 + _SLOT_S  # so that one turn may be missing; no row lives shorter than two days
-_PAGE = 100
+_JOB = "checkpoint"
+_AHEAD_S = (
+    30 * 3600
+)  # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
     """What one run did."""
 
     shards: int = 0
     checkpoints: int = 0
-    finished: bool = True
+    stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
-        return asdict(self)
+        return {"shards": self.shards, "checkpoints": self.checkpoints, **self.stretch.as_dict()}
 
 
 class Checkpointer:
-    """Visits each topic once a day, page by page, a share of them in each run; writes only for shards whose last row
-    may be gone by the turn after the next."""
+    """Goes round all topics; writes only for shards whose last row may soon be gone. That costs about two read units
+    a shard."""
 
-    def __init__(self, control: Control, log: Log, clock: Clock) -> None:
+    def __init__(self, control: Control, log: Log, rounds: Rounds, clock: Clock) -> None:
         self._control = control
+        self._walk = Walk(_JOB, control, rounds, clock)
         self._log = log
         self._clock = clock
 
-    def run_once(self, has_time: Callable[[], bool] = lambda: True) -> Report:
-        """One round; `has_time` is asked before each topic."""
-        after: str | None = None
-        shards = checkpoints = 0
-        while True:
-            topics = self._control.topics(after, _PAGE)
-            for topic in topics:
-                if not has_time():
-                    return Report(shards, checkpoints, finished=False)
-                if self._has_turn(topic):
-                    for log in (topic, *self._lanes(topic)):
-                        shards += log.shards
-                        checkpoints += sum(self._shard(log, shard) for shard in range(log.shards))
-            if len(topics) < _PAGE:
-                return Report(shards, checkpoints)
-            after = topics[-1].name
+    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+        """One round, or what of it there is time for: the next run goes on there."""
+        report = Report()
+
+        def visit(topic: Topic, has_time: HasTime) -> None:
+            for log in (topic, *self._lanes(topic)):
+                report.shards += log.shards
+                report.checkpoints += sum(self._shard(log, shard) for shard in range(log.shards))
+
+        report.stretch = self._walk.run(visit, has_time)
+        return report
 
     def _lanes(self, topic: Topic) -> Iterator[Topic]:
         """The retry lanes of the topic's groups, and of broadcasts' consumers: their rows expire as well."""
@@ -65,10 +61,6 @@ class Checkpointer:
                 uids = [c.uid for c in self._control.consumers(topic, group)]
             for uid in uids:
                 yield lane_of(topic, group, uid)
-
-    def _has_turn(self, topic: Topic) -> bool:
-        slot = self._clock.now_ms() // 1000 // _SLOT_S
-        return (slot + zlib.crc32(topic.name.encode())) % _SLOTS == 0
 
     def _shard(self, topic: Topic, number: int) -> bool:
         shard = topic.shard_key(number)

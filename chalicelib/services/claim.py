@@ -132,9 +132,11 @@ class Claimer:
                 ]
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
 
-    def bury(self, claimant: Claimant, shard: int, accepted_before_ms: int) -> int:
+    def bury(
+        self, claimant: Claimant, shard: int, accepted_before_ms: int, has_time: Callable[[], bool]
+    ) -> int:
         """Settle as dead letters what was accepted before that time and nobody has under way: its rows are about to
-        go. How many."""
+        go. How many; `has_time` is asked after each write."""
         key = claimant.key(shard)
         buried = 0
         while True:
@@ -148,6 +150,8 @@ class Claimer:
             after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
             if self._states.write(key, state, _change(state, after), plan.dead) is not None:
                 buried += len(plan.dead)
+            if not has_time():
+                return buried
 
     def _may_begin(self, claimant: Claimant) -> bool:
         """May a cursor be made? The cursors of a broadcast's consumer went when it left: one who has not heard of that

@@ -152,6 +152,10 @@ class Waker:
         """Start a mover for these fragments."""
         self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
 
+    def again(self, job: str, run: int) -> None:
+        """Start a job that time ended anew; `run` says for how manieth time."""
+        self._start(job, as_if_scheduled({"run": run}))
+
     def _start(self, function: str, event: Mapping[str, Any]) -> None:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""
         try:

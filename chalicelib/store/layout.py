@@ -94,6 +94,11 @@ Attribute names are short because a row is billed by its size, names included.
     t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
     x  N   expires at, s: a time long past is as good as no row
 
+**rounds** · how far the jobs have come that go round all topics: one row each.
+    r  S   partition key: `place`      k  S   sort key: the job
+    a  S   the topic it came to last      p  N   when it last came past the end of the list, ms
+    o  BOOL  a run is under way, or died      e  N   version: changes are conditional on it
+
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
     pk S   `topics`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with the home of
            its topic's replays, and goes on with the time
@@ -160,6 +165,10 @@ class Tables:
         return f"{self.prefix}-rates"
 
     @property
+    def rounds(self) -> str:
+        return f"{self.prefix}-rounds"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}-control"
 
@@ -176,6 +185,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.dedup, {"d": "S"}),
         _table(tables.keys, {"k": "S", "o": "S"}),
         _table(tables.rates, {"r": "S"}),
+        _table(tables.rounds, {"r": "S", "k": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
@@ -191,6 +201,7 @@ def expiring(tables: Tables) -> tuple[str, ...]:
         tables.dedup,
         tables.keys,
         tables.rates,
+        tables.rounds,
     )
 
 

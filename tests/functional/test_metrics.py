@@ -102,8 +102,11 @@ def trouble(world: World) -> None:
     world.adapters = replace(whole, log=None)  # type: ignore[arg-type]
     topic = world.api.topic()
     world.api.post(f"{topic.path}/messages", {"body": 1}).refused(503)
+    world.call("checkpoint")  # no topic can be visited
     world.adapters = whole
     world.call("assign", seconds=0)
+    world.clock.advance(60)
+    world.call("expire", seconds=0)
     watched = world.api.topic(alarm_backlog=1)
     watched.group()
     watched.batch([{"body": n} for n in range(3)])

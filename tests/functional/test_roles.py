@@ -25,6 +25,9 @@ SELDOM = {
     ("deliver", "dynamodb:UpdateItem", "records"),
     # A mover that is behind shares its work with another.
     ("mover", "lambda:InvokeFunction", "mover"),
+    # A job whose time ends before its work starts itself again.
+    ("checkpoint", "lambda:InvokeFunction", "checkpoint"),
+    ("expire", "lambda:InvokeFunction", "expire"),
     # Who first needs the stage's signing key makes it.
     ("check", "dynamodb:PutItem", "control"),
 }

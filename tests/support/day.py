@@ -321,7 +321,7 @@ def age(world: World) -> None:
     topic.produce("x")
     for _ in range(5):
         world.clock.advance(DAY / 4)
-        world.call("checkpoint")
+        assert not world.call("checkpoint")["troubles"]
     world.clock.advance(DAY / 4)
-    world.call("expire")
+    assert not world.call("expire")["troubles"]
     assert topic.counts()["dead"] == 4, "and the role allows it"

@@ -7,6 +7,7 @@ from .keys import MemoryKeys
 from .log import MemoryLog
 from .rates import MemoryRates
 from .records import MemoryRecords
+from .rounds import MemoryRounds
 from .tables import MemoryTables
 from .timers import MemoryTimers
 from .traces import MemoryTraces
@@ -20,6 +21,7 @@ __all__ = [
     "MemoryLog",
     "MemoryRates",
     "MemoryRecords",
+    "MemoryRounds",
     "MemoryTables",
     "MemoryTimers",
     "MemoryTraces",

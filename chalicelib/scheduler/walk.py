@@ -1,0 +1,141 @@
+"""A job's way round all topics, a stretch of it in each run.
+
+Its place is in the store, so that a new process goes on where the last one stopped; and it is a circle, so that every
+topic has its turn however few there is time for in a run. A topic on which a visit fails, or a whole process dies,
+keeps no other from its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ..domain.topic import Topic
+from ..ports import Clock, Control, Place, Rounds
+
+_TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
+_KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
+_PAGE = 100
+
+HasTime = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A visit that failed."""
+
+    topic: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What one run came by. `age_ms` is how long ago the job came past the end of the list; 0: in this run. Not
+    `finished`: time ended it, or the work on one topic."""
+
+    topics: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+    age_ms: int = 0
+    finished: bool = True
+
+    def as_dict(self) -> dict[str, int | bool]:
+        return {
+            "topics": self.topics,
+            "troubles": len(self.troubles),
+            "round_age_ms": self.age_ms,
+            "finished": self.finished,
+        }
+
+
+class Walk:
+    """The way of one job, by name."""
+
+    def __init__(self, job: str, control: Control, rounds: Rounds, clock: Clock) -> None:
+        self._job = job
+        self._control = control
+        self._rounds = rounds
+        self._clock = clock
+
+    def run(self, visit: Callable[[Topic, HasTime], None], has_time: HasTime) -> Stretch:
+        """Visit each topic once, or as many as there is time for; `has_time` is asked before each. A visit is told
+        how long it may take in the same way; what it raises is told as a trouble."""
+        stretch = Stretch()
+        way = _Way(self._job, self._rounds, self._clock.now_ms())
+        for topic in self._circle(way.place.after):
+            if topic is None:
+                way.passes_the_end()
+                continue
+            if not has_time():
+                stretch.finished = False
+                break
+            way.comes_to(topic)
+            stretch.topics += 1
+            spare = self._spare(has_time)
+            try:
+                visit(topic, spare)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one topic, the others have their turn
+                stretch.troubles.append(Trouble(topic.name, f"{type(error).__name__}: {error}"))
+            stretch.finished = stretch.finished and spare()
+        stretch.age_ms = way.ends()
+        return stretch
+
+    def _spare(self, has_time: HasTime) -> HasTime:
+        until_ms = self._clock.now_ms() + _TOPIC_MS
+        return lambda: self._clock.now_ms() < until_ms and has_time()
+
+    def _circle(self, start: str | None) -> Iterator[Topic | None]:
+        """All topics once, from behind `start` on; None where the list ends."""
+        yield from self._behind(start, None)
+        yield None
+        if start is not None:
+            yield from self._behind(None, start)
+
+    def _behind(self, after: str | None, last: str | None) -> Iterator[Topic]:
+        while True:
+            topics = self._control.topics(after, _PAGE)
+            for topic in topics:
+                if last is not None and topic.name > last:
+                    return
+                yield topic
+            if len(topics) < _PAGE:
+                return
+            after = topics[-1].name
+
+
+class _Way:
+    """The place of one run, and when it is written.
+
+    A topic's name is kept before it is visited, and after a run that died before each: so a topic that kills whoever
+    visits it is passed by the run after.
+    """
+
+    def __init__(self, job: str, rounds: Rounds, now_ms: int) -> None:
+        self._job = job
+        self._rounds = rounds
+        self._began_ms = now_ms
+        before = rounds.place(job)
+        self._every = 1 if before.is_open else _KEPT_EVERY
+        self._came = 0
+        self._is_ours = True
+        self.place = replace(before, is_open=True, passed_ms=before.passed_ms or now_ms)
+
+    def comes_to(self, topic: Topic) -> None:
+        self.place = replace(self.place, after=topic.name)
+        if self._came % self._every == 0:
+            self._keep()
+        self._came += 1
+
+    def passes_the_end(self) -> None:
+        self.place = replace(self.place, passed_ms=self._began_ms)
+
+    def ends(self) -> int:
+        """How long before this run the end was passed, ms."""
+        self.place = replace(self.place, is_open=False)
+        self._keep()
+        return self._began_ms - self.place.passed_ms
+
+    def _keep(self) -> None:
+        """A run that meets another's place goes on without keeping its own: they do the same."""
+        kept: Place | None = self._rounds.keep(self._job, self.place) if self._is_ours else None
+        self._is_ours = kept is not None
+        self.place = kept or self.place

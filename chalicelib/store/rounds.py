@@ -1,0 +1,53 @@
+"""Places of jobs on DynamoDB (layout: table `rounds`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ports import Place
+from .dynamo import Dynamo
+from .failures import ConditionFailed
+from .layout import FORMAT, Item, int_of, number, text, text_of
+
+_HOME = "place"
+
+
+class DynamoRounds:
+    """ports.Rounds: a read unit, a write unit."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.rounds
+
+    def place(self, job: str) -> Place:
+        answer = self._dynamo.call("get_item", TableName=self._table, Key=_key(job), ConsistentRead=True)
+        item: Item = answer.get("Item") or {}
+        is_open = bool(item.get("o", {}).get("BOOL"))
+        return Place(text_of(item, "a"), int_of(item, "p"), is_open, int_of(item, "e"))
+
+    def keep(self, job: str, place: Place) -> Place | None:
+        kept = replace(place, version=place.version + 1)
+        item = {
+            **_key(job),
+            "p": number(kept.passed_ms),
+            "o": {"BOOL": kept.is_open},
+            "e": number(kept.version),
+            "v": {"N": FORMAT},
+        }
+        if kept.after is not None:
+            item["a"] = text(kept.after)
+        try:
+            self._dynamo.call(
+                "put_item",
+                TableName=self._table,
+                Item=item,
+                ConditionExpression="e = :e" if place.version else "attribute_not_exists(r)",
+                **({"ExpressionAttributeValues": {":e": number(place.version)}} if place.version else {}),
+            )
+        except ConditionFailed:
+            return None
+        return kept
+
+
+def _key(job: str) -> Item:
+    return {"r": text(_HOME), "k": text(job)}

@@ -1,0 +1,217 @@
+"""Jobs that go round all topics: every topic has its turn, whatever becomes of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chalicelib import functions
+from chalicelib.domain.errors import unavailable
+from chalicelib.domain.topic import Topic
+from chalicelib.ports import Place
+from chalicelib.scheduler.walk import HasTime, Stretch, Walk
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import HOUR_MS
+from tests.support.desk import Desk
+from tests.support.faults import Death
+from tests.support.push import Inbox
+from tests.support.stages import Stage, memory_stage
+
+SLOT_MS = 6 * HOUR_MS
+
+
+def budget(topics: int) -> HasTime:
+    """Time for so many topics: two questions each, before the visit and after."""
+    left = iter(range(2 * topics))
+    return lambda: next(left, None) is not None
+
+
+def test_a_place_is_kept_by_who_knows_the_one_before(stage: Stage) -> None:
+    rounds, job = stage.adapters.rounds, make.uid("job-")
+    assert rounds.place(job) == Place()
+    first = rounds.keep(job, Place("a", 5, True))
+    assert first == Place("a", 5, True, 1) == rounds.place(job)
+    assert rounds.keep(job, Place("b")) is None
+    assert rounds.keep(job, replace(first, after=None, is_open=False)) == Place(None, 5, False, 2)
+    assert rounds.keep(job, first) is None
+    assert stage.another().rounds.place(job) == Place(None, 5, False, 2)
+
+
+class World:
+    """A job over so many topics; every run is a new process."""
+
+    def __init__(self, topics: int) -> None:
+        self.stage = memory_stage()
+        self.names = [f"t{n:03}" for n in range(topics)]
+        for name in self.names:
+            assert self.stage.adapters.control.put_topic(make.topic(name), None)
+        self.visits: list[str] = []
+        self.poison: dict[str, BaseException] = {}
+
+    def visit(self, topic: Topic, has_time: HasTime) -> None:
+        self.visits.append(topic.name)
+        if topic.name in self.poison:
+            raise self.poison[topic.name]
+
+    def run(self, topics: int, visit: Callable[[Topic, HasTime], None] | None = None) -> Stretch | None:
+        """One run with time for so many topics; None where it died."""
+        a = self.stage.another()
+        try:
+            return Walk("job", a.control, a.rounds, a.clock).run(visit or self.visit, budget(topics))
+        except Death:
+            return None
+
+
+def test_a_run_with_time_enough_comes_by_every_topic_once() -> None:
+    world = World(230)
+    for _ in range(2):
+        world.visits.clear()
+        stretch = world.run(1000)
+        assert sorted(world.visits) == world.names
+        assert stretch is not None
+        assert (stretch.topics, stretch.finished, stretch.age_ms) == (230, True, 0)
+
+
+def test_runs_that_time_ends_go_on_where_the_last_one_stopped() -> None:
+    world = World(10)
+    assert [world.run(4) for _ in range(2)] != [None, None]
+    assert world.visits == world.names[:8]
+    world.visits.clear()
+    world.run(10)
+    assert world.visits == [*world.names[8:], *world.names[:8]]
+
+
+@given(
+    topics=st.integers(1, 150),
+    budgets=st.lists(st.integers(5, 80), min_size=1, max_size=6),
+    broken=st.integers(0, 149),
+)
+def test_between_two_visits_of_a_topic_are_no_more_runs_than_one_round_needs(
+    topics: int, budgets: list[int], broken: int
+) -> None:
+    """One topic's visit fails each time."""
+    world = World(topics)
+    world.poison[f"t{broken:03}"] = unavailable("throttled")
+    seen_in: dict[str, int] = dict.fromkeys(world.names, -1)
+    most = -(-topics // min(budgets)) + 1
+    for n in range(3 * most):
+        world.visits.clear()
+        stretch = world.run(budgets[n % len(budgets)])
+        assert stretch is not None
+        assert [trouble.topic for trouble in stretch.troubles] == [
+            x for x in world.visits if x in world.poison
+        ]
+        for name in world.visits:
+            assert n - seen_in[name] <= most
+            seen_in[name] = n
+    assert all(n >= 2 * most - 1 for n in seen_in.values())
+
+
+@given(topics=st.integers(2, 200), deadly=st.integers(0, 199), least=st.integers(1, 200))
+def test_a_topic_that_kills_its_visitor_keeps_the_others_waiting_for_few_runs(
+    topics: int, deadly: int, least: int
+) -> None:
+    """What was done since the place was last written is done again."""
+    world = World(topics)
+    name = f"t{deadly % topics:03}"
+    world.poison[name] = Death()
+    for _ in range(2 + 2 * -(-topics // min(least, 50))):
+        world.run(max(least, 50))
+    assert set(world.visits) == set(world.names)
+    assert world.visits.count(name) <= 2 + len(world.visits) // max(1, topics // 2)
+
+
+def test_two_runs_at_once_leave_a_place_behind_that_neither_has_not_reached() -> None:
+    world = World(12)
+    inner: list[Stretch | None] = []
+
+    def visit(topic: Topic, has_time: HasTime) -> None:
+        world.visit(topic, has_time)
+        if topic.name == "t002":
+            inner.append(world.run(9))
+
+    world.run(5, visit)
+    assert inner != [None]
+    world.visits.clear()
+    world.run(12)
+    assert set(world.visits) == set(world.names)
+    assert world.visits[0] == "t010", "the second went on behind the first's place, and came further"
+
+
+def test_the_age_of_a_round_tells_that_runs_are_too_short() -> None:
+    world = World(20)
+    ages: list[int] = []
+    for _ in range(9):
+        stretch = world.run(5)
+        assert stretch is not None
+        ages.append(stretch.age_ms // HOUR_MS)
+        world.stage.clock.advance(SLOT_MS)
+    assert ages == [0, 6, 12, 0, 0, 6, 12, 0, 0]
+
+
+def test_one_topics_work_has_its_bound_in_each_run_and_the_others_their_turn() -> None:
+    world = World(3)
+
+    def visit(topic: Topic, has_time: HasTime) -> None:
+        world.visits.append(topic.name)
+        while topic.name == "t001" and has_time():
+            world.stage.clock.advance(10_000)
+
+    stretch = world.run(1000, visit)
+    assert stretch is not None
+    assert world.visits == world.names
+    assert not stretch.finished
+
+
+class Context:
+    """Lambda's: time for so many topics."""
+
+    def __init__(self, topics: int) -> None:
+        self._has_time = budget(topics)
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000 if self._has_time() else 0
+
+
+@pytest.mark.parametrize("topics_a_run", [1, 4, 50])
+def test_what_is_owed_is_buried_and_logs_go_on_though_every_run_is_cold_and_short(
+    make_stage: Callable[[], Stage], topics_a_run: int
+) -> None:
+    """Where time ends a run, it starts itself again."""
+    stage = make_stage()
+    desks = [Desk.at(stage, retention_days=2) for _ in range(6)]
+    groups = [desk.group() for desk in desks]
+    for desk in desks:
+        desk.produce(make.draft())
+    for _ in range(4 * 4):
+        stage.clock.advance(SLOT_MS)
+        for job in (functions.expire, functions.checkpoint):
+            inbox = Inbox()
+            inbox.invoke(job.__name__, {})
+            while inbox.asked:
+                _, event = inbox.asked.popleft()
+                job(event, Context(topics_a_run), Deps(replace(stage.another(), invoker=inbox)))
+        stage.drop_expired()
+    for desk, group in zip(desks, groups, strict=True):
+        assert desk.rows() == []
+        assert len(stage.adapters.records.dead(desk.topic, group, None, 10)) == 1
+        (placed,) = Desk(stage, stage.process(), desk.topic).produce(make.draft())
+        assert placed.offset == 1
+
+
+def test_a_job_that_never_ends_its_work_starts_itself_again_so_often_and_no_more() -> None:
+    stage, inbox = memory_stage(), Inbox()
+    for _ in range(2):
+        Desk.at(stage)
+    runs = 0
+    inbox.invoke("expire", {})
+    while inbox.asked and runs < 100:
+        _, event = inbox.asked.popleft()
+        functions.expire(event, Context(1), Deps(replace(stage.another(), invoker=inbox)))
+        runs += 1
+    assert runs == 20
