@@ -13,6 +13,14 @@ _MINUTE = 60
 _FIVE = 300
 _HOUR = 3600
 _STARTED = (names.API, names.AUTHORIZE, "route", "deliver")  # the timed ones have a bound of their own
+_STILL = {
+    "mover": "nothing that is delayed or to be retried comes",
+    "sweep": "wake-ups that were lost stay lost, and no backlog is told",
+    "assign": "subscribers that have not agreed are not asked again",
+    "checkpoint": "logs may forget their tails, and begin again at 0",
+    "expire": "what is still owed goes with its row, without a dead letter",
+}
+"""What it means that a scheduled function does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,8 @@ def all_alarms(prefix: str, functions: Iterable[str], archives: bool = True) -> 
     errors = [_errors(prefix, name) for name in existing]
     throttles = [_throttles(prefix, name) for name in _STARTED if name in existing]
     journal = [_journal(prefix)] if "journal" in existing else []
-    lambdas = [*_lambda(prefix), *journal, *errors, *throttles]
+    stopped = [_stopped(prefix, name) for name in names.TIMED if name in existing]
+    lambdas = [*stopped, _route(prefix), *journal, *errors, *throttles]
     return [*own, *lambdas, _queue(prefix), *_archive(prefix, archives)]
 
 
@@ -91,6 +100,16 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         6 * _HOUR,  # as often as somebody looks
         1,
     ),
+    (
+        "RoundLate",
+        "A job did not come by all topics for 18 hours: rows outlive their retention by a day.",
+        "RoundAge",
+        18 * _HOUR * 1000,
+        "Maximum",
+        6 * _HOUR,
+        1,
+    ),
+    ("TopicPassedOver", "A job's visit of a topic fails.", "Troubles", 0, "Sum", 6 * _HOUR, 1),
     ("Unavailable", "Requests are answered with 503.", "Unavailable", 5, "Sum", _FIVE, 1),
 )
 """Name, why, metric, threshold, statistic, period in seconds, periods."""
@@ -102,21 +121,26 @@ def _own(
     return Alarm(name, why, (NAMESPACE, metric, {"service": prefix}), over, statistic, period, periods)
 
 
-def _lambda(prefix: str) -> list[Alarm]:
-    stopped = "The mover does not run: nothing that is delayed or to be retried comes."
+def _stopped(prefix: str, name: str) -> Alarm:
+    """Missing data breaches, so it holds for a schedule that is gone, too. Runs every six hours may fall on either side
+    of an hour's beginning: thirteen hours without one are one too few. (More than a day needs periods of an hour.)"""
+    period, periods = (_HOUR, 13) if name in names.SELDOM else (_FIVE, 1)
+    return Alarm(
+        f"{names.logical(name)}Stopped",
+        f"{name} does not run: {_STILL[name]}.",
+        _of(prefix, name, "Invocations"),
+        1,
+        "Sum",
+        period,
+        periods,
+        missing="breaching",
+        below=True,
+    )
+
+
+def _route(prefix: str) -> Alarm:
     behind = "New messages wake nobody for five minutes: the log's stream is read late."
-    return [
-        Alarm(
-            "MoverStopped",
-            stopped,
-            _of(prefix, "mover", "Invocations"),
-            1,
-            "Sum",
-            missing="breaching",
-            below=True,
-        ),
-        Alarm("RouteLate", behind, _of(prefix, "route", "IteratorAge"), 60_000, period=_MINUTE, periods=5),
-    ]
+    return Alarm("RouteLate", behind, _of(prefix, "route", "IteratorAge"), 60_000, period=_MINUTE, periods=5)
 
 
 def _journal(prefix: str) -> Alarm:
@@ -125,9 +149,10 @@ def _journal(prefix: str) -> Alarm:
 
 
 def _errors(prefix: str, name: str) -> Alarm:
-    return Alarm(
-        f"{names.logical(name)}Errors", f"{name} fails.", _of(prefix, name, "Errors"), 0, "Sum", periods=2
-    )
+    """Twice in a row; but of a function that runs every six hours, each time."""
+    period, periods = (_HOUR, 1) if name in names.SELDOM else (_FIVE, 2)
+    metric = _of(prefix, name, "Errors")
+    return Alarm(f"{names.logical(name)}Errors", f"{name} fails.", metric, 0, "Sum", period, periods)
 
 
 def _throttles(prefix: str, name: str) -> Alarm:

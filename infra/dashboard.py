@@ -107,11 +107,15 @@ class _Stage:
 
     def _shards(self) -> Row:
         races = [self._table(noun, "ConditionalCheckFailedRequests", "Sum") for noun in ("log", "cursors")]
-        jobs = [self._own(name, "Sum") for name in ("Forgotten", "Reassigned", "Checkpoints", "Unfinished")]
+        jobs = [
+            self._own(name, "Sum")
+            for name in ("Forgotten", "Reassigned", "Checkpoints", "Unfinished", "Troubles")
+        ]
         row = [
             _graph("Stream behind, ms", [self._of("route", "IteratorAge", "Maximum")]),
             _graph("Lost races", races),
             _graph("Jobs", jobs),
+            _graph("Rounds behind, ms", [self._own("RoundAge", "Maximum")]),
         ]
         advice = "Forgotten: only the sweep found it. Lost races beside Accepted: more shards would help."
         return "Shards", advice, row
