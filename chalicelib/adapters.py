@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
+from .domain.limits import MAX_CALLS
 from .settings import Settings
 from .store.clients import Clients, OnClient
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     )
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
-_MOST_THREADS = 256  # of one delivery
 
 
 class SystemClock:
@@ -204,7 +204,7 @@ def dynamo_adapters(
 
 
 def _threads() -> Executor:
-    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="send")
+    return ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="send")
 
 
 def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:

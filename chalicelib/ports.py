@@ -318,9 +318,12 @@ class Cursors(Protocol):
         """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
         ...
 
-    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
-        """All cursors of a group (in a broadcast: of a consumer) by the log's partition key. One cheap query; it may
-        be a moment old."""
+    def of_owner(
+        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+    ) -> dict[str, Cursor]:
+        """All cursors of a group (in a broadcast: of a consumer) by the log's partition key. One cheap query; unless
+        `consistent`, it may be a moment old. What was written before it began is in it for each cursor, but they are
+        not all of one moment."""
         ...
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

@@ -37,7 +37,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "route": {"control": _READ},
     "deliver": {
         "log": "Query PutItem",
-        "cursors": _CLAIM,
+        "cursors": f"{_CLAIM} Query",
         "records": "PutItem UpdateItem",
         "timers": "PutItem",
         "traces": _NOTE,

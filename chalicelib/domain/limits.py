@@ -58,6 +58,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies of one answer; in base64 still belo
 CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
 
 # Delivery
+MAX_CALLS = 256  # under way at once in one process of a group's delivery
 MAX_URL_CHARS = 2048
 MAX_REPLY_HEADER_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 64 * 1024

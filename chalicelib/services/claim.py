@@ -44,7 +44,8 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims, for what group, under which settings. `most_in_flight` bounds what one cursor has leased."""
+    """Who claims, for what group, under which settings. `most_in_flight` bounds what one cursor has leased: `sure` in
+    any case, more only while there are `spare` places."""
 
     topic: Topic
     group: Group
@@ -52,6 +53,8 @@ class Claimant:
     owner: str = ""
     consumer_uid: str = ""
     most_in_flight: int = 1 << 30
+    sure: int = 1 << 30
+    spare: int = 0
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -60,6 +63,10 @@ class Claimant:
     def policy(self, shard: int | None) -> Policy:
         """The mode's policy. What is in the lane has lost its place, so nothing orders it."""
         return POLICIES[self.group.mode if shard is not None else "queue"]
+
+    def room(self, in_flight: int) -> int:
+        """How many more one cursor may have leased that has so many."""
+        return max(0, min(self.most_in_flight - in_flight, max(self.sure - in_flight, self.spare)))
 
     def last_attempt(self, draft: Draft) -> int:
         """The number of the last attempt a message has; a redriven one has as many again."""
@@ -99,6 +106,14 @@ class Claimer:
     def dues_ms(self, claimant: Claimant, shard: int | None) -> list[int]:
         """When what waits on one shard, or in the retry lane (None), is due, as last seen."""
         return [span.due_ms for span in self._states.last(claimant.key(shard)).cursor.waiting]
+
+    def in_flight(self, claimant: Claimant, shard: int | None) -> int:
+        """How many messages one cursor has leased, as last seen."""
+        return self._states.last(claimant.key(shard)).cursor.in_flight
+
+    def cursors(self, claimant: Claimant) -> dict[str, Cursor]:
+        """All cursors of the claimant's group as stored, by the log's partition key."""
+        return self._states.cursors.of_owner(claimant.group.uid, claimant.consumer_uid, consistent=True)
 
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
@@ -210,7 +225,7 @@ class _Claim:
     def plan(self, known: Cursor, most: int, most_bytes: int) -> _Plan:
         """Read what could be claimed and let the policy choose, looking further where much is passed over."""
         current = algebra.expire(known, self._now_ms)
-        most = max(0, min(most, self._claimant.most_in_flight - current.in_flight))
+        most = min(most, self._claimant.room(current.in_flight))
         spans = algebra.returned(current, self._now_ms) if most else ()
         due = [(offset, span) for span in spans for offset in range(span.start, span.end)]
         due = due if self._policy.reads_units else due[:most]

@@ -10,7 +10,9 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ..domain.cursor import Fate
 from ..domain.errors import NotFound, Unavailable
+from ..domain.limits import MAX_CALLS
 from ..domain.message import traceparent
 from ..domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ..domain.signing import Receipt
@@ -22,9 +24,10 @@ from .catalog import Catalog
 from .claim import Claimant, Claimer, Delivery
 from .consume import LANE_SHARE
 from .health import Healths
+from .in_flight import crowd, sure_of
 from .parcels import parcels, ruling
 from .settle import Ruling, Settler
-from .wake import Job, Waker, share_of, workers_of
+from .wake import Job, Waker, workers_of
 
 MAX_ATTEMPT_SECONDS = 60
 _MARGIN_SECONDS = (
@@ -131,6 +134,9 @@ class _Run:
         self._seconds_given = seconds_left()
         self._flying: Counter[str] = Counter()  # deliveries under way, by consumer
         self._flying_from_lane = 0
+        self._others = 0  # places of the group that others have, as the last look at its cursors found
+        self._others_ms = 0
+        self._is_limited = False  # others had a place that there was a use for
         self._circuits_ms: list[int] = []  # when consumers may be called again, as the last look found
         self._looked_ms = 0
         self._looks = 0
@@ -162,7 +168,7 @@ class _Run:
         sources = _Sources(topic, group, self._job, self._of.owners(topic, group))
         waiting = (
             due_ms
-            for shard in sources.in_turn(self._looks, sources.budget)
+            for shard in sources.in_turn(self._looks, sources.most)
             for due_ms in self._of.claimer.dues_ms(self._claimant(sources, shard), shard)
         )
         later = (due_ms for due_ms in (*self._circuits_ms, *waiting) if due_ms > self._looked_ms)
@@ -179,17 +185,31 @@ class _Run:
     def _launch(self, pool: Executor) -> bool:
         """Send what may be sent now; whether anything is under way."""
         found = self._find()
-        self._looks += 1
         self._looked_ms = self._of.clock.now_ms()
         sources = _Sources(*found, self._job, self._of.owners(*found)) if found else None
         if found and sources and self._has_time(sources) and not self._fault:
             self._wait_for_circuits(*found)
             try:
-                for shard in sources.in_turn(self._looks, self._allowance(sources)):
-                    self._launch_from(pool, sources, shard)
+                self._launch_all(pool, sources)
             except Unavailable as error:  # what is under way is settled first
                 self._fault = error
         return self._flying.total() > 0
+
+    def _launch_all(self, pool: Executor, sources: _Sources) -> None:
+        """From all sources. Whoever goes empty-handed because others have all places makes sure that they still have
+        them, after it gave back the last one: then they will look at what is left here."""
+        for _ in range(_LOST_RACES):
+            self._looks += 1
+            self._is_limited = False
+            if self._others and self._spare(sources) <= 0 and self._is_stale():
+                self._look_around(sources, 0)
+            for shard in sources.in_turn(self._looks, self._allowance(sources)):
+                self._launch_from(pool, sources, shard)
+            if self._flying.total() or self._fault or not self._is_limited:
+                return
+            self._look_around(sources, 0)
+            if self._spare(sources) <= 0:
+                return
 
     def _wait_for_circuits(self, topic: Topic, group: Group) -> None:
         """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
@@ -219,13 +239,58 @@ class _Run:
     def _launch_from(self, pool: Executor, sources: _Sources, shard: int | None) -> None:
         lost = 0
         while lost < _LOST_RACES and (room := self._room(sources, shard)) > 0:
+            self._is_limited |= self._spare(sources) <= 0
             granted = self._of.claimer.claim(self._claimant(sources, shard), shard, room)
             if granted is None:
                 lost += 1
                 continue
             if not granted:
                 return
-            self._send_all(pool, sources, granted)
+            kept = self._within_bounds(sources, shard, granted)
+            self._send_all(pool, sources, kept)
+            if len(kept) < len(granted):
+                return
+
+    def _within_bounds(
+        self, sources: _Sources, shard: int | None, granted: Sequence[Delivery]
+    ) -> Sequence[Delivery]:
+        """What may be sent of what was granted; the rest is given back, and no attempt is counted."""
+        claimant = self._claimant(sources, shard)
+        unsure = self._of.claimer.in_flight(claimant, shard) - claimant.sure
+        if unsure <= 0:
+            return granted
+        try:
+            excess = self._look_around(sources, len(granted)) - sources.most
+        except Unavailable as error:
+            self._fault, excess = error, unsure
+        kept = len(granted) - max(0, min(excess, unsure, len(granted)))
+        if kept < len(granted):
+            self._is_limited = True
+            self._of.settler.settle(
+                sources.topic,
+                sources.group,
+                [d.receipt for d in granted[kept:]],
+                lambda *_: Ruling(Fate.BACK),
+            )
+        return granted[:kept]
+
+    def _look_around(self, sources: _Sources, granted: int) -> int:
+        """How many places of the group are taken, `granted` of them by a claim of this moment."""
+        topic, group = sources.topic, sources.group
+        now_ms = self._of.clock.now_ms()
+        cursors = self._of.claimer.cursors(self._claimant(sources, None))
+        seen = crowd(topic, group, cursors, self._of.catalog.consumers(topic, group), now_ms)
+        own = self._flying.total() + granted
+        self._others = max(0, seen.places - own) + seen.claims_of_others(sources.keys())
+        self._others_ms = now_ms
+        return seen.places
+
+    def _is_stale(self) -> bool:
+        return self._of.clock.now_ms() - self._others_ms > _LOOK_MS
+
+    def _spare(self, sources: _Sources) -> int:
+        """How many more messages may be under way, as far as is known."""
+        return sources.most - self._others - self._flying.total()
 
     def _claimant(self, sources: _Sources, shard: int | None) -> Claimant:
         consumer = sources.consumer_of(shard)
@@ -235,7 +300,9 @@ class _Run:
             max((self._lease_seconds(sources, c) for c in sources.called_for(shard)), default=0),
             consumer.uid if consumer else "",
             self._job.consumer_uid,
-            sources.budget_of(shard),
+            sources.most_of(shard),
+            sources.sure_of(shard),
+            max(0, self._spare(sources)),
         )
 
     def _room(self, sources: _Sources, shard: int | None) -> int:
@@ -244,16 +311,16 @@ class _Run:
         if consumer is None:
             return 0
         healths = self._of.healths
-        allowed = healths.allowance(consumer, sources.budget)
+        allowed = healths.allowance(consumer, sources.most)
         now_ms = self._of.clock.now_ms()
         if not allowed and not any(at_ms > now_ms for at_ms in self._circuits_ms):
             self._circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
-        room = min(sources.budget - self._flying.total(), allowed - self._flying[consumer.uid])
+        room = min(sources.most_here - self._flying.total(), allowed - self._flying[consumer.uid])
         return room if shard is not None else min(room, _lane_share(allowed) - self._flying_from_lane)
 
     def _allowance(self, sources: _Sources) -> int:
         consumer = sources.consumer_of(None)
-        return self._of.healths.allowance(consumer, sources.budget) if consumer else 0
+        return self._of.healths.allowance(consumer, sources.most) if consumer else 0
 
     def _send_all(self, pool: Executor, sources: _Sources, granted: Sequence[Delivery]) -> None:
         by_consumer: dict[str, tuple[Consumer, list[Delivery]]] = {}
@@ -346,11 +413,15 @@ class _Sources:
     def __init__(self, topic: Topic, group: Group, job: Job, owners: Sequence[Consumer | None]) -> None:
         self.topic = topic
         self.group = group
+        self.most = group.max_in_flight
+        self.most_here = min(self.most, MAX_CALLS * group.batch_size)
+        self._lane = str(lane_of(topic, group, job.consumer_uid).shard_key(0))
         workers = workers_of(topic, group)
-        self.budget = share_of(topic, group, job.worker)
-        # There were more workers before the group's settings changed: another one has this one's shards now.
-        self._shards = range(job.worker, topic.shards if job.worker < workers else 0, workers)
-        self._has_lane = job.worker == 0
+        worker = (
+            job.worker % workers
+        )  # there may have been more of them, before settings changed or by another release
+        self._shards = range(worker, topic.shards, workers)
+        self._has_lane = worker == 0
         if job.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards
         self._owners = [c if c and c.is_called else None for c in owners]
@@ -366,8 +437,19 @@ class _Sources:
         if self._has_lane and not lane_first:
             yield None
 
-    def budget_of(self, shard: int | None) -> int:
-        return self.budget if shard is not None else _lane_share(self.budget)
+    def most_of(self, shard: int | None) -> int:
+        """How many messages of one source may be under way."""
+        return self.most if shard is not None else _lane_share(self.most)
+
+    def sure_of(self, shard: int | None) -> int:
+        """How many of them whatever else is under way."""
+        return min(sure_of(self.topic, self.group), self.most_of(shard))
+
+    def keys(self) -> set[str]:
+        """The log's partition keys of all sources."""
+        return {str(self.topic.shard_key(s)) for s in self._shards} | (
+            {self._lane} if self._has_lane else set()
+        )
 
     def consumer_of(self, shard: int | None) -> Consumer | None:
         """Whom a source's messages go to; the lane's go to whoever has the message's shard."""

@@ -17,6 +17,7 @@ from ..modes import POLICIES
 from ..ports import Clock, Invoker
 from .cache import Aging
 from .catalog import Catalog
+from .in_flight import sure_of
 
 SOON_MS = 60_000  # the movers' schedule sees to what is due later
 _CHECKS_TOGETHER = 25
@@ -44,14 +45,10 @@ def job_of(event: Mapping[str, Any]) -> Job:
 
 def workers_of(topic: Topic, group: Group) -> int:
     """How many deliveries of a group run beside one another: one for each shard, if each may have a whole batch under
-    way."""
+    way, and something whatever the others do."""
+    if not sure_of(topic, group):
+        return 1
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
-
-
-def share_of(topic: Topic, group: Group, worker: int) -> int:
-    """How many messages one of these deliveries may have under way; all of them together `max_in_flight`."""
-    workers = workers_of(topic, group)
-    return group.max_in_flight // workers + (worker < group.max_in_flight % workers)
 
 
 class Waker:

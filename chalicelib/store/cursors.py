@@ -35,9 +35,12 @@ class DynamoCursors:
         )
         return cursor_of(answer["Item"]) if "Item" in answer else None
 
-    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+    def of_owner(
+        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+    ) -> dict[str, Cursor]:
         found = self._dynamo.query(
             TableName=self._table,
+            ConsistentRead=consistent,
             KeyConditionExpression="c = :c",
             ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )

@@ -275,7 +275,7 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
 def pending(world: World, receiver: Receiver) -> None:
     """A subscriber that agrees only when it is asked again."""
     topic = world.api.topic()
-    group = topic.group()
+    group = topic.group(max_in_flight=1)
     found = world.deps.catalog.topic(topic.name)
     held = world.deps.catalog.group(found, group.name)
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)

@@ -23,7 +23,9 @@ class MemoryCursors:
         with self._lock:  # a transaction is seen whole or not at all
             return self._items.get(key)
 
-    def of_owner(self, group_uid: str, consumer_uid: str = "") -> dict[str, Cursor]:
+    def of_owner(
+        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+    ) -> dict[str, Cursor]:
         with self._lock:
             return {
                 str(key.shard): cursor
