@@ -396,7 +396,8 @@ class Timers(Protocol):
         ...
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
-        """Take the timer away for good, if it is there unchanged; until `keep_s` it can be seen as cancelled."""
+        """Take the timer away for good, if it is there unchanged; until `keep_s` it can be seen as cancelled, with the
+        draft it has here."""
         ...
 
     def moved(self, timer_id: str) -> Moved | None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .services.replays import Replays
     from .services.settle import Settler
     from .services.setup import Setup
+    from .services.statuses import Statuses
     from .services.tails import Tails
     from .services.tokens import Tokens
     from .services.trace import Tracer
@@ -203,7 +204,8 @@ class Deps:
     def tracer(self) -> Tracer:
         from .services.trace import Tracer
 
-        return Tracer(self.catalog, self.adapters.traces, self.adapters.records)
+        a = self.adapters
+        return Tracer(self.catalog, a.traces, a.records, self.statuses, a.clock)
 
     @cached_property
     def replays(self) -> Replays:
@@ -300,7 +302,14 @@ class Deps:
         from .services.lookup import Lookup
 
         a = self.adapters
-        return Lookup(self.catalog, a.log, a.cursors, a.records, a.timers, self.reader, self.delayed, a.clock)
+        return Lookup(self.catalog, a.log, a.records, self.reader, self.delayed, self.statuses, a.clock)
+
+    @cached_property
+    def statuses(self) -> Statuses:
+        from .services.statuses import Statuses
+
+        a = self.adapters
+        return Statuses(self.catalog, a.cursors, a.records, a.timers, self.reader, a.clock)
 
     @cached_property
     def key_lookup(self) -> KeyLookup:

@@ -52,6 +52,11 @@ class Context:
     raw: bytes
     body: Any = None
 
+    @property
+    def by(self) -> str:
+        """The id of the caller's token."""
+        return self.caller.token_id if self.caller else ""
+
 
 Handler = Callable[..., Answer]
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 from msgspec import json as msgjson
 
-from ..domain import breaker, ladder
+from ..domain import breaker, ids, ladder
 from ..domain.assignment import EVERYONE, Assignment
 from ..domain.ladder import Retry
 from ..domain.message import Message, holds_json, overall
 from ..domain.ranges import total
 from ..domain.replay import Replay
 from ..domain.signing import seal_receipt
+from ..domain.status import OVER
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..domain.transaction import State, Transaction
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from ..services.append import Placed
     from ..services.claim import Delivery
     from ..services.delayed import Waiting
-    from ..services.lookup import DeliveryStatus, GroupStatus, ShardStatus
+    from ..services.lookup import GroupStatus, ShardStatus
     from ..services.setup import Membership
+    from ..services.statuses import DeliveryStatus
     from ..services.trace import Event
 
 
@@ -250,8 +252,10 @@ def content(m: Message) -> dict[str, Any]:
         "headers": draft.headers,
         "shard": m.shard,
         "offset": m.offset,
-        "accepted_at": at(m.accepted_ms),
+        "accepted_at": at(m.first_accepted_ms),
     }
+    if draft.due_ms is not None:
+        shown["deliver_at"] = at(draft.due_ms)
     if draft.expires_ms is not None:
         shown["expires_at"] = at(draft.expires_ms)
     if draft.changed_ms is not None:
@@ -268,37 +272,56 @@ def deliveries(received: list[Delivery], key: bytes) -> bytes:
     return msgjson.encode({"messages": messages})
 
 
-def message(topic_name: str, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:
+def facts(m: Message) -> dict[str, Any]:
+    """What follows from a message by itself: the bytes of its body, and the transaction it came from."""
+    return {"size": m.draft.size, "transaction_id": ids.parse_half_id(m.id)}
+
+
+def message(t: Topic, m: Message, statuses: Mapping[str, DeliveryStatus]) -> dict[str, Any]:
     """Everything known about a message; as an object for `to_json`, its body is still JSON text."""
-    told = {name: status(s) for name, s in statuses.items()}
-    word = overall(m.draft, [s.status for s in statuses.values()])
-    return {**content(m), "topic": topic_name, "status": word, "deliveries": told}
+    left = [s.retries_left for s in statuses.values() if s.status not in OVER]
+    return {
+        **content(m),
+        **facts(m),
+        "topic": t.name,
+        "status": overall(m.draft, [s.status for s in statuses.values()]),
+        "retries_left": max(left, default=0) if statuses else _retries(t, m),
+        "deliveries": {name: status(s) for name, s in statuses.items()},
+    }
 
 
-def waiting(topic_name: str, w: Waiting) -> dict[str, Any]:
-    """A message before its log: it waits for its time, or was cancelled. For `to_json`."""
-    status = "CANCELLED" if w.cancelled else "DELAYED"
+def _retries(t: Topic, m: Message) -> int:
+    """How many retries a message has that nobody has tried yet, where no group says otherwise."""
+    return (m.draft.max_attempts or t.retry.max_attempts) - 1
+
+
+def waiting(t: Topic, w: Waiting, m: Message) -> dict[str, Any]:
+    """A message (`m`, with its body) before its log: it waits for its time, or was cancelled. For `to_json`."""
     fixed = w.timer.shard.shard
     return {
-        **content(w.message),
+        **content(m),
+        **facts(m),
         "shard": None if fixed == ANY else fixed,
         "offset": None,
         "deliver_at": at(w.timer.due_ms),
-        "topic": topic_name,
-        "status": status,
+        "topic": t.name,
+        "status": "CANCELLED" if w.cancelled else "DELAYED",
+        "retries_left": 0 if w.cancelled else _retries(t, m),
         "deliveries": {},
     }
 
 
-def prepared(topic_name: str, t: Transaction, m: Message) -> dict[str, Any]:
+def prepared(topic: Topic, t: Transaction, m: Message) -> dict[str, Any]:
     """A message whose transaction is not committed. For `to_json`."""
+    cancelled = t.state is State.ROLLED_BACK
     return {
         **content(m),
+        **facts(m),
         "shard": t.shard,
         "offset": None,
-        "topic": topic_name,
-        "status": "CANCELLED" if t.state is State.ROLLED_BACK else "PREPARED",
-        "transaction_id": t.id,
+        "topic": topic.name,
+        "status": "CANCELLED" if cancelled else "PREPARED",
+        "retries_left": 0 if cancelled else _retries(topic, m),
         "deliveries": {},
     }
 
@@ -355,7 +378,9 @@ def status(s: DeliveryStatus) -> dict[str, Any]:
         "attempts": s.attempts,
         "next_attempt_at": at(s.next_attempt_ms) if s.next_attempt_ms else None,
         "last_error": s.last_error,
+        "retries_left": s.retries_left,
         **({"reason": s.reason} if s.reason else {}),
+        **({"consumers": {name: each.status for name, each in s.consumers.items()}} if s.consumers else {}),
     }
 
 
@@ -363,6 +388,7 @@ def dead_letter(letter: DeadLetter, whole: Message, names: Mapping[str, str]) ->
     """A dead letter with its whole message; `names` tells consumers by uid. For `to_json`."""
     return {
         **content(whole),
+        **facts(whole),
         "reason": letter.reason,
         "attempts": letter.attempts,
         "last_error": letter.last_error,
@@ -372,10 +398,25 @@ def dead_letter(letter: DeadLetter, whole: Message, names: Mapping[str, str]) ->
     }
 
 
-def event(e: Event) -> dict[str, Any]:
-    """One event of a message's path."""
-    told = {name: value for name, value in asdict(e).items() if name != "at_ms"}
-    return {"at": at(e.at_ms), **told}
+def event(e: Event, names: Mapping[str, str | None]) -> dict[str, Any]:
+    """One event of a message's path; `names` tells those of tokens by id (None: it is gone). What people did bears
+    `by`, a lease its `owner` and `deadline_at`, a delay its `deliver_at`."""
+    fields = asdict(e)
+    at_ms, by, owner, deadline_ms, deliver_ms = map(fields.pop, _OF_SOME_EVENTS)
+    shown = {"at": at(at_ms), **fields}
+    if e.event in _DONE_BY_SOMEBODY:
+        shown["by"] = {"id": by, "name": names.get(by)} if by else None
+    if deliver_ms is not None:
+        shown["deliver_at"] = at(deliver_ms)
+    if deadline_ms is not None:
+        shown |= {"owner": owner, "deadline_at": at(deadline_ms)}
+    return shown
+
+
+_OF_SOME_EVENTS = ("at_ms", "by", "owner", "deadline_ms", "deliver_ms")
+_DONE_BY_SOMEBODY = {
+    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted",
+}  # fmt: skip
 
 
 def to_json(value: Any) -> bytes:

@@ -97,7 +97,7 @@ def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
         "id": message.id,
         "source": f"/topics/{parcel.topic}",
         "specversion": "1.0",
-        "time": rfc3339(message.accepted_ms),
+        "time": rfc3339(message.first_accepted_ms),
     }
 
 

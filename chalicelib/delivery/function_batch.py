@@ -53,7 +53,7 @@ def _message(attempt: Attempt) -> dict[str, Any]:
         "tag": draft.tag,
         "ordering_key": draft.ordering_key,
         "headers": draft.headers,
-        "accepted_at": rfc3339(message.accepted_ms),
+        "accepted_at": rfc3339(message.first_accepted_ms),
         "attempt": attempt.number,
         "shard": message.shard,
         "offset": message.offset,

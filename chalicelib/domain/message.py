@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import strict_json
 from .errors import Malformed
+from .status import combined
 
 JSON = "application/json"
 RATE_LIMITED = "RATE_LIMITED"
@@ -32,6 +33,20 @@ class Origin:
     whole: bool = False
 
 
+MOST_ACTS = 16  # that a message remembers; of more, the first are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody did to a message before anybody claimed it: EDITED, POSTPONED or CANCELLED. `by` is the token's
+    id; `until_ms` the new time of one that was postponed (or hurried)."""
+
+    what: str
+    at_ms: int
+    by: str = ""
+    until_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A message as a producer gave it, checked. `body` is the compact UTF-8 text of a JSON value where
@@ -40,9 +55,10 @@ class Draft:
     `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
     it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
-    before which it must not enter the log. `dead` is why every group that wants it gets it as a dead letter.
-    `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of the one group that gets
-    it.
+    before which it must not enter the log, and in the log the time that was. `dead` is why every group that wants it
+    gets it as a dead letter. `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of
+    the one group that gets it. `accepted_ms` and `by`, a token's id, say when and by whom it was given to us, where it
+    waited before it came into the log; `acts` what was done to it since.
     """
 
     body: bytes
@@ -67,6 +83,9 @@ class Draft:
     changed_ms: int | None = None
     cancelled: bool = False
     only: str | None = None
+    accepted_ms: int | None = None
+    by: str = ""
+    acts: tuple[Act, ...] = ()
 
     @property
     def size(self) -> int:
@@ -84,13 +103,31 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A draft with its place in the log."""
+    """A draft with its place in the log, which it came into at `accepted_ms`; `row_by` is the token's id that its whole
+    row was written with, if known."""
 
     id: str
     shard: int
     offset: int
     accepted_ms: int
     draft: Draft
+    row_by: str = ""
+
+    @property
+    def first_accepted_ms(self) -> int:
+        """When its producer was told that it is accepted: before it came into the log, where it had to wait."""
+        return self.accepted_ms if self.draft.accepted_ms is None else self.draft.accepted_ms
+
+    @property
+    def by(self) -> str:
+        """The id of the token it was produced with; empty where that is not known."""
+        return self.draft.by or self.row_by
+
+
+def acted(draft: Draft, *acts: Act) -> Draft:
+    """The draft with what was done to it just now; what is told twice stands once."""
+    new = (act for act in acts if act not in draft.acts)
+    return replace(draft, acts=(*draft.acts, *new)[-MOST_ACTS:])
 
 
 def holds_json(draft: Draft) -> bool:
@@ -113,13 +150,8 @@ def traceparent(draft: Draft) -> str | None:
 
 
 def overall(draft: Draft, statuses: Collection[str]) -> str:
-    """The status of a message in the log over all groups: where they agree theirs, else RUNNING."""
-    if draft.cancelled:
-        return "CANCELLED"
-    words = set(statuses)
-    if not words:
-        return "NEW"
-    return words.pop() if len(words) == 1 else "RUNNING"
+    """The status of a message in the log over all groups."""
+    return "CANCELLED" if draft.cancelled else combined(statuses)
 
 
 def expired(draft: Draft, now_ms: int) -> bool:

@@ -32,7 +32,7 @@ class ShardKey:
 class Segment:
     """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts.
 
-    `edition` rises whenever a message in it is changed.
+    `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote all of it.
     """
 
     first: int
@@ -43,6 +43,7 @@ class Segment:
     drafts: tuple[Draft, ...] = ()
     way: Way = Way.OPTIMISTIC
     edition: int = 0
+    by: str = ""
 
     @property
     def end(self) -> int:
@@ -58,7 +59,7 @@ class Segment:
             return None
         draft = self.drafts[offset - self.first]
         id = draft.id or ids.message_id(self.request_id, shard, offset)
-        return Message(id, shard, offset, self.accepted_ms, draft)
+        return Message(id, shard, offset, self.accepted_ms, draft, self.by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,15 @@ def again(timer: Timer, now_ms: int) -> Timer:
     return replace(timer, due_ms=timer.due_ms + periods * timer.every_ms)
 
 
+def entered(timer: Timer) -> Draft:
+    """The draft of a timer as it comes into its log: a delayed message still says when it was accepted and due."""
+    assert timer.draft is not None
+    if timer.kind is not TimerKind.DELIVER:
+        return timer.draft
+    accepted_ms = timer.draft.accepted_ms or timer.filed_ms
+    return replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)
+
+
 def mark_of(due_ms: int, timer_id: str = "") -> str:
     """Where a timer stands in its fragment; without an id, before all that are due then."""
     return f"{due_ms:015d}#{timer_id}"

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 
 from .topic import CursorKey
 
+REDRIVEN = "REDRIVEN"
+EDITED = "EDITED"
+DELETED = "DELETED"
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One attempt at one offset. `outcome` is SUCCESS, RETRY, DEAD, LAPSED (its lease ran out) or REDRIVEN."""
+    """One attempt at one offset. `outcome` is SUCCESS, RETRY, DEAD or LAPSED (its lease ran out). Or what was done to
+    its dead letter: REDRIVEN, EDITED or DELETED; `detail` is then the id of the token that did it.
+    """
 
     offset: int
     attempt: int

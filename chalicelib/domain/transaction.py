@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from . import ids
-from .message import Draft, Message
+from .message import Act, Draft, Message, acted
 from .segment import ShardKey
 from .timer import ANY, Timer, TimerKind
 
@@ -32,7 +32,8 @@ class Transaction:
     `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message
     is due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`.
     `check_ms` is when the CHECK timer on file is due, `checks` how many calls were made, `last_answer` what came of
-    the last one. A decided one is kept for `keep_s` seconds. `version` rises with every write.
+    the last one. A decided one is kept for `keep_s` seconds. Its keys find it until `keys_until_s`. `version` rises
+    with every write.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Transaction:
     checks: int = 0
     last_answer: str | None = None
     decided_ms: int | None = None
+    keys_until_s: int = 0
     version: int = 0
 
     @property
@@ -102,6 +104,7 @@ def released(of: Transaction, now_ms: int) -> Draft:
         shard=of.shard,
         due_ms=due_ms if due_ms > now_ms else None,
         expires_ms=None if expires_ms is None else expires_ms + due_ms - said_ms,
+        accepted_ms=of.prepared_ms,
     )
 
 
@@ -114,6 +117,8 @@ def committed(
     )
 
 
-def rolled_back(of: Transaction, now_ms: int) -> Transaction:
+def rolled_back(of: Transaction, now_ms: int, by: str = "") -> Transaction:
     """The transaction after its rollback."""
-    return replace(of, state=State.ROLLED_BACK, decided_ms=now_ms)
+    assert of.draft is not None
+    draft = acted(of.draft, Act("CANCELLED", now_ms, by))
+    return replace(of, state=State.ROLLED_BACK, draft=draft, decided_ms=now_ms)

@@ -15,7 +15,7 @@ from ..domain import cursor as algebra
 from ..domain.cursor import Cursor
 from ..domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ..domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
-from ..domain.message import Draft, Message
+from ..domain.message import Act, Draft, Message, acted
 from ..domain.segment import Segment
 from ..domain.topic import CursorKey, Topic, cursor_key
 from ..modes import POLICIES
@@ -49,9 +49,10 @@ class Amender:
         self._reader = reader
         self._clock = clock
 
-    def amend(self, topic: Topic, message: Message, changes: Mapping[str, Any]) -> Message:
-        """Change fields of the draft; the message as it stands then. Raises Conflict (a group has claimed it, or it
-        was cancelled), Refused (it waits for no time any more), TooLarge, NotFound."""
+    def amend(self, topic: Topic, message: Message, changes: Mapping[str, Any], by: str = "") -> Message:
+        """Change fields of the draft; the message as it stands then. `by` is the token's id. Raises
+        Conflict (a group has claimed it, or it was cancelled), Refused (it waits for no time any more), TooLarge,
+        NotFound."""
         if "due_ms" in changes:
             raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time any more.")
         if "body" in changes:
@@ -61,17 +62,21 @@ class Amender:
         def rewrite(draft: Draft) -> Draft:
             if draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
-            return replace(draft, **changes, changed_ms=now_ms)
+            return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
         return self._rewrite(topic, message, rewrite)
 
-    def cancel(self, topic: Topic, message: Message) -> None:
-        """Take the message back: no group gets it. Repeating that is harmless. Raises Conflict where a group has
-        claimed it."""
+    def cancel(self, topic: Topic, message: Message, by: str = "") -> None:
+        """Take the message back: no group gets it. Repeating that is harmless. `by` is the token's id. Raises Conflict
+        where a group has claimed it."""
         _, found = self._find(topic, message)
         if not found.draft.cancelled:
-            now_ms = self._clock.now_ms()
-            self._rewrite(topic, message, lambda draft: replace(draft, cancelled=True, changed_ms=now_ms))
+            act = Act("CANCELLED", self._clock.now_ms(), by)
+            self._rewrite(
+                topic,
+                message,
+                lambda draft: replace(acted(draft, act), cancelled=True, changed_ms=act.at_ms),
+            )
 
     def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite) -> Message:
         """Rewrite the message and tell every group, until there is none that was not told."""

@@ -55,13 +55,15 @@ class Appender:
         pack: Pack,
         originals: Sequence[Draft],
         moved: Sequence[Movable] = (),
+        by: str = "",
     ) -> list[Placed] | Known | Gone:
-        """Win an offset for one pack. Without a shard given, a lost race hops to another shard."""
+        """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the token's id
+        that all of it was produced with."""
         losses = 0
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
-                segment = self._next(topic, key, pack, losses >= LOSSES_BEFORE_RESERVING)
+                segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
@@ -76,7 +78,7 @@ class Appender:
             if shard is None:
                 self._hop(topic, key.shard)
 
-    def _next(self, topic: Topic, key: ShardKey, pack: Pack, turn: bool) -> Segment:
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, turn: bool) -> Segment:
         """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
 
         Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
@@ -87,7 +89,7 @@ class Appender:
         now_ms = self._clock.now_ms()
         way = Way.RESERVED if turn else tail.way
         request_id = self._chance.id(ids.REQUEST_ID_CHARS)
-        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way)
+        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way, by=by)
 
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
         """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..domain import ids
 from ..domain.errors import Conflict, changed_meanwhile
-from ..domain.message import Message
+from ..domain.message import Act, Message, acted
 from ..domain.segment import ShardKey
 from ..domain.timer import Timer
 from ..domain.topic import Topic
@@ -130,13 +130,13 @@ class Delayed:
             at = rows[-1].end
         return None
 
-    def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any]) -> Waiting:
-        """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. Raises
-        Conflict where it is too late or others keep changing it, and TooLarge."""
+    def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any], by: str = "") -> Waiting:
+        """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. `by` is
+        the token's id. Raises Conflict where it is too late or others keep changing it, and TooLarge."""
         for _ in range(_TRIES):
             if waiting.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
-            if new := self._amend(topic, waiting.timer, changes):
+            if new := self._amend(topic, waiting.timer, changes, by):
                 return new
             waiting = self._again(waiting)
         raise changed_meanwhile("message")
@@ -148,7 +148,7 @@ class Delayed:
             raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
         return found
 
-    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any]) -> Waiting | None:
+    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> Waiting | None:
         """None where the timer is gone or another."""
         assert old.draft is not None
         draft = replace(old.draft, **changes)
@@ -156,21 +156,45 @@ class Delayed:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms
+        draft = replace(acted(draft, *self._acts(changes, due_ms, by)), due_ms=None)
         if draft.expires_ms is not None:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
+        if due_ms > old.due_ms and draft.keys:
+            self._producer.note_keys(topic, [(draft, due_ms)], _noted_ms(old))
         if not self._timers.amend(old, new, self._keep_s(topic, new)):
             return None
         self._waker.filed([new])
         return Waiting(replace(new, edits=old.edits + 1))
 
-    def cancel(self, topic: Topic, waiting: Waiting) -> None:
-        """Take it back; repeating that is harmless. Raises Conflict where it is too late or others keep changing it."""
+    def _acts(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:
+        now_ms = self._clock.now_ms()
+        if changes.keys() - {"due_ms"}:
+            yield Act("EDITED", now_ms, by)
+        if "due_ms" in changes:
+            yield Act("POSTPONED", now_ms, by, due_ms)
+
+    def cancel(self, topic: Topic, waiting: Waiting, by: str = "") -> None:
+        """Take it back; repeating that is harmless. `by` is the token's id. Raises Conflict where it is too late or
+        others keep changing it."""
         for _ in range(_TRIES):
-            if waiting.cancelled or self._timers.cancel(waiting.timer, self._keep_s(topic, waiting.timer)):
+            if waiting.cancelled or self._cancel(topic, waiting.timer, by):
                 return
             waiting = self._again(waiting)
         raise changed_meanwhile("message")
 
+    def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
+        assert timer.draft is not None
+        draft = acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
+        return self._timers.cancel(replace(timer, draft=draft), self._keep_s(topic, timer))
+
     def _keep_s(self, topic: Topic, timer: Timer) -> int:
         return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * 86_400
+
+
+def _noted_ms(timer: Timer) -> int:
+    """The time under which a waiting message's keys were noted: when it was due at first, or prepared."""
+    timed = ids.parse_timed_id(timer.id)
+    if timed:
+        return timed.due_ms
+    return timer.draft.accepted_ms or timer.filed_ms if timer.draft else timer.filed_ms

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..domain.errors import NotFound
 from ..domain.segment import ShardKey
-from ..domain.timer import ANY, Timer
+from ..domain.timer import ANY, Timer, entered
 from ..domain.topic import Topic
 from ..ports import Timers
 from .catalog import Catalog
@@ -31,7 +31,7 @@ class Due:
             self._timers.drop(timers)
             return 0
         number = None if shard.shard == ANY else shard.shard
-        members = [(t, replace(t.draft, shard=number)) for t in timers if t.draft is not None]
+        members = [(t, replace(entered(t), shard=number)) for t in timers if t.draft is not None]
         placed = [place for place in self._producer.move(home, members) if place]
         self._waker.appended(home, {place.shard for place in placed if place.shard is not None})
         return len(placed)

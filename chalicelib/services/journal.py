@@ -17,7 +17,7 @@ import msgspec
 
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey
-from ..domain.trace import TraceRow
+from ..domain.trace import DELETED, EDITED, REDRIVEN, TraceRow
 from ..ports import Blobs, Written
 
 VERSION = 1
@@ -111,6 +111,8 @@ def _body(draft: Draft) -> Line:
 
 def _deliveries(row: TraceRow) -> Iterator[Line]:
     for tried in row.tried:
+        if tried.outcome in (EDITED, DELETED):
+            continue
         yield {
             "v": VERSION,
             "topic": row.key.shard.topic,
@@ -125,7 +127,7 @@ def _deliveries(row: TraceRow) -> Iterator[Line]:
             "started_ms": row.started_ms,
             "duration_ms": tried.duration_ms,
             "outcome": tried.outcome,
-            "detail": tried.detail,
+            "detail": tried.detail if tried.outcome != REDRIVEN else "",
             "trace": row.id,
         }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..domain.errors import NotFound
 from ..domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
-from ..domain.message import Message
+from ..domain.message import Draft, Message
 from ..domain.topic import Topic
+from ..domain.transaction import Transaction
 from ..ports import KeyEntry, Keys
-from .lookup import Filters, Lookup
+from .delayed import Waiting
+from .lookup import Filters, Lookup, Seen, before_log
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
 
@@ -21,16 +23,17 @@ class KeyLookup:
 
     def newest_first(
         self, topic: Topic, key: str, filters: Filters, limit: int, before: str | None
-    ) -> tuple[list[Message], str | None]:
-        """Up to `limit` messages with the key, newest first, and the mark to go on from (None: the end)."""
-        found: list[Message] = []
+    ) -> tuple[list[Seen], str | None]:
+        """Up to `limit` messages with the key, newest first, and the mark to go on from (None: the end). One that
+        waits for its time stands where it was due at first, one that was prepared where that was."""
+        found: list[Seen] = []
         weight = 0
         rows = max(limit, DEFAULT_PAGE)
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
             entries = self._keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
             for entry in entries:
                 message = self._message(topic, entry, filters)
-                weight += message.draft.weight if message else 0
+                weight += _draft(message).weight if message else 0
                 if found and weight > MAX_ANSWER_BYTES:
                     return found, before
                 before = entry.mark
@@ -42,10 +45,27 @@ class KeyLookup:
                 return found, None
         return found, before
 
-    def _message(self, topic: Topic, entry: KeyEntry, filters: Filters) -> Message | None:
+    def _message(self, topic: Topic, entry: KeyEntry, filters: Filters) -> Seen | None:
         """The entry's message if it is wanted. None also for one that never was stored, or has expired."""
         try:
-            message = self._lookup.message(topic, entry.message_id)
+            message = self._lookup.find(topic, entry.message_id)
         except NotFound:
             return None
-        return message if self._lookup.passes(topic, filters, message) else None
+        if isinstance(message, Message):
+            return message if self._lookup.passes(topic, filters, message) else None
+        return message if _passes(message, filters) else None
+
+
+def _passes(waiting: Waiting | Transaction, filters: Filters) -> bool:
+    """Is it what the filters ask for? Before its log no group is owed it."""
+    shard = waiting.timer.shard.shard if isinstance(waiting, Waiting) else waiting.shard
+    return (
+        filters.group is None
+        and filters.shard in (None, shard)
+        and filters.tag in (None, waiting.message.draft.tag)
+        and filters.status in (None, before_log(waiting))
+    )
+
+
+def _draft(seen: Seen) -> Draft:
+    return seen.draft if isinstance(seen, Message) else seen.message.draft

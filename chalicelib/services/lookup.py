@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ..domain import cursor as algebra
 from ..domain import ids, ranges
-from ..domain.cursor import Cursor, Position, Span
+from ..domain.cursor import Cursor
 from ..domain.errors import NotFound
 from ..domain.limits import MAX_ANSWER_BYTES
 from ..domain.message import Message, overall
 from ..domain.segment import Segment
-from ..domain.timer import Timer, retry_id
-from ..domain.topic import CursorKey, Group, Topic, cursor_key
-from ..domain.transaction import Transaction
-from ..ports import Clock, Cursors, Log, Record, Records, Timers
+from ..domain.topic import CursorKey, Group, Topic
+from ..domain.transaction import State, Transaction
+from ..ports import Clock, Log, Records
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
 from .reader import Reader
+from .statuses import Statuses
 
 _ROWS = 16
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
-_SEVERITY = ("SUCCESS", "NEW", "RUNNING", "RETRYING", "DEAD")
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryStatus:
-    """How far one group is with one message."""
-
-    status: str
-    attempts: int
-    next_attempt_ms: int | None = None
-    last_error: str | None = None
-    reason: str | None = None
+Seen = Message | Waiting | Transaction
+"""A message in its log, or as it waits for its time or a decision before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +71,21 @@ class Lookup:
         self,
         catalog: Catalog,
         log: Log,
-        cursors: Cursors,
         records: Records,
-        timers: Timers,
         reader: Reader,
         delayed: Delayed,
+        statuses: Statuses,
         clock: Clock,
     ) -> None:
-        self._timers = timers
+        self.statuses = statuses
         self._delayed = delayed
         self._catalog = catalog
         self._log = log
-        self._cursors = cursors
         self._records = records
         self._reader = reader
         self._clock = clock
 
-    def find(self, topic: Topic, message_id: str) -> Message | Waiting | Transaction:
+    def find(self, topic: Topic, message_id: str) -> Seen:
         """The message with this id, in the log or before it; or NotFound."""
         return self._delayed.find(topic, message_id) or self.message(topic, message_id)
 
@@ -119,80 +109,25 @@ class Lookup:
         slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], self._reader.recent())[place[2]]
         return slot.message if slot.message and slot.message.id == message_id else None
 
-    def standing(self, topic: Topic, message_id: str) -> str:
-        """NEW, or what keeps a message from everybody: DELAYED, CANCELLED. Few reads: a message that was
-        delayed is NEW once it is due, whatever became of it then."""
-        timed = ids.parse_timed_id(message_id)
-        if timed and (waiting := self._delayed.waiting(message_id, timed.due_ms)):
-            return "CANCELLED" if waiting.cancelled else "DELAYED"
-        message = self._in_its_place(topic, message_id)
-        return "CANCELLED" if message and message.draft.cancelled else "NEW"
+    def standing(self, topic: Topic) -> Callable[[str], str]:
+        """Tells of message ids what has become of them, as produce shows it of a duplicate; NEW where that has expired.
+        Groups and cursors are read once for all of them."""
+        groups: list[Group] = []
+        seen: dict[CursorKey, Cursor] = {}
 
-    def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
-        """The status of the message for every group that is owed it."""
-        found = {group.name: self.delivery(topic, group, message) for group in self._catalog.groups(topic)}
-        return {name: status for name, status in found.items() if status is not None}
+        def status_of(message_id: str) -> str:
+            try:
+                message = self.find(topic, message_id)
+            except NotFound:
+                return "NEW"
+            if not isinstance(message, Message):
+                return before_log(message)
+            if not groups:
+                groups.extend(self._catalog.groups(topic))
+            statuses = self.statuses.among(topic, groups, message, seen)
+            return overall(message.draft, [s.status for s in statuses.values()])
 
-    def _overall(self, topic: Topic, message: Message) -> str:
-        """The status of the message over all groups."""
-        return overall(message.draft, [s.status for s in self.deliveries(topic, message).values()])
-
-    def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
-        """The status for one group: of a broadcast, the worst of its consumers'. None where it is not owed it."""
-        keys = self._cursor_keys(topic, group, message.shard)
-        statuses = [self._status(topic, group, key, message.offset) for key in keys]
-        if message.draft.cancelled:
-            return DeliveryStatus("CANCELLED", 0) if any(statuses) else None
-        return max((s for s in statuses if s), key=lambda s: _SEVERITY.index(s.status), default=None)
-
-    def _cursor_keys(self, topic: Topic, group: Group, shard: int) -> list[CursorKey]:
-        return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
-
-    def _cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
-        """The cursor as the next claim will find it: leases that have ended hold nothing."""
-        stored = self._cursors.get(key, consistent=consistent) or Cursor()
-        return algebra.expire(stored, self._clock.now_ms())
-
-    def _status(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> DeliveryStatus | None:
-        place, span = algebra.position(self._cursor(key), offset)
-        if place is Position.NOT_OWED:
-            return None
-        if place is Position.NEW:
-            return DeliveryStatus("NEW", 0)
-        record = self._records.get(key, offset)
-        told = _told(place, span, record)
-        if place is Position.SETTLED and record and told.status == "RETRYING":
-            return self._retrying(topic, group, key, record, told)
-        return told
-
-    def _retrying(
-        self, topic: Topic, group: Group, key: CursorKey, record: Record, told: DeliveryStatus
-    ) -> DeliveryStatus:
-        """The status of what is settled in its shard: its timer or the retry lane has it."""
-        early = (record.next_ms or 0) > self._clock.now_ms()
-        if early and self.retry_timer(group, key, record):
-            return told
-        if attempt := self.attempt_in_lane(topic, group, key, record.offset):
-            return DeliveryStatus("RUNNING", attempt, None, told.last_error)
-        return replace(told, next_attempt_ms=None) if early else told
-
-    def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
-        """The timer that will take the delivery to its retry lane; None where it has."""
-        if record.next_ms is None:
-            return None
-        id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
-        return self._timers.find(record.next_ms, id)
-
-    def attempt_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> int | None:
-        """The number of the attempt that is under way in the retry lane for the message of this place."""
-        lane = cursor_key(topic, group, None, key.consumer_uid)
-        leases = self._cursor(lane).leases
-        leased = {o: n for lease in leases.values() for o, n in lease.attempts().items()}
-        for slot in self._reader.fetch(lane.shard, leased).values():
-            origin = slot.message.draft.origin if slot.message else None
-            if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                return origin.attempts + leased[slot.offset]
-        return None
+        return status_of
 
     def newest_first(
         self, topic: Topic, filters: Filters, limit: int, starts: dict[int, int] | None
@@ -249,9 +184,13 @@ class Lookup:
         if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
             return False
         if filters.group is None:
-            return filters.status is None or filters.status == self._overall(topic, message)
-        status = self.delivery(topic, filters.group, message)
+            return filters.status in (None, self._overall(topic, message))
+        status = self.statuses.delivery(topic, filters.group, message)
         return status is not None and filters.status in (None, status.status)
+
+    def _overall(self, topic: Topic, message: Message) -> str:
+        statuses = self.statuses.deliveries(topic, message)
+        return overall(message.draft, [s.status for s in statuses.values()])
 
     def stats(self, topic: Topic) -> tuple[int, dict[str, GroupStatus]]:
         """How many messages the topic has taken in its life, and the status of each group."""
@@ -268,7 +207,7 @@ class Lookup:
         shards = [
             self._shard_status(key, tail)
             for shard, tail in enumerate(tails or self._tails(topic))
-            for key in self._cursor_keys(topic, group, shard)
+            for key in self.statuses.keys(topic, group, shard)
         ]
         now_ms = self._clock.now_ms()
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
@@ -284,12 +223,11 @@ class Lookup:
 
     def _in_lanes(self, topic: Topic, group: Group) -> int:
         """How many messages are being tried again at the moment."""
-        owners = self._catalog.cursor_owners(topic, group)
-        lanes = (cursor_key(topic, group, None, uid) for uid in owners)
-        return sum(self._cursor(lane, consistent=False).in_flight for lane in lanes)
+        lanes = self.statuses.keys(topic, group, None)
+        return sum(self.statuses.cursor(lane, consistent=False).in_flight for lane in lanes)
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
-        cursor = algebra.fold(self._cursor(key))
+        cursor = algebra.fold(self.statuses.cursor(key))
         unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))
 
@@ -312,29 +250,15 @@ class _Budget:
         return self.left <= 0
 
 
+def before_log(held: Waiting | Transaction) -> str:
+    """The status of a message before its log."""
+    if isinstance(held, Transaction):
+        return "CANCELLED" if held.state is State.ROLLED_BACK else "PREPARED"
+    return "CANCELLED" if held.cancelled else "DELAYED"
+
+
 def _back(row: Segment, shard: int, at: int) -> Iterable[Message]:
     for offset in range(min(row.end - 1, at), row.first - 1, -1):
         message = row.message(shard, offset)
         if message:
             yield message
-
-
-def _told(place: Position, span: Span | None, record: Record | None) -> DeliveryStatus:
-    """What cursor and record say together: the cursor about the present, the record about the past."""
-    attempts = span.attempt if span else 1
-    error = record.last_error if record else None
-    if place is Position.RUNNING:
-        return DeliveryStatus("RUNNING", attempts, None, error)
-    if place is Position.NEW:
-        return DeliveryStatus("NEW", 0)
-    if place is Position.RETRYING and span:
-        return DeliveryStatus("RETRYING", span.attempt - 1, span.due_ms or None, error)
-    if record is None:
-        return DeliveryStatus("SUCCESS", 1)
-    return DeliveryStatus(
-        record.status,
-        record.attempts,
-        record.next_ms if record.status == "RETRYING" else None,
-        error,
-        record.reason,
-    )

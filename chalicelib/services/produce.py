@@ -61,8 +61,9 @@ class Producer:
         self._clock = clock
         self._chance = chance
 
-    def produce(self, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
-        """Store drafts, all of one shard in as few rows as possible; per draft its place or why not.
+    def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
+        """Store drafts, all of one shard in as few rows as possible; per draft its place or why not. `by` is the
+        producer's token's id.
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
@@ -73,9 +74,9 @@ class Producer:
         for i, draft in enumerate(drafts):
             if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
                 (by_shard[_shard_of(topic, draft)] if draft.due_ms is None else later).append(i)
-        self._file(topic, [(i, drafts[i]) for i in later], outcomes)
+        self._file(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
         for shard, members in by_shard.items():
-            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes)
+            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
@@ -154,7 +155,7 @@ class Producer:
             id,
             TimerKind.DELIVER,
             place,
-            replace(draft, id=id),
+            replace(draft, id=id, due_ms=None),  # the timer says when
             topic.retention_days,
             filed_ms=self._clock.now_ms(),
         )
@@ -165,6 +166,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
         outcomes: list[Placed | HeadraceError | None],
+        by: str,
     ) -> None:
         """Fill in the outcomes of drafts that go to one shard. Nothing comes behind what failed: tried again, that
         would stand after it."""
@@ -172,7 +174,7 @@ class Producer:
             for run in _runs(members):
                 left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while left:
-                    left = self._append(topic, shard, left, outcomes)
+                    left = self._append(topic, shard, left, outcomes, by)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -191,11 +193,12 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: list[Placed | HeadraceError | None],
+        by: str,
     ) -> list[tuple[int, Draft, Draft]]:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
         pack = self._log.pack([stored for *_, stored in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
-        answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now])
+        answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now], by=by)
         assert not isinstance(answer, Gone)
         if isinstance(answer, Known):
             entries = {entry.dedup_id: entry for entry in answer.entries}

@@ -11,7 +11,7 @@ from ..domain.cursor import Position
 from ..domain.errors import Conflict, NotFound
 from ..domain.message import JSON, Draft
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ..domain.trace import Tried
+from ..domain.trace import DELETED, EDITED, REDRIVEN, Tried
 from ..ports import Clock, DeadLetter, Record, Records
 from . import lanes
 from .catalog import Catalog
@@ -117,8 +117,9 @@ class Redriver:
             return None
         return message.shard, message.offset
 
-    def edit(self, topic: Topic, letter: DeadLetter, body: bytes) -> DeadLetter:
-        """Give a dead letter another JSON body; what is redriven is what stands there then. Raises TooLarge."""
+    def edit(self, topic: Topic, group: Group, letter: DeadLetter, body: bytes, by: str = "") -> DeadLetter:
+        """Give a dead letter another JSON body; what is redriven is what stands there then. `by` is the token's id.
+        Raises TooLarge."""
         check_size(topic, body)
         draft = replace(
             letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
@@ -127,14 +128,23 @@ class Redriver:
         edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(edited):
             raise _changed()
+        self._note(topic, group, letter, EDITED, by)
         return replace(edited, version=letter.version + 1)
 
-    def discard(self, letter: DeadLetter) -> None:
-        """Delete a dead letter; its delivery stays DEAD."""
+    def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
+        """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
         if not self._records.discard(letter):
             raise _changed()
+        self._note(topic, group, letter, DELETED, by)
 
-    def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter]) -> int:
+    def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
+        """Nothing else remembers it: one write."""
+        now_ms = self._clock.now_ms()
+        tried = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
+        row_id = f"{what.lower()}.{letter.version}.{now_ms}"
+        self._witness.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, tried)
+
+    def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
         faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them."""
         went = 0
@@ -148,27 +158,27 @@ class Redriver:
             moves = [(x, _entry_of(x)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             gone = [x for x, place in zip(members, placed, strict=True) if place]
-            tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, "REDRIVEN")) for x in gone]
+            tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, REDRIVEN, detail=by)) for x in gone]
             self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
         if went:
             self._waker.group(topic, group)
         return went
 
-    def redrive_some(self, topic: Topic, group: Group, wanted: Wanted, limit: int) -> int:
+    def redrive_some(self, topic: Topic, group: Group, wanted: Wanted, limit: int, by: str = "") -> int:
         """Send up to `limit` matching dead letters again, page by page; how many went."""
         went, after = 0, None
         while went < limit:
             letters, after = self.page(topic, group, wanted, after, min(_PAGE, limit - went))
-            went += self.redrive(topic, group, letters)
+            went += self.redrive(topic, group, letters, by)
             if after is None:
                 break
         return went
 
-    def try_now(self, topic: Topic, group: Group, message_id: str) -> None:
+    def try_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""
         tried = [
-            self._try_now(topic, group, key, offset, message_id)
+            self._try_now(topic, group, key, offset, message_id, by)
             for key, offset in self._places(topic, group, message_id)
         ]
         if not any(tried):
@@ -188,10 +198,12 @@ class Redriver:
             "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
         )
 
-    def _try_now(self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str) -> bool:
+    def _try_now(
+        self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str, by: str
+    ) -> bool:
         letter = self._records.dead_letter(key, offset)
         if letter and letter.message.id == message_id:
-            return self.redrive(topic, group, [letter]) > 0
+            return self.redrive(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
         if record and record.status == "RETRYING" and record.next_ms is not None:
             return self._hurry_timer(topic, group, key, record)
@@ -199,11 +211,11 @@ class Redriver:
 
     def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
         """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running."""
-        timer = self._lookup.retry_timer(group, key, record)
+        timer = self._lookup.statuses.retry_timer(group, key, record)
         if timer and timer.draft:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
             return True
-        return self._lookup.attempt_in_lane(topic, group, key, record.offset) is None
+        return self._lookup.statuses.held_in_lane(topic, group, key, record.offset) is None
 
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""

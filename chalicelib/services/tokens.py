@@ -74,6 +74,11 @@ class Tokens:
         if not self._control.delete_token(token_id):
             raise NotFound("TOKEN_NOT_FOUND", "There is no token with this id.")
 
+    def name(self, token_id: str) -> str | None:
+        """What a token is called; None where it was revoked."""
+        token = self._control.token(token_id)
+        return token.name if token else None
+
     def listed(self, after: str | None, limit: int) -> list[Token]:
         """Tokens by id."""
         return self._control.tokens(after, limit)

@@ -68,16 +68,19 @@ class Transactor:
         self._tally = tally
 
     def prepare(
-        self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False
+        self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False, by: str = ""
     ) -> tuple[Transaction, bool]:
-        """Store a message out of everybody's sight. `floats`: its delay counts from the commit.
+        """Store a message out of everybody's sight. `floats`: its delay counts from the commit. `by` is the producer's
+        token's id.
 
         With a dedup id that was used for the same, the transaction it was used for; True: this one is new.
         """
         error = refusal(topic, draft)
         if error:
             raise error
-        new = self._new(topic, self._producer.offload(topic, draft), checks, floats)
+        new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats)
+        assert new.draft is not None
+        self._producer.note_keys(topic, [(new.draft, _patience_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
         for known in self._transactions.prepare(new, entries):
             if known.content_hash != entries[0].content_hash:
@@ -90,7 +93,7 @@ class Transactor:
     def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool) -> Transaction:
         now_ms, after_ms = self._clock.now_ms(), checks.after_seconds * 1000
         id = self._chance.id(ids.TRANSACTION_ID_CHARS)
-        return Transaction(
+        new = Transaction(
             id=id,
             topic=topic.name,
             topic_uid=topic.uid,
@@ -98,12 +101,13 @@ class Transactor:
             check_ms=now_ms + after_ms * (1 if checks.url else MAX_CHECKS),
             check_after_ms=after_ms,
             keep_s=max(topic.retention_days * 86_400, topic.dedup_window_seconds),
-            draft=replace(draft, id=ids.half_id(id)),
+            draft=replace(draft, id=ids.half_id(id), due_ms=None),
             check_url=checks.url,
             shard=draft.shard,
             delay_ms=draft.due_ms - now_ms if draft.due_ms and floats else 0,
             due_ms=None if floats else draft.due_ms,
         )
+        return replace(new, keys_until_s=topic.expires_s(_patience_ms(new)))
 
     def find(self, transaction_id: str) -> Transaction:
         """The transaction, or NotFound."""
@@ -130,9 +134,11 @@ class Transactor:
             raise NotFound("TOPIC_NOT_FOUND", f"The topic {topic.name!r} of this transaction was deleted.")
         return topic
 
-    def decide(self, held: Transaction, wanted: State, answer: Answer | None = None) -> Transaction:
+    def decide(
+        self, held: Transaction, wanted: State, answer: Answer | None = None, by: str = ""
+    ) -> Transaction:
         """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
-        a check's, which counts.
+        a check's, which counts. `by` is the id of the token of whoever decides.
 
         Raises Conflict where the opposite was decided, and NotFound.
         """
@@ -141,23 +147,25 @@ class Transactor:
                 return _agreed(held, wanted)
             if answer:
                 held = replace(held, checks=held.checks + 1, last_answer=answer.detail)
-            decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held)
+            decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held, by)
             if decided:
                 self._tally.add(ACCEPTED, wanted is State.COMMITTED)
                 return decided
             held = self.find(held.id)
         raise unavailable("Others keep changing this transaction; try again.")
 
-    def _roll_back(self, held: Transaction) -> Transaction | None:
-        new = rolled_back(held, self._clock.now_ms())
+    def _roll_back(self, held: Transaction, by: str) -> Transaction | None:
+        new = rolled_back(held, self._clock.now_ms(), by)
         return new if self._transactions.change(held, new, drop=[check_timer(held)]) else None
 
     def _commit(self, held: Transaction) -> Transaction | None:
         """None: it was changed meanwhile."""
         topic, now_ms = self.topic_of(held), self._clock.now_ms()
         draft = released(held, now_ms)
-        # Under a time that each try has in common: a list of a key's messages shall not show this one twice.
-        self._producer.note_keys(topic, [(draft, draft.due_ms or now_ms)], held.prepared_ms)
+        comes_ms = draft.due_ms or now_ms
+        if topic.expires_s(comes_ms) > held.keys_until_s:
+            # Under the time at which it was prepared: a list of a key's messages shall not show this one twice.
+            self._producer.note_keys(topic, [(draft, comes_ms)], held.prepared_ms)
         if draft.due_ms is not None:
             return self._commit_for_later(topic, held, draft, now_ms)
         (place,) = self._producer.move(topic, [(held, draft)])
@@ -176,6 +184,12 @@ class Transactor:
             return None
         self._waker.filed([timer])
         return new
+
+
+def _patience_ms(new: Transaction) -> int:
+    """By when it should have been decided and have come into its log."""
+    checked_ms = new.prepared_ms + new.check_after_ms * MAX_CHECKS
+    return max(checked_ms + new.delay_ms, new.due_ms or 0)
 
 
 def _agreed(held: Transaction, wanted: State) -> Transaction:

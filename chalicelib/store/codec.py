@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
-from ..domain.message import JSON, Draft, Origin
+from ..domain.message import JSON, Act, Draft, Origin
 from ..domain.trace import Tried
 from ..ports import Pack
 
@@ -43,6 +43,10 @@ class Wire(msgspec.Struct, omit_defaults=True):
     y: int | None = None  # when it was changed in the log
     q: bool = False  # cancelled
     r: str | None = None  # uid of the one group that gets it
+    z: int | None = None  # when it was accepted, where that was before its row
+    l: int | None = None  # noqa: E741 - when it was due
+    p: str = ""  # id of the token it was produced with, where its row does not tell
+    m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
 
 
 _encoder = msgspec.json.Encoder()
@@ -73,6 +77,10 @@ def encode(draft: Draft) -> bytes:
             y=draft.changed_ms,
             q=draft.cancelled,
             r=draft.only,
+            z=draft.accepted_ms,
+            l=draft.due_ms,
+            p=draft.by,
+            m=tuple(astuple(act) for act in draft.acts),
         )
     )
 
@@ -119,6 +127,10 @@ def _draft(wire: Wire) -> Draft:
         changed_ms=wire.y,
         cancelled=wire.q,
         only=wire.r,
+        accepted_ms=wire.z,
+        due_ms=wire.l,
+        by=wire.p,
+        acts=tuple(Act(*fields) for fields in wire.m),
     )
 
 

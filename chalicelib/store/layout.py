@@ -11,6 +11,7 @@ Attribute names are short because a row is billed by its size, names included.
     a  N   accepted at, ms
     x  N   expires at, s: DynamoDB's TTL removes the row for nothing
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
+    p  S   id of the token the messages were produced with; left out where it would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
@@ -67,6 +68,7 @@ Attribute names are short because a row is billed by its size, names included.
     q  S   topic's name      a  N  prepared at      z  N  decided at      k  N  s to keep it from then on
     c  N   when its CHECK timer is due      i  N  ms between checks      b  N  checks made      w  S  the last answer
     u  S   check URL      l  N  delay, ms      d  N  due at      h  N  shard      f  N  offset      x  N  TTL
+    n  N   until when (s) its keys find it: they are noted again with a commit that outlives this
     m S/B  the draft, as a segment of one, until it is committed
 
 **traces** · what was tried: a row for each settled batch of attempts. Its stream carries the new rows.
@@ -250,6 +252,19 @@ def int_of(item: Item, name: str, default: int = 0) -> int:
 def text_of(item: Item, name: str) -> str | None:
     """The string in an attribute; None where it is absent."""
     return str(item[name]["S"]) if name in item else None
+
+
+def started_kib(item: Item) -> int:
+    """How many KiB a row begins, and with that its write units: names and values, numbers as half their digits."""
+    sizes = (len(name) + _size(value) for name, value in item.items())
+    return -(-sum(sizes) // 1024)
+
+
+def _size(value: dict[str, Any]) -> int:
+    ((kind, content),) = value.items()
+    if kind == "N":
+        return len(content) // 2 + 2
+    return len(content) if isinstance(content, bytes) else len(content.encode())
 
 
 def packed(payload: bytes | str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from .layout import (
     packed,
     payload_of,
     segment_key,
+    started_kib,
     text,
     text_of,
 )
@@ -252,6 +253,8 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
         item["w"] = text(segment.way)
     if pack:
         item["m"] = packed(pack.payload)
+    if segment.by and started_kib({**item, "p": text(segment.by)}) == started_kib(item):
+        item["p"] = text(segment.by)
     return item
 
 
@@ -267,6 +270,7 @@ def segment_of(item: Item) -> Segment:
         drafts=codec.unpack(payload) if payload else (),
         way=Way(text_of(item, "w") or Way.OPTIMISTIC),
         edition=int_of(item, "e"),
+        by=text_of(item, "p") or "",
     )
 
 

@@ -126,6 +126,7 @@ def _item(of: Transaction) -> Item:
         "d": of.due_ms,
         "h": of.shard,
         "f": of.offset,
+        "n": of.keys_until_s or None,
         "x": of.expires_s,
     }
     item.update({name: number(value) for name, value in numbers.items() if value is not None})
@@ -158,5 +159,6 @@ def _transaction(item: Item) -> Transaction:
         checks=int_of(item, "b"),
         last_answer=text_of(item, "w"),
         decided_ms=perhaps("z"),
+        keys_until_s=int_of(item, "n"),
         version=int_of(item, "e"),
     )

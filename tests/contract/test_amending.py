@@ -91,10 +91,10 @@ def test_what_is_cancelled_is_passed_over_and_can_be_seen(stage: Stage) -> None:
     cancel(desk, placed[1])
     seen = message_of(desk, placed[1])
     assert (seen.draft.cancelled, seen.draft.body) == (True, b'{"n":1}')
-    assert desk.deps.lookup.deliveries(desk.topic, seen)[group.name].status == "CANCELLED"
+    assert desk.deps.statuses.deliveries(desk.topic, seen)[group.name].status == "CANCELLED"
     assert desk.drain(group) == [0, 2]
     cancel(desk, placed[1])
-    assert desk.deps.lookup.deliveries(desk.topic, seen)[group.name].status == "CANCELLED"
+    assert desk.deps.statuses.deliveries(desk.topic, seen)[group.name].status == "CANCELLED"
     assert desk.cursor(group).next == 3
     assert [e.event for e in desk.deps.tracer.path(desk.topic, seen)] == ["accepted", "cancelled"]
 

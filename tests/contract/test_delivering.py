@@ -92,7 +92,7 @@ def test_a_late_success_is_one(stage: Stage) -> None:
     desk.push()
     desk.pass_time(60)
     message = desk.deps.lookup.message(desk.topic, placed.id)
-    status = desk.deps.lookup.delivery(desk.topic, group, message)
+    status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert status
     assert (status.status, status.attempts) == ("SUCCESS", 3)
     assert desk.subscribers.numbers()[placed.id] == [1, 2, 3]
@@ -109,7 +109,7 @@ def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later
 
     def status(index: int) -> object:
         message = desk.deps.lookup.message(desk.topic, placed[index].id)
-        told = desk.deps.lookup.delivery(desk.topic, group, message)
+        told = desk.deps.statuses.delivery(desk.topic, group, message)
         return told and (told.status, told.attempts)
 
     def looks(parcel: Parcel) -> Outcome:
@@ -329,7 +329,7 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
     others = {p.id for p in placed if p.id != poison}
     for message_id in others:
         message = desk.deps.lookup.message(desk.topic, message_id)
-        status = desk.deps.lookup.delivery(desk.topic, group, message)
+        status = desk.deps.statuses.delivery(desk.topic, group, message)
         assert status
         assert status.status == "SUCCESS"
 

@@ -137,7 +137,7 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
         assert [x.message.id for x in letters] == [p.id for p in places[1:]]
         assert {(x.reason, x.attempts) for x in letters} == {(RATE_LIMITED, 0)}
         message = desk.deps.lookup.message(desk.topic, places[2].id)
-        status = desk.deps.lookup.delivery(desk.topic, group, message)
+        status = desk.deps.statuses.delivery(desk.topic, group, message)
         assert status
         assert (status.status, status.attempts, status.reason) == ("DEAD", 0, RATE_LIMITED)
 
@@ -186,7 +186,7 @@ def test_a_redriven_one_that_succeeds_at_once_is_a_success(stage: Stage) -> None
     stage.clock.advance(1_000)
     assert desk.ack(group, desk.receive(group)) == [None]
     message = desk.deps.lookup.message(desk.topic, late.id)
-    status = desk.deps.lookup.delivery(desk.topic, group, message)
+    status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert status
     assert (status.status, status.attempts) == ("SUCCESS", 1)
 

@@ -90,10 +90,8 @@ BUGS: dict[str, Bug] = {
         MemoryTimers,
         "cancel",
         "if not self._tables.has(timer):\n            return False\n"
-        "        self._forwards[timer.id] = "
-        "Moved(timer.due_ms, self._tables.timers.pop(timer_place(timer)))",
-        "self._tables.timers.pop(timer_place(timer), None)\n"
-        "        self._forwards[timer.id] = Moved(timer.due_ms, timer)",
+        "        del self._tables.timers[timer_place(timer)]",
+        "self._tables.timers.pop(timer_place(timer), None)",
     ),
     "a dedup id looked up after the append": Bug(
         MemoryLog,

@@ -78,9 +78,9 @@ def redrive(context: Context, topic: str, group: str) -> Answer:
     if body.ids is UNSET:
         told = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
         which = _wanted(told, "filter.")
-        return Answer({"redriven": redriver.redrive_some(found, wanted, which, body.limit)})
+        return Answer({"redriven": redriver.redrive_some(found, wanted, which, body.limit, context.by)})
     letters = [x for id in dict.fromkeys(body.ids) for x in redriver.letters(found, wanted, id)]
-    return Answer({"redriven": redriver.redrive(found, wanted, letters[: body.limit])})
+    return Answer({"redriven": redriver.redrive(found, wanted, letters[: body.limit], context.by)})
 
 
 @call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
@@ -89,7 +89,7 @@ def edit_dead_letter(context: Context, topic: str, group: str, id: str) -> Answe
     found, wanted = _find(context, topic, group)
     body = parse.json_body(context.raw, context.body.body)
     redriver = context.deps.redriver
-    letters = [redriver.edit(found, x, body) for x in redriver.find(found, wanted, id)]
+    letters = [redriver.edit(found, wanted, x, body, context.by) for x in redriver.find(found, wanted, id)]
     message = with_body(context.deps.adapters.blobs, letters[0].message)
     return Answer(render.to_json(render.dead_letter(letters[0], message, _names(context, found, wanted))))
 
@@ -99,7 +99,7 @@ def delete_dead_letter(context: Context, topic: str, group: str, id: str) -> Ans
     """Delete a dead letter for good."""
     found, wanted = _find(context, topic, group)
     for letter in context.deps.redriver.find(found, wanted, id):
-        context.deps.redriver.discard(letter)
+        context.deps.redriver.discard(found, wanted, letter, context.by)
     return Answer(status=204)
 
 
@@ -108,8 +108,9 @@ def retry_now(context: Context, topic: str, id: str) -> Answer:
     """Make the next attempt of a RETRYING or DEAD delivery now."""
     found, wanted = _find(context, topic, context.body.group)
     message = context.deps.lookup.find(found, id)
-    context.deps.redriver.try_now(found, wanted, id)
-    status = context.deps.lookup.delivery(found, wanted, message) if isinstance(message, Message) else None
+    context.deps.redriver.try_now(found, wanted, id, context.by)
+    statuses = context.deps.statuses
+    status = statuses.delivery(found, wanted, message) if isinstance(message, Message) else None
     return Answer({"id": id, "group": wanted.name, **(render.status(status) if status else {})})
 
 

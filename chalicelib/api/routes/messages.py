@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Conflict, Refused
 from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Topic
-from ...domain.transaction import Transaction
+from ...domain.transaction import DECIDED, State, Transaction
 from ...services.bodies import with_body
 from .. import parse, render
 from ..http import Answer, Context, call, check_name, invalid
 from ..requests import AmendBody
 
 if TYPE_CHECKING:
-    from ...services.delayed import Waiting
-    from ...services.lookup import Filters
+    from ...services.lookup import Filters, Seen
 
 _ROLES = ("consume", "admin")
 _CHANGES = ("produce", "admin")
 _DELAYED = "DELAYED"
-_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED)
+_PREPARED = "PREPARED"
+_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
 _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "page_token")
 
 
@@ -31,29 +31,18 @@ _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "pa
 def get_message(context: Context, topic: str, id: str) -> Answer:
     """Everything known about a message, with its status per group."""
     found = context.deps.catalog.topic(topic)
-    message = context.deps.lookup.find(found, id)
-    if isinstance(message, Message):
-        return _in_log(context, found, message)
-    if isinstance(message, Transaction):
-        whole = with_body(context.deps.adapters.blobs, message.message)
-        return Answer(render.to_json(render.prepared(topic, message, whole)))
-    return _waiting(context, topic, message)
+    return Answer(render.to_json(_shown(context, found, context.deps.lookup.find(found, id))))
 
 
-def _in_log(context: Context, topic: Topic, message: Message) -> Answer:
-    message = with_body(context.deps.adapters.blobs, message)
-    statuses = context.deps.lookup.deliveries(topic, message)
-    return Answer(render.to_json(render.message(topic.name, message, statuses)))
-
-
-def _waiting(context: Context, topic: str, waiting: Waiting) -> Answer:
-    return Answer(render.to_json(_shown(context, topic, waiting)))
-
-
-def _shown(context: Context, topic: str, waiting: Waiting) -> dict[str, Any]:
-    message = with_body(context.deps.adapters.blobs, waiting.message)
-    timer = replace(waiting.timer, draft=message.draft)
-    return render.waiting(topic, replace(waiting, timer=timer))
+def _shown(context: Context, topic: Topic, seen: Seen) -> dict[str, Any]:
+    """A message as it stands, wherever that is."""
+    blobs = context.deps.adapters.blobs
+    if isinstance(seen, Message):
+        return render.message(topic, with_body(blobs, seen), context.deps.statuses.deliveries(topic, seen))
+    whole = with_body(blobs, seen.message)
+    if isinstance(seen, Transaction):
+        return render.prepared(topic, seen, whole)
+    return render.waiting(topic, seen, whole)
 
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
@@ -63,10 +52,12 @@ def amend_message(context: Context, topic: str, id: str) -> Answer:
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms())
     message = context.deps.lookup.find(found, id)
     if isinstance(message, Message):
-        return _in_log(context, found, context.deps.amender.amend(found, message, changes))
+        amended: Seen = context.deps.amender.amend(found, message, changes, context.by)
+        return Answer(render.to_json(_shown(context, found, amended)))
     if isinstance(message, Transaction):
         raise _in_transaction()
-    return _waiting(context, topic, context.deps.delayed.amend(found, message, changes))
+    waiting = context.deps.delayed.amend(found, message, changes, context.by)
+    return Answer(render.to_json(_shown(context, found, waiting)))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES)
@@ -75,11 +66,11 @@ def cancel_message(context: Context, topic: str, id: str) -> Answer:
     found = context.deps.catalog.topic(topic)
     message = context.deps.lookup.find(found, id)
     if isinstance(message, Message):
-        context.deps.amender.cancel(found, message)
+        context.deps.amender.cancel(found, message, context.by)
     elif isinstance(message, Transaction):
         raise _in_transaction()
     else:
-        context.deps.delayed.cancel(found, message)
+        context.deps.delayed.cancel(found, message, context.by)
     return Answer(status=204)
 
 
@@ -89,16 +80,17 @@ def _in_transaction() -> Conflict:
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
 def get_trace(context: Context, topic: str, id: str) -> Answer:
-    """A message's path: accepted, each attempt with who made it, burials, redrives; in order of time."""
+    """A message's path: what was done to it and by which token, each attempt with who made it; in order of time."""
     found = context.deps.catalog.topic(topic)
     message, tracer = context.deps.lookup.find(found, id), context.deps.tracer
     path = tracer.path(found, message) if isinstance(message, Message) else tracer.before_log(message)
-    return Answer({"events": [render.event(e) for e in path]})
+    names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
+    return Answer({"events": [render.event(e, names) for e in path]})
 
 
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
 def list_messages(context: Context, topic: str) -> Answer:
-    """Messages, newest first; those with status DELAYED soonest first.
+    """Messages, newest first; those with status DELAYED soonest first, those PREPARED in the order they were.
 
     A page may be short or empty while `next_page_token` says there is more."""
     found = context.deps.catalog.topic(topic)
@@ -110,11 +102,10 @@ def list_messages(context: Context, topic: str) -> Answer:
     told = parse.page_start(context, purpose)
     if filters.status == _DELAYED:
         return _delayed(context, found, filters, purpose, told)
+    if filters.status == _PREPARED and _key(context) is None:
+        return _prepared(context, found, filters, purpose, told)
     page, following = _newest_first(context, found, filters, told)
-    blobs = context.deps.adapters.blobs
-    items = [
-        render.message(topic, with_body(blobs, m), context.deps.lookup.deliveries(found, m)) for m in page
-    ]
+    items = [_shown(context, found, seen) for seen in page]
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
 
 
@@ -124,8 +115,31 @@ def _delayed(context: Context, topic: Topic, filters: Filters, purpose: str, tol
 
     timers, limit = context.deps.adapters.timers, parse.limit(context.query)
     page, following = soonest_first(timers, topic, filters, _key(context), limit, told)
-    items = [_shown(context, topic.name, waiting) for waiting in page]
+    items = [_shown(context, topic, waiting) for waiting in page]
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
+
+
+def _prepared(context: Context, topic: Topic, filters: Filters, purpose: str, told: Any) -> Answer:
+    """A page of what waits for a decision; `from` and `to` are then times of preparation."""
+    state, after = told or (State.PREPARED, None)
+    limit, transactions = parse.limit(context.query), context.deps.adapters.transactions
+    listed = transactions.listed(topic, State(state), after, limit)
+    whole = (transactions.get(each.id) for each in listed)
+    items = [_shown(context, topic, each) for each in whole if each and _is_prepared(each, filters)]
+    following = [state, listed[-1].mark] if len(listed) == limit else None
+    if following is None and state == State.PREPARED:
+        following = [State.UNDECIDED, None]
+    return Answer(render.to_json(parse.page(context, purpose, items, following)))
+
+
+def _is_prepared(transaction: Transaction, filters: Filters) -> bool:
+    return (
+        transaction.state not in DECIDED
+        and filters.shard in (None, transaction.shard)
+        and filters.tag in (None, transaction.message.draft.tag)
+        and (filters.from_ms or 0) <= transaction.prepared_ms
+        and (filters.to_ms is None or transaction.prepared_ms <= filters.to_ms)
+    )
 
 
 def _key(context: Context) -> str | None:
@@ -137,7 +151,7 @@ def _key(context: Context) -> str | None:
 
 def _newest_first(
     context: Context, topic: Topic, filters: Filters, told: Any
-) -> tuple[list[Message], dict[int, int] | str | None]:
+) -> tuple[Sequence[Seen], dict[int, int] | str | None]:
     """A page by key, or of the whole topic, from where the page token told."""
     limit, key = parse.limit(context.query), _key(context)
     if key is not None:
@@ -153,8 +167,8 @@ def _filters(context: Context, topic: str) -> Filters:
     status = query.get("status")
     if status is not None and status not in _STATUSES:
         raise invalid("status", f"must be one of {', '.join(_STATUSES)}")
-    if status == _DELAYED and "group" in query:
-        raise invalid("status", "DELAYED goes without `group`: nobody is owed the message yet")
+    if status in (_DELAYED, _PREPARED) and "group" in query:
+        raise invalid("status", f"{status} goes without `group`: nobody is owed the message yet")
     group = None
     if "group" in query:
         check_name("group", query["group"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,18 +39,22 @@ def one(context: Context, topic: Topic, draft: Draft) -> Answer:
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Answer(_shown(context, topic, outcome), 200 if outcome.duplicate else 201)
+    return Answer(_shown(topic, outcome, _standing(context, topic)), 200 if outcome.duplicate else 201)
 
 
-def _shown(context: Context, topic: Topic, placed: Placed) -> dict[str, Any]:
+def _standing(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
+    """Tells what has become of messages; made when there is a duplicate to ask it of."""
+    return cache(lambda: context.deps.lookup.standing(topic))
+
+
+def _shown(topic: Topic, placed: Placed, standing: Callable[[], Callable[[str], str]]) -> dict[str, Any]:
     """The answer for one message; of a duplicate, with what has become of the first."""
-    standing = context.deps.lookup.standing(topic, placed.id) if placed.duplicate else None
-    return render.placed(topic.name, placed, standing)
+    return render.placed(topic.name, placed, standing()(placed.id) if placed.duplicate else None)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
     traced = [tracing.joined(draft, context.headers) for draft in drafts]
-    outcomes = context.deps.intake.produce(topic, traced)
+    outcomes = context.deps.intake.produce(topic, traced, context.by)
     placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
     context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
     return outcomes
@@ -67,10 +72,14 @@ def produce_batch(context: Context, topic: str) -> Answer:
     checked = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
     drafts = [c for c in checked if isinstance(c, Draft)]
     outcomes = iter(_store(context, found, drafts))
-    results = [
-        _result(context, found, i, next(outcomes) if isinstance(c, Draft) else c)
-        for i, c in enumerate(checked)
-    ]
+    standing = _standing(context, found)
+    results = []
+    for i, each in enumerate(checked):
+        outcome = next(outcomes) if isinstance(each, Draft) else each
+        if isinstance(outcome, HeadraceError):
+            results.append({"index": i, "error": problems.problem(outcome, context.request_id)})
+        else:
+            results.append({"index": i, **_shown(found, outcome, standing)})
     return Answer({"results": results})
 
 
@@ -79,9 +88,3 @@ def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | Headrace
         return parse.draft(convert(item, MessageBody), now_ms, raw)
     except HeadraceError as error:
         return parse.item_error(error, f"messages[{index}]")
-
-
-def _result(context: Context, topic: Topic, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
-    if isinstance(outcome, HeadraceError):
-        return {"index": index, "error": problems.problem(outcome, context.request_id)}
-    return {"index": index, **_shown(context, topic, outcome)}

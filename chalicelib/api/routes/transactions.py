@@ -36,7 +36,7 @@ def prepare(context: Context, topic: str) -> Answer:
     checks = Checks(body.check_url, body.check_after_seconds)
     floats = bool(body.message.delay_seconds)
     admitted = deps.intake.admit(found, tracing.joined(draft, context.headers))
-    transaction, created = deps.transactor.prepare(found, admitted, checks, floats=floats)
+    transaction, created = deps.transactor.prepare(found, admitted, checks, floats=floats, by=context.by)
     secret = format_secret(deps.transactor.secret(found))
     shown = render.transaction(transaction) | {"check_secret": secret, "duplicate": not created}
     return Answer(shown, 201 if created else 200)
@@ -63,7 +63,8 @@ def roll_back(context: Context, id: str) -> Answer:
 
 
 def _decide(context: Context, id: str, wanted: State) -> Answer:
-    return Answer(render.transaction(context.deps.transactor.decide(_find(context, id), wanted)))
+    decided = context.deps.transactor.decide(_find(context, id), wanted, by=context.by)
+    return Answer(render.transaction(decided))
 
 
 @call("GET", _TRANSACTION, scopes=_ROLES)

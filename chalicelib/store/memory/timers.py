@@ -41,7 +41,8 @@ class MemoryTimers:
         with self._tables.lock:
             if not self._tables.has(timer):
                 return False
-            self._forwards[timer.id] = Moved(timer.due_ms, self._tables.timers.pop(timer_place(timer)))
+            del self._tables.timers[timer_place(timer)]
+            self._forwards[timer.id] = Moved(timer.due_ms, timer)
             return True
 
     def moved(self, timer_id: str) -> Moved | None:

@@ -39,7 +39,7 @@ def test_a_message_is_edited_until_it_is_claimed_and_shown_as_edited(api: Client
     (got,) = group.receive()
     assert (got["body"], got["headers"], got["id"]) == ({"n": 2}, {"h": "2"}, made["id"])
     events = api.get(f"{place(topic, made)}/trace").expect(200)["events"]
-    assert [event["event"] for event in events] == ["accepted", "edited"]
+    assert [event["event"] for event in events] == ["accepted", "edited", "leased"]
     problem = edit(topic, made, body=3).refused(409, "ALREADY_CLAIMED")
     assert "'g'" in problem["detail"]
     cancel(topic, made).refused(409, "ALREADY_CLAIMED")

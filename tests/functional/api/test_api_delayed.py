@@ -34,7 +34,7 @@ def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
     (found,) = api.get(f"{topic.path}/messages?key=k-1").expect(200)["items"]
     assert (found["id"], found["status"]) == (made["id"], "SUCCESS")
     trace = api.get(f"{topic.path}/messages/{made['id']}/trace").expect(200)["events"]
-    assert [e["event"] for e in trace] == ["accepted", "delivered"]
+    assert [e["event"] for e in trace] == ["accepted", "delayed", "due", "delivered"]
 
 
 def test_a_batch_may_mix_delayed_and_immediate_messages(api: Client) -> None:

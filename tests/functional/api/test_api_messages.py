@@ -25,7 +25,13 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
     shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
     assert shown.items() >= {**given, "body": {"x": 1}, "topic": topic.name, "status": "NEW"}.items()
     assert shown.items() >= {n: made[n] for n in ("id", "shard", "offset", "accepted_at")}.items()
-    fresh = {"status": "NEW", "attempts": 0, "next_attempt_at": None, "last_error": None}
+    fresh = {
+        "status": "NEW",
+        "attempts": 0,
+        "next_attempt_at": None,
+        "last_error": None,
+        "retries_left": 15,
+    }
     assert shown["deliveries"] == {"a": fresh, "b": fresh}
 
 

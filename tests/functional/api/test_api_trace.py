@@ -13,12 +13,13 @@ from tests.support.http import Client, Group, ShiftingClock, Topic
 FIELDS = {
     "at", "event", "group", "consumer", "attempt", "rank", "total", "shard", "duration_ms", "outcome", "detail",
 }  # fmt: skip
+OF_SOME = {"by", "owner", "deadline_at", "deliver_at"}
 
 
 def path(topic: Topic, message_id: str) -> list[Any]:
     """The events, which must be complete and in order of time."""
     events: list[Any] = topic.api.get(f"{topic.path}/messages/{message_id}/trace").expect(200)["events"]
-    assert all(event.keys() == FIELDS for event in events)
+    assert all(FIELDS <= event.keys() <= FIELDS | OF_SOME for event in events)
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
     return events
 
@@ -44,7 +45,8 @@ def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
     topic = api.topic()
     delayed = topic.produce("x", delay_seconds=60)
     assert told(path(topic, delayed["id"]), "event", "at", "shard") == [
-        ("accepted", delayed["accepted_at"], None)
+        ("accepted", delayed["accepted_at"], None),
+        ("delayed", delayed["accepted_at"], None),
     ]
     held = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
     assert told(path(topic, held["message_id"]), "event", "at") == [("prepared", held["prepared_at"])]
@@ -53,6 +55,69 @@ def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
         ("prepared", held["prepared_at"]),
         ("cancelled", over["decided_at"]),
     ]
+
+
+def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Background) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = {}
+    for name in ("ann", "ben"):
+        token = api.post("/v1/tokens", {"name": name, "scopes": ["produce", "consume", "admin"]}).expect(201)
+        made[name] = api.with_token(token["token"]), {"id": token["id"], "name": name}
+    (ann, is_ann), (ben, is_ben) = made["ann"], made["ben"]
+    sent = ann.post(f"{topic.path}/messages", {"body": 1, "delay_seconds": 60}).expect(201)
+    place = f"{topic.path}/messages/{sent['id']}"
+    ben.call("PATCH", place, {"body": 2}).expect(200)
+    until = ann.call("PATCH", place, {"deliver_at": sent["accepted_at"]}).expect(200)["deliver_at"]
+    background.move()
+    group.register("worker")
+    [message] = group.receive(consumer="worker")
+    assert (message["body"], message["accepted_at"]) == (2, sent["accepted_at"])
+    shown = ben.get(place).expect(200)
+    assert (shown["accepted_at"], shown["deliver_at"], shown["size"]) == (sent["accepted_at"], until, 1)
+    events = path(topic, sent["id"])
+    assert [(e["event"], e.get("by")) for e in events] == [
+        ("accepted", is_ann),
+        ("delayed", is_ann),
+        ("edited", is_ben),
+        ("postponed", is_ann),
+        ("due", None),
+        ("leased", None),
+    ]
+    assert [e["deliver_at"] for e in events if "deliver_at" in e] == [sent["deliver_at"], until]
+    lease = events[-1]
+    assert (lease["owner"], lease["consumer"], lease["attempt"]) == ("worker", "worker", 1)
+    assert lease["deadline_at"] > lease["at"]
+    group.nack(message, dead_letter=True)
+    letter = f"{group.path}/dead-letters/{sent['id']}"
+    ann.call("PATCH", letter, {"body": 3}).expect(200)
+    ben.post(f"{group.path}/dead-letters/redrive").expect(200)
+    background.clock.advance(5)
+    [message] = group.receive(consumer="worker")
+    group.nack(message, dead_letter=True)
+    ann.delete(letter).expect(204)
+    ann.delete(f"/v1/tokens/{is_ben['id']}").expect(204)
+    events = path(topic, sent["id"])[5:]
+    assert [(e["event"], e.get("by")) for e in events] == [
+        ("delivered", None),
+        ("buried", None),
+        ("edited", is_ann),
+        ("redriven", {**is_ben, "name": None}),
+        ("delivered", None),
+        ("buried", None),
+        ("deleted", is_ann),
+    ]
+
+
+def test_what_is_cancelled_says_by_whom(api: Client) -> None:
+    topic = api.topic()
+    topic.group()
+    sent = [topic.produce(1), topic.produce(1, delay_seconds=60)]
+    for each in sent:
+        api.delete(f"{topic.path}/messages/{each['id']}").expect(204)
+        cancelled = path(topic, each["id"])[-1]
+        assert (cancelled["event"], cancelled["group"]) == ("cancelled", None)
+        assert cancelled["by"]["name"]
 
 
 def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: ShiftingClock) -> None:

@@ -155,14 +155,17 @@ def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
     assert got["id"] == made["message_id"]
 
 
-def test_i11_a_key_finds_the_message_from_its_commit_on_once(topic: Topic) -> None:
+def test_i11_a_key_finds_the_message_once_and_shows_what_it_is(topic: Topic) -> None:
     made = prepare(topic, {"body": 1, "keys": ["order-7"]})
     listed = f"{topic.path}/messages?key=order-7"
-    assert topic.api.get(listed).expect(200)["items"] == []
+    (found,) = topic.api.get(listed).expect(200)["items"]
+    assert (found["id"], found["status"]) == (made["message_id"], "PREPARED")
+    assert found["transaction_id"] == made["transaction_id"]
     for _ in range(2):
         topic.api.post(path(made, "/commit")).expect(200)
     (found,) = topic.api.get(listed).expect(200)["items"]
-    assert found["id"] == made["message_id"]
+    assert (found["id"], found["status"]) == (made["message_id"], "NEW")
+    assert found["accepted_at"] == made["prepared_at"]
 
 
 def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:

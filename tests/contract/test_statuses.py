@@ -1,0 +1,195 @@
+"""What is shown of a message, wherever it stands and whatever became of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Message
+from chalicelib.domain.transaction import State
+from chalicelib.services.append import Placed
+from chalicelib.services.delayed import Waiting
+from chalicelib.services.lookup import Filters, before_log
+from chalicelib.services.settle import Nack
+from chalicelib.services.transactions import Checks
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+BURY = Nack(dead_letter=True)
+
+
+def status(desk: Desk, placed: Placed) -> str:
+    return desk.deps.lookup.standing(desk.topic)(placed.id)
+
+
+def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="broadcast")
+    group = desk.group()
+    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
+    (placed,) = desk.produce(make.draft("x"))
+    desk.ack(group, desk.receive(group, consumer=ann))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    shown = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert shown
+    assert (shown.status, shown.attempts) == ("RUNNING", 1)
+    assert {name: each.status for name, each in shown.consumers.items()} == {"ann": "SUCCESS", "bob": "NEW"}
+    desk.nack(group, desk.receive(group, consumer=bob), BURY)
+    shown = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert shown
+    assert (shown.status, shown.reason) == ("DEAD", "REJECTED")
+
+
+def test_done_for_one_group_and_dead_for_another_is_dead_and_a_duplicate_says_so(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    first, second = desk.group("first"), desk.group("second")
+    draft = make.draft("x", dedup_id="d")
+    (placed,) = desk.produce(draft)
+    assert status(desk, placed) == "NEW"
+    desk.ack(first, desk.receive(first))
+    assert status(desk, placed) == "RUNNING"
+    desk.nack(second, desk.receive(second), BURY)
+    (again,) = desk.produce(draft)
+    assert again.duplicate
+    assert status(desk, again) == "DEAD"
+
+
+def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+
+    def shown() -> tuple[str, int]:
+        found = desk.deps.statuses.delivery(desk.topic, group, message)
+        assert found
+        return found.status, found.attempts
+
+    desk.nack(group, desk.receive(group), BURY)
+    assert shown() == ("DEAD", 1)
+    desk.seek(group, "earliest")
+    assert shown() == ("NEW", 0)
+    got = desk.receive(group)
+    assert shown() == ("RUNNING", 1)
+    desk.ack(group, got)
+    assert shown() == ("DEAD", 1), "its letter lies there still"
+    assert desk.deps.redriver.redrive(
+        desk.topic, group, desk.deps.redriver.letters(desk.topic, group, placed.id)
+    )
+    assert shown()[0] == "RETRYING"
+    stage.clock.advance(5 * SECOND_MS)  # a process remembers for a moment that the lane was empty
+    desk.ack(group, desk.receive(group))
+    assert shown() == ("SUCCESS", 2)
+
+
+def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    now_ms = stage.clock.now_ms
+    deps, topic = desk.deps, desk.topic
+
+    def later(name: str) -> str:
+        (placed,) = desk.produce(make.draft(name, keys=("k",), due_ms=now_ms() + 60 * SECOND_MS))
+        return placed.id
+
+    def waiting(message_id: str) -> Waiting:
+        found = deps.lookup.find(topic, message_id)
+        assert isinstance(found, Waiting)
+        return found
+
+    def prepare(name: str, delay_ms: int = 0) -> str:
+        due_ms = now_ms() + delay_ms if delay_ms else None
+        draft = make.draft(name, keys=("k",), due_ms=due_ms)
+        transaction, _ = deps.transactor.prepare(topic, draft, Checks(), floats=bool(delay_ms))
+        return transaction.id
+
+    def message_of(transaction: str) -> str:
+        return deps.transactor.find(transaction).message_id
+
+    def decide(transaction: str, state: State) -> None:
+        deps.transactor.decide(deps.transactor.find(transaction), state)
+
+    expected = {later("delayed"): "DELAYED"}
+    deps.delayed.amend(topic, waiting(postponed := later("postponed")), {"due_ms": now_ms() + 40 * DAY_MS})
+    deps.delayed.cancel(topic, waiting(cancelled := later("cancelled")))
+    expected |= {postponed: "DELAYED", cancelled: "CANCELLED"}
+    expected |= {message_of(prepare("half")): "PREPARED", message_of(prepare("slow", 5000)): "PREPARED"}
+    decide(rolled_back := prepare("rolled back"), State.ROLLED_BACK)
+    decide(committed := prepare("committed", 70 * SECOND_MS), State.COMMITTED)
+    decide(done := prepare("done"), State.COMMITTED)
+    expected |= {
+        message_of(rolled_back): "CANCELLED",
+        message_of(committed): "DELAYED",
+        message_of(done): "NEW",
+    }
+    (placed,) = desk.produce(make.draft("new", keys=("k",)))
+    expected[placed.id] = "NEW"
+
+    def found() -> dict[str, str]:
+        page, mark = deps.key_lookup.newest_first(topic, "k", Filters(), 100, None)
+        assert mark is None
+        shown = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
+        assert len(shown) == len(page), "each once"
+        return {
+            id: status(desk, Placed(id, None, None, 0)) if isinstance(m, Message) else before_log(m)
+            for id, m in shown.items()
+        }
+
+    assert found() == expected
+    stage.clock.advance(71 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert found() == {
+        id: "NEW" if word == "DELAYED" and id != postponed else word for id, word in expected.items()
+    }
+    stage.clock.advance(9 * DAY_MS)  # longer than it is kept from when it was due at first
+    stage.drop_expired()
+    assert found()[postponed] == "DELAYED"
+
+
+@pytest.mark.parametrize("how", ["delay", "transaction", "both"])
+def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(stage: Stage, how: str) -> None:
+    desk = Desk.at(stage)
+    deps, topic = desk.deps, desk.topic
+    began_ms = stage.clock.now_ms()
+    due_ms = began_ms + 60 * SECOND_MS if how != "transaction" else None
+    draft = make.draft("x", due_ms=due_ms)
+    if how == "delay":
+        (placed,) = deps.producer.produce(topic, [draft], "ann")
+        assert isinstance(placed, Placed)
+        message_id = placed.id
+    else:
+        transaction, _ = deps.transactor.prepare(topic, draft, Checks(), by="ann")
+        message_id = transaction.message_id
+        stage.clock.advance(SECOND_MS)
+        deps.transactor.decide(transaction, State.COMMITTED, by="ben")
+    acts = []
+    if due_ms:
+        waiting = deps.lookup.find(topic, message_id)
+        assert isinstance(waiting, Waiting)
+        assert waiting.message.first_accepted_ms == began_ms
+        edited = deps.delayed.amend(topic, waiting, {"body": b'"y"'}, "cleo")
+        deps.delayed.amend(topic, edited, {"due_ms": due_ms + 9 * SECOND_MS}, "dan")
+        acts = [("EDITED", "cleo", 0), ("POSTPONED", "dan", due_ms + 9 * SECOND_MS)]
+        stage.clock.advance(80 * SECOND_MS)
+        deps.mover.tick(range(FRAGMENTS))
+    message = deps.lookup.message(topic, message_id)
+    assert (message.first_accepted_ms, message.by) == (began_ms, "ann")
+    assert message.draft.due_ms == (due_ms + 9 * SECOND_MS if due_ms else None)
+    assert [(act.what, act.by, act.until_ms) for act in message.draft.acts] == acts
+    amended = deps.amender.amend(topic, message, {"body": b'"z"'}, "eve")
+    assert [act.by for act in amended.draft.acts][-1] == "eve"
+    assert (amended.first_accepted_ms, amended.by) == (began_ms, "ann")
+    (got,) = desk.receive(group := desk.group())
+    desk.nack(group, [got], BURY)
+    (letter,) = deps.redriver.letters(topic, group, message_id)
+    assert (letter.message.first_accepted_ms, letter.message.draft.acts) == (began_ms, amended.draft.acts)
+
+
+def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    outcomes = desk.deps.producer.produce(desk.topic, make.drafts(3), "ann")
+    for placed in outcomes:
+        assert isinstance(placed, Placed)
+        assert desk.stage.process().lookup.message(desk.topic, placed.id).by == "ann"
+    (row,) = desk.rows()
+    assert all(not draft.by for draft in row.drafts), "not each of its messages"
