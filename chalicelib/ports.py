@@ -345,8 +345,9 @@ class Cursors(Protocol):
         """
         ...
 
-    def delete(self, keys: Iterable[CursorKey]) -> None:
-        """Forget cursors. Harmless where there are none."""
+    def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
+        """Put CLOSED in the place of cursors, whether they are there or not: what anybody tries on what he knew of them
+        is refused, and none can begin anew. They are forgotten some time after `until_s`."""
         ...
 
 
@@ -537,7 +538,17 @@ class Control(Protocol):
         """Store if the topic still is `old` (None: absent). False: it is not."""
         ...
 
-    def delete_topic(self, topic: Topic) -> None: ...
+    def retire_topic(self, topic: Topic) -> bool:
+        """Take the topic out of the list; a mark stays until `delete_topic`. False: it is not as it was read."""
+        ...
+
+    def retired_topics(self, name: str) -> list[Topic]:
+        """Topics that had the name and are not quite deleted."""
+        ...
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove what stands below this topic, itself, and its mark."""
+        ...
 
     def group(self, topic: Topic, name: str) -> Group | None: ...
 
@@ -545,7 +556,17 @@ class Control(Protocol):
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool: ...
 
-    def delete_group(self, topic: Topic, group: Group) -> None: ...
+    def retire_group(self, topic: Topic, group: Group) -> bool:
+        """As `retire_topic`: its consumers stay until `delete_group`."""
+        ...
+
+    def retired_groups(self, topic: Topic, name: str) -> list[Group]:
+        """Groups that had the name and are not quite deleted."""
+        ...
+
+    def delete_group(self, topic: Topic, group: Group) -> None:
+        """Remove this group with its consumers, its assignment and its mark."""
+        ...
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]: ...
 

@@ -22,7 +22,7 @@ _NOTE = "PutItem BatchWriteItem"
 _TABLES: dict[str, dict[str, str]] = {
     names.API: {
         "log": _APPEND,
-        "cursors": f"{_CLAIM} DeleteItem",
+        "cursors": f"{_CLAIM} BatchWriteItem",
         "records": "GetItem Query PutItem UpdateItem DeleteItem",
         "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
         "transactions": "GetItem PutItem",

@@ -22,8 +22,8 @@ _KEYS: dict[str, dict[str, str]] = {
 }
 _STREAMS = {"log": "NEW_IMAGE", "traces": "NEW_IMAGE"}
 _INDEXES = {"transactions": ("by-state", {"g": "S", "o": "S"}, "eqazkcibwuldhf")}
-_FOREVER = ("cursors", "control")
-_EXPIRES = "x"
+_FOREVER = ("control",)
+_EXPIRES = {"cursors": "z"}  # by this attribute; other tables by x
 
 
 def tables(prefix: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _table(prefix: str, noun: str) -> dict[str, Any]:
         "DeletionProtectionEnabled": True,
     }
     if noun not in _FOREVER:
-        properties["TimeToLiveSpecification"] = {"AttributeName": _EXPIRES, "Enabled": True}
+        properties["TimeToLiveSpecification"] = {"AttributeName": _EXPIRES.get(noun, "x"), "Enabled": True}
     if noun in _STREAMS:
         properties["StreamSpecification"] = {"StreamViewType": _STREAMS[noun]}
     if noun in _INDEXES:

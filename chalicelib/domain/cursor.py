@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from . import ranges
-from .limits import MAX_AMENDED_RANGES
+from .limits import MAX_AMENDED_RANGES, MAX_OFFSET
 from .ranges import Ranges
 
 
@@ -83,6 +83,11 @@ class Cursor:
         return len(self.settled) + len(self.leases) + len(self.waiting)
 
     @property
+    def is_closed(self) -> bool:
+        """Was its group deleted, or its consumer removed?"""
+        return self.begin >= MAX_OFFSET
+
+    @property
     def in_flight(self) -> int:
         return sum(s.count for lease in self.leases.values() for s in lease.spans)
 
@@ -123,6 +128,11 @@ class Selection:
 def start_at(offset: int, epoch: int = 0) -> Cursor:
     """A cursor that is owed everything from `offset` on. `epoch` carries on what went before."""
     return Cursor(floor=offset, next=offset, begin=offset, segment_at=offset, epoch=epoch)
+
+
+CLOSED = start_at(MAX_OFFSET, epoch=MAX_OFFSET)
+"""What stands in the place of a cursor whose group was deleted: owed nothing, ever, and younger than any state of it
+that somebody may still know."""
 
 
 def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -24,13 +24,16 @@ class Aging(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         held = self._held.get(key)
-        if held is None or self._clock.now_ms() - held[0] > self._max_age_ms:
+        if (
+            held is None or not 0 <= self._clock.now_ms() - held[0] <= self._max_age_ms
+        ):  # clocks may step back
             return None
         return held[1]
 
-    def put(self, key: K, value: V) -> V:
+    def put(self, key: K, value: V, since_ms: int | None = None) -> V:
+        """Keep a value, whose age counts from `since_ms`: the moment before it was read, where that took its time."""
         with self._lock:
-            self._held[key] = (self._clock.now_ms(), value)
+            self._held[key] = (self._clock.now_ms() if since_ms is None else since_ms, value)
             self._held.move_to_end(key)
             while len(self._held) > self._most:
                 self._held.popitem(last=False)

@@ -12,32 +12,36 @@ CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 
 
 class Catalog:
-    """Reads of control data. Nothing absent is cached, so what was just made is found at once."""
+    """Reads of control data. Nothing absent is cached, so what was just made is found at once. What was deleted is
+    found for CACHE_MS more at most, and a deletion waits for that: see Setup."""
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self.control = control
+        self._clock = clock
         self._topics: Aging[str, Topic] = Aging(clock, CACHE_MS)
         self._groups: Aging[tuple[str, str], Group] = Aging(clock, CACHE_MS)
         self._consumers: Aging[str, list[Consumer]] = Aging(clock, CACHE_MS)
 
-    def topic(self, name: str) -> Topic:
-        """The topic, or NotFound."""
-        held = self._topics.get(name)
+    def topic(self, name: str, *, fresh: bool = False) -> Topic:
+        """The topic, or NotFound. `fresh`: as it stands, for those who change what belongs to it."""
+        held = None if fresh else self._topics.get(name)
         if held is not None:
             return held
+        since_ms = self._clock.now_ms()
         topic = self.control.topic(name)
         if topic is None:
             raise NotFound(
                 "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
             )
-        return self._topics.put(name, topic)
+        return self._topics.put(name, topic, since_ms)
 
-    def group(self, topic: Topic, name: str) -> Group:
-        """The topic's group, or NotFound."""
+    def group(self, topic: Topic, name: str, *, fresh: bool = False) -> Group:
+        """The topic's group, or NotFound. `fresh`: as for a topic."""
         key = (topic.uid, name)
-        held = self._groups.get(key)
+        held = None if fresh else self._groups.get(key)
         if held is not None:
             return held
+        since_ms = self._clock.now_ms()
         group = self.control.group(topic, name)
         if group is None:
             raise NotFound(
@@ -45,7 +49,7 @@ class Catalog:
                 f"Topic {topic.name!r} has no group {name!r}. "
                 f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
             )
-        return self._groups.put(key, group)
+        return self._groups.put(key, group, since_ms)
 
     def groups(self, topic: Topic) -> list[Group]:
         """All groups of the topic, by name."""
@@ -55,7 +59,8 @@ class Catalog:
         """All registered consumers of the group, by name."""
         held = self._consumers.get(group.uid)
         if held is None:
-            held = self._consumers.put(group.uid, self.control.consumers(topic, group))
+            since_ms = self._clock.now_ms()
+            held = self._consumers.put(group.uid, self.control.consumers(topic, group), since_ms)
         return held
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:

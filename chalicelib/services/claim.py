@@ -126,6 +126,8 @@ class Claimer:
         key = claimant.key(shard)
         for _ in range(_UNWANTED_WRITES):
             state = self._states.last(key)
+            if state.cursor.is_closed:
+                return []
             now_ms = self._clock.now_ms()
             one = _Claim(self._reader, claimant, shard, key, now_ms)
             plan = one.plan(state.cursor, most, most_bytes)

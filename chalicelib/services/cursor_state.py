@@ -78,8 +78,8 @@ class CursorStates:
             state = self.last(key)
         return None
 
-    def forget(self, keys: Sequence[CursorKey]) -> None:
-        """Delete cursors."""
-        self.cursors.delete(keys)
+    def close(self, keys: Sequence[CursorKey], until_s: int) -> None:
+        """Delete cursors, so that nobody makes them anew."""
+        self.cursors.close(keys, until_s)
         for key in keys:
             self._seen.drop(key)

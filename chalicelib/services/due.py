@@ -8,7 +8,8 @@ from dataclasses import replace
 from ..domain.errors import NotFound
 from ..domain.segment import ShardKey
 from ..domain.timer import ANY, Timer, entered
-from ..domain.topic import Topic
+from ..domain.topic import Group, Topic, lane_of
+from ..modes import POLICIES
 from ..ports import Timers
 from .catalog import Catalog
 from .produce import Producer
@@ -37,11 +38,23 @@ class Due:
         return len(placed)
 
     def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
-        """The topic of a shard, or the lane it is; None where the topic is no more."""
-        if "~" in shard.topic:
-            return Topic(shard.topic, shard.topic_uid, 0, shards=1, retention_days=keep_days)
-        try:
-            topic = self._catalog.topic(shard.topic)
-        except NotFound:
-            return None
-        return topic if topic.uid == shard.topic_uid else None
+        """The topic of a shard, or the lane it is; None where that is no more. What another uid calls so may only be
+        cached still, so that is looked at once more."""
+        name, is_lane, group_name = shard.topic.partition("~")
+        for fresh in (False, True):
+            try:
+                topic = self._catalog.topic(name, fresh=fresh)
+                if not is_lane and topic.uid == shard.topic_uid:
+                    return topic
+                group = self._catalog.group(topic, group_name, fresh=fresh) if is_lane else None
+            except NotFound:
+                return None
+            if group and (lane := self._lane(topic, group, shard.topic_uid)):
+                return replace(lane, retention_days=keep_days)
+        return None
+
+    def _lane(self, topic: Topic, group: Group, uid: str) -> Topic | None:
+        """The group's lane (in a broadcast: a consumer's) that has this uid."""
+        if not POLICIES[group.mode].per_consumer:
+            return lane_of(topic, group) if group.uid == uid else None
+        return lane_of(topic, group, uid) if self._catalog.is_registered(topic, group, uid) else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..domain import cursor as algebra
 from ..domain.cursor import Cursor
+from ..domain.errors import NotFound
 from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..ports import Log
@@ -63,15 +64,18 @@ class Positions:
             self._states.cursors.create(key, first)
 
     def seek(self, key: CursorKey, where: Where) -> Cursor:
-        """Send a cursor somewhere else; every lease on it is void."""
+        """Send a cursor somewhere else; every lease on it is void. Raises NotFound where its group was deleted."""
         offset, segment_at = self.find(key.shard, where)
 
-        def attempt(state: State) -> algebra.Change:
+        def attempt(state: State) -> algebra.Change | None:
+            if state.cursor.is_closed:
+                return None
             after = replace(algebra.seek(state.cursor, offset), segment_at=segment_at)
             return algebra.replacement(state.cursor, after)
 
         written = self._states.update(key, attempt)
-        assert written is not None
+        if written is None:
+            raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
         return written.cursor
 
 

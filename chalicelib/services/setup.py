@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..domain.assignment import is_online
 from ..domain.breaker import Health
-from ..domain.errors import Conflict, Refused, Unavailable, unavailable
+from ..domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ..domain.limits import ROTATION_OVERLAP
 from ..domain.topic import Consumer, Group, Secret, Topic
 from ..modes import POLICIES
 from ..ports import Chance, Clock, Control
 from .assignment import Assignments
-from .catalog import Catalog
+from .catalog import CACHE_MS, Catalog
 from .cursor_state import CursorStates
 from .positions import EARLIEST, LATEST, Positions, all_keys, keys
 
@@ -22,6 +22,8 @@ _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
 _OVERLAP_MS = round(ROTATION_OVERLAP.total_seconds() * 1000)
 _TRIES = 8
+_SLACK_MS = 250  # beyond the age at which caches forget: for clocks that do not tick alike
+_CLOSED_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Setup:
         for _ in range(_TRIES):
             old = self._control.topic(name)
             if old is None:
+                self._finish(self._control.retired_topics(name))
                 mode = settings.get("mode", "queue")
                 new = Topic(
                     name,
@@ -104,18 +107,55 @@ class Setup:
                 return new, old is None
         raise unavailable("Others keep changing this topic; try again.")
 
+    def topic_to_delete(self, name: str) -> Topic:
+        """The topic of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
+        try:
+            return self._catalog.topic(name, fresh=True)
+        except NotFound:
+            for topic in self._control.retired_topics(name):
+                return topic
+            raise
+
     def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic with its groups. Its messages are out of reach at once and expire with retention."""
-        for group in self._catalog.groups(topic):
-            self.delete_group(topic, group)
-        self._control.delete_topic(topic)
+        """Remove a topic with its groups. Its messages are out of reach and expire with retention.
+
+        Takes as long as other processes may believe that it is there. Whatever they accept for it meanwhile came
+        before the deletion, and went with it; nothing that is begun afterwards can meet it. To repeat it after a crash,
+        and to create the topic anew, is to finish it first.
+        """
+        held = self._control.topic(topic.name)
+        while held and held.uid == topic.uid and not self._control.retire_topic(held):
+            held = self._control.topic(topic.name)
         self._catalog.forget(topic)
+        self._finish([topic])
+
+    def _finish(self, retired: Sequence[Topic]) -> None:
+        """End the deletion of topics that are in no list any more."""
+        if retired:
+            self._outwait_caches()
+        for topic in retired:
+            for group in self._control.groups(topic):
+                self._close(topic, group)
+            self._control.delete_topic(topic)
+
+    def _outwait_caches(self) -> None:
+        self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)
+
+    def _close(self, topic: Topic, group: Group) -> None:
+        """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing."""
+        for uid in ("", *(consumer.uid for consumer in self._control.consumers(topic, group))):
+            self._states.close(all_keys(topic, group, uid), self._closed_until_s())
+
+    def _closed_until_s(self) -> int:
+        """Longer than any function or request that knows the cursor may run."""
+        return self._clock.now_ms() // 1000 + _CLOSED_S
 
     def put_group(self, topic: Topic, name: str, settings: Mapping[str, Any]) -> tuple[Group, bool]:
         """Create or change a group. Its first position is stored before the group can be seen. True: created."""
         for _ in range(_TRIES):
             old = self._control.group(topic, name)
             if old is None:
+                self._finish_groups(topic, self._control.retired_groups(topic, name))
                 mode = settings.get("mode") or topic.mode
                 new = Group(topic.name, name, self._chance.id(_UID_CHARS), self._clock.now_ms(), mode)
                 new = replace(new, **{**settings, "mode": mode})
@@ -135,13 +175,30 @@ class Setup:
         self._catalog.group(topic, name)
         return self.put_group(topic, name, {"paused": paused})[0]
 
+    def group_to_delete(self, topic: Topic, name: str) -> Group:
+        """The group of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
+        try:
+            return self._catalog.group(topic, name, fresh=True)
+        except NotFound:
+            for group in self._control.retired_groups(topic, name):
+                return group
+            raise
+
     def delete_group(self, topic: Topic, group: Group) -> None:
-        """Remove a group, its consumers and its cursors; the topic's messages stay for the others."""
-        owners = ["", *(c.uid for c in self._catalog.consumers(topic, group))]
-        self._control.delete_group(topic, group)
+        """Remove a group, its consumers and its cursors; the topic's messages stay for the others. As for a topic."""
+        held = self._control.group(topic, group.name)
+        while held and held.uid == group.uid and not self._control.retire_group(topic, held):
+            held = self._control.group(topic, group.name)
         self._catalog.forget(topic, group)
-        for uid in owners:
-            self._states.forget(all_keys(topic, group, uid))
+        self._finish_groups(topic, [group])
+
+    def _finish_groups(self, topic: Topic, retired: Sequence[Group]) -> None:
+        """End the deletion of groups that are in no list any more."""
+        if retired:
+            self._outwait_caches()
+        for group in retired:
+            self._close(topic, group)
+            self._control.delete_group(topic, group)
 
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
@@ -226,7 +283,7 @@ class Setup:
         self._catalog.forget(topic, group)
         self._assignments.current(topic, group)
         if POLICIES[group.mode].per_consumer:
-            self._states.forget(all_keys(topic, group, consumer.uid))
+            self._states.close(all_keys(topic, group, consumer.uid), self._closed_until_s())
 
     def _amend(
         self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]

@@ -38,7 +38,7 @@ class Tails:
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
         cursors = (self._cursors.get(key, consistent=True) for key in self._cursor_keys(shard))
-        given_out = max((cursor.next for cursor in cursors if cursor), default=0)
+        given_out = max((c.next for c in cursors if c and not c.is_closed), default=0)
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)

@@ -63,10 +63,19 @@ class DynamoControl:
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         return self._put(_Key("topics", topic.name), topic, old)
 
+    def retire_topic(self, topic: Topic) -> bool:
+        return self._retire(_Key("topics", topic.name), _Key("retired", f"{topic.name}#{topic.uid}"), topic)
+
+    def retired_topics(self, name: str) -> list[Topic]:
+        return self._list("retired", f"{name}#", Topic)
+
     def delete_topic(self, topic: Topic) -> None:
         for row in _call(lambda: list(self._rows.query(_home(topic), consistent_read=True))):
             _call(row.delete)
-        self._delete(_Key("topics", topic.name))
+        held = self.topic(topic.name)
+        if held and held.uid == topic.uid:
+            self._delete(_Key("topics", topic.name))
+        self._delete(_Key("retired", f"{topic.name}#{topic.uid}"))
 
     def group(self, topic: Topic, name: str) -> Group | None:
         return self._get(_group_key(topic, name), Group)
@@ -77,11 +86,20 @@ class DynamoControl:
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
         return self._put(_group_key(topic, group.name), group, old)
 
+    def retire_group(self, topic: Topic, group: Group) -> bool:
+        return self._retire(_group_key(topic, group.name), _retired_key(topic, group), group)
+
+    def retired_groups(self, topic: Topic, name: str) -> list[Group]:
+        return self._list(_home(topic), f"retired#{name}#", Group)
+
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
         self._delete(_assignment_key(topic, group))
-        self._delete(_group_key(topic, group.name))
+        held = self.group(topic, group.name)
+        if held and held.uid == group.uid:
+            self._delete(_group_key(topic, group.name))
+        self._delete(_retired_key(topic, group))
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         return self._list(_home(topic), f"consumer#{group.uid}#", Consumer)
@@ -195,6 +213,13 @@ class DynamoControl:
             unchanged = self._rows.pk.does_not_exist()
         return bool(_call(lambda: row.save(condition=unchanged)))
 
+    def _retire(self, key: _Key, mark: _Key, old: Topic | Group) -> bool:
+        """Delete a row that is as it was read; before that, mark that this was begun."""
+        marked = self._row(mark, msgspec.json.encode(old).decode(), 0)
+        _call(marked.save)
+        row = self._row(key, "", 0)
+        return bool(_call(lambda: row.delete(condition=self._rows.version == old.version)))
+
     def _delete(self, key: _Key) -> None:
         _call(self._row(key, "", 0).delete)
 
@@ -205,6 +230,10 @@ def _home(topic: Topic) -> str:
 
 def _group_key(topic: Topic, name: str) -> _Key:
     return _Key(_home(topic), f"group#{name}")
+
+
+def _retired_key(topic: Topic, group: Group) -> _Key:
+    return _Key(_home(topic), f"retired#{group.name}#{group.uid}")
 
 
 def _consumer_key(topic: Topic, group: Group, name: str) -> _Key:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..domain.cursor import Change, Cursor, Lease, Span, amend, took
+from ..domain.cursor import CLOSED, Change, Cursor, Lease, Span, amend, took
 from ..domain.ranges import Ranges
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
@@ -78,9 +78,9 @@ class DynamoCursors:
             return _outcome(change, cancelled.items[0], cancelled.retried)
         return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
 
-    def delete(self, keys: Iterable[CursorKey]) -> None:
-        for key in keys:
-            self._dynamo.call("delete_item", TableName=self._table, Key=cursor_item_key(key))
+    def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
+        closed = {**_item(CLOSED), "z": number(until_s)}
+        self._dynamo.put(self._table, [{**cursor_item_key(key), **closed} for key in keys])
 
     def _request(self, key: CursorKey, change: Change, exists: bool) -> tuple[str, dict[str, Any]]:
         if not exists:

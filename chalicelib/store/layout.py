@@ -30,6 +30,7 @@ Attribute names are short because a row is billed by its size, names included.
     d  M   settled ranges above the floor: first offset → count
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
            on it, raises the epoch, and expects `next` not to have passed the offset.
+    z  N   in the place of a cursor whose group was deleted (all of it beyond any offset): when TTL may remove it, s
   A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
   the start of one that begins where the one before ends. Maps, not sets or lists, so that
   one expression can add and remove entries beside each other, and two writers never touch the same entry.
@@ -102,9 +103,11 @@ Attribute names are short because a row is billed by its size, names included.
     o  BOOL  a run is under way, or died      e  N   version: changes are conditional on it
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
-    pk S   `topics`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with the home of
-           its topic's replays, and goes on with the time
-    sk S   name or id; below a topic `group#<name>`, `consumer#<group uid>#<name>` and `assignment#<group uid>`
+    pk S   `topics`, `retired`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with
+           the home of its topic's replays, and goes on with the time
+    sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
+           `consumer#<group uid>#<name>` and `assignment#<group uid>`
+  A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended.
     doc S  the settings as JSON;    version N  optimistic lock (an assignment's is its epoch)
 """
 
@@ -192,9 +195,9 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
     ]
 
 
-def expiring(tables: Tables) -> tuple[str, ...]:
-    """The tables whose rows DynamoDB's TTL removes, by attribute `x`."""
-    return (
+def expiring(tables: Tables) -> dict[str, str]:
+    """The tables whose rows DynamoDB's TTL removes, and by which attribute."""
+    by_x = (
         tables.log,
         tables.records,
         tables.timers,
@@ -205,6 +208,7 @@ def expiring(tables: Tables) -> tuple[str, ...]:
         tables.rates,
         tables.rounds,
     )
+    return {**dict.fromkeys(by_x, "x"), tables.cursors: "z"}
 
 
 def _streaming(table: dict[str, Any]) -> dict[str, Any]:

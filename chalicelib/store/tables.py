@@ -23,8 +23,8 @@ def create_missing(client: Any, tables: Tables) -> None:
         client.get_waiter("table_exists").wait(
             TableName=definition["TableName"], WaiterConfig={"Delay": 1, "MaxAttempts": 60}
         )
-    for name in expiring(tables):
-        _expire_by(client, name)
+    for name, attribute in expiring(tables).items():
+        _expire_by(client, name, attribute)
 
 
 def unreadable(dynamo: Dynamo) -> str | None:
@@ -40,9 +40,9 @@ def unreadable(dynamo: Dynamo) -> str | None:
     return None
 
 
-def _expire_by(client: Any, table: str) -> None:
+def _expire_by(client: Any, table: str, attribute: str) -> None:
     status = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]["TimeToLiveStatus"]
     if status == "DISABLED":
         client.update_time_to_live(
-            TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "x"}
+            TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": attribute}
         )

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain.cursor import CLOSED, Cursor, Fate, Lease, Result, Selection, Span
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports import Conflict, Cursors, Records, Refused
 from tests.support import factories as make
+from tests.support.clock import START_MS
 from tests.support.stages import Stage
 
 FULL = Cursor(
@@ -56,7 +57,6 @@ def acked(cursor: Cursor, token: str, *offsets: int, fate: Fate = Fate.SUCCESS) 
 
 def test_a_cursor_nobody_stored_is_not_there(cursors: Cursors, key: CursorKey) -> None:
     assert cursors.get(key) is None
-    cursors.delete([key])
 
 
 @pytest.mark.parametrize("cursor", [Cursor(), FULL, make.leased(2**50, 1)])
@@ -76,12 +76,32 @@ def test_owners_and_shards_have_cursors_of_their_own(cursors: Cursors) -> None:
     keys = [CursorKey(shard, group), CursorKey(shard, group, "c1"), CursorKey(replace(shard, shard=1), group)]
     for n, key in enumerate(keys):
         cursors.create(key, algebra.start_at(n))
-    cursors.delete(keys[:1])
+    cursors.close(keys[:1], START_MS // 1000)
     assert [cursors.get(key, consistent=True) for key in keys] == [
-        None,
+        CLOSED,
         algebra.start_at(1),
         algebra.start_at(2),
     ]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
+    cursors: Cursors, key: CursorKey, there: bool
+) -> None:
+    leased = claimed(Cursor(), 3, "1.aa")
+    if there:
+        cursors.create(key, leased)
+    cursors.close([key], START_MS // 1000)
+    begun = algebra.replacement(Cursor(), leased)
+    assert cursors.write(key, begun, exists=False) == Refused(Conflict.LOST, CLOSED)
+    assert cursors.create(key, Cursor()) == CLOSED
+    assert cursors.write(key, acked(leased, "1.aa", 0, 1)) == Refused(Conflict.LOST, CLOSED)
+    again = algebra.change(leased, claimed(leased, 5, "2.bb"))
+    assert cursors.write(key, again) == Refused(Conflict.LOST, CLOSED)
+    sought = algebra.replacement(leased, algebra.seek(leased, 0))
+    assert cursors.write(key, sought) == Refused(Conflict.LOST, CLOSED)
+    assert cursors.get(key, consistent=True) == CLOSED
+    assert cursors.of_owner(key.group_uid) == {str(key.shard): CLOSED}
 
 
 def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, key: CursorKey) -> None:

@@ -134,7 +134,7 @@ def test_the_log_answers_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None
 
 cursor_calls = st.lists(
     st.tuples(
-        st.sampled_from(("look", "claim", "settle", "extend", "seek", "create", "delete", "expire")),
+        st.sampled_from(("look", "claim", "settle", "extend", "seek", "create", "close", "expire")),
         st.integers(0, 1),
         st.integers(0, 5),
         st.sampled_from(Fate),
@@ -164,8 +164,8 @@ class CursorCalls:
             self.known[actor] = self.pair.ask(
                 lambda s: s.adapters.cursors.create(self.key, algebra.start_at(n))
             )
-        elif what == "delete":
-            self.pair.ask(lambda s: s.adapters.cursors.delete([self.key]))
+        elif what == "close":
+            self.pair.ask(lambda s: s.adapters.cursors.close([self.key], self.now_ms // 1000))
         elif what == "expire":
             self.now_ms += 10_000
         else:
@@ -314,7 +314,8 @@ def test_timers_letters_and_moves_answer_alike(pair: Pair, calls: list[tuple[Any
 
 control_calls = st.lists(
     st.tuples(
-        st.sampled_from(("put", "create", "delete", "group", "ungroup", "join")), st.sampled_from("abc")
+        st.sampled_from(("put", "create", "retire", "delete", "group", "retire group", "ungroup", "join")),
+        st.sampled_from("abc"),
     ),
     min_size=1,
     max_size=20,
@@ -327,8 +328,14 @@ def _control(topics: dict[str, Topic], prefix: str, what: str, name: str, stage:
     if what in ("put", "create"):
         old = control.topic(topic.name) if what == "put" else None
         return control.put_topic(replace(topic, shards=9), old)
+    if what == "retire":
+        held = control.topic(topic.name)
+        return control.retire_topic(held or topic), control.retired_topics(topic.name)
+    if what == "retire group":
+        there = control.group(topic, "g")
+        return control.retire_group(topic, there or group), control.retired_groups(topic, "g")
     if what == "delete":
-        return control.delete_topic(topic)
+        return control.delete_topic(topic), control.retired_topics(topic.name)
     if what == "group":
         return control.put_group(topic, group, control.group(topic, "g"))
     if what == "join":

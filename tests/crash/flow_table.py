@@ -285,10 +285,10 @@ CALLS: Mapping[str, int] = {
     "extend": 5,
     "seek to the beginning": 7,
     "seek to the end": 6,
-    "create a group at the end": 6,
-    "create a group at the beginning": 3,
+    "create a group at the end": 7,
+    "create a group at the beginning": 4,
     "register in a broadcast": 14,
-    "unregister from a broadcast": 13,
-    "delete a group": 8,
+    "unregister from a broadcast": 12,
+    "delete a group": 11,
 }
 """How many storage calls each flow makes in a cold process: a call that a change adds shows here."""

@@ -155,8 +155,12 @@ def test_the_tables_are_those_of_the_layout() -> None:
         stream = definition.pop("StreamSpecification", {}).get("StreamViewType")
         assert {key: declared[name].get(key) for key in definition} == definition
         assert declared[name].get("StreamSpecification", {}).get("StreamViewType") == stream
-    expiring = {name for name, each in declared.items() if "TimeToLiveSpecification" in each}
-    assert expiring == set(layout.expiring(of_layout))
+    expiring = {
+        name: each["TimeToLiveSpecification"]["AttributeName"]
+        for name, each in declared.items()
+        if "TimeToLiveSpecification" in each
+    }
+    assert expiring == layout.expiring(of_layout)
 
 
 def test_every_table_is_safe_from_slips() -> None:

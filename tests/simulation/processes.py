@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chalicelib.adapters import Adapters
-from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor import CLOSED, Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
@@ -67,9 +67,9 @@ class Past:
         """A write has been applied."""
         if (method == "cursors.write" and not isinstance(answer, Refused)) or method == "cursors.create":
             self._versions(args[0]).append((self._of.now, answer))
-        elif method == "cursors.delete":
+        elif method == "cursors.close":
             for key in args[0]:
-                self._versions(key).append((self._of.now, None))
+                self._versions(key).append((self._of.now, CLOSED))
         elif method == "log.put" and isinstance(answer, Stored):
             self._rows[args[0], args[1].first] = self._of.now
 

@@ -38,7 +38,8 @@ def memory_stage() -> Stage:
         return replace(adapters, chance=SeededChance(f"memory {next(seeds)}"))
 
     def drop_expired() -> None:
-        for held in (adapters.log, adapters.records, adapters.traces, adapters.keys, adapters.transactions):
+        a = adapters
+        for held in (a.log, a.cursors, a.records, a.traces, a.keys, a.transactions):
             held.drop_expired(clock.now_ms() // 1000)  # type: ignore[attr-defined]
 
     return Stage(adapters, clock, another, drop_expired)

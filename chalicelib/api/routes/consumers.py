@@ -23,7 +23,7 @@ _ROLES = ("consume", "admin")
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody)
 def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
-    found, wanted = _find(context, topic, group)
+    found, wanted = _find(context, topic, group, fresh=True)
     contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.admin.register(found, wanted, consumer, contact)
     context.deps.waker.joined(found, wanted, member.consumer)
@@ -105,14 +105,14 @@ def rotate_secret(context: Context, topic: str, group: str, consumer: str) -> An
 @call("DELETE", _CONSUMER, scopes=_ROLES)
 def delete_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
     """Leave the group; its shards go to the others at once."""
-    found, wanted = _find(context, topic, group)
+    found, wanted = _find(context, topic, group, fresh=True)
     context.deps.admin.unregister(found, wanted, context.deps.catalog.consumer(found, wanted, consumer))
     return Answer(status=204)
 
 
-def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
-    found = context.deps.catalog.topic(topic)
-    return found, context.deps.catalog.group(found, group)
+def _find(context: Context, topic: str, group: str, *, fresh: bool = False) -> tuple[Topic, Group]:
+    found = context.deps.catalog.topic(topic, fresh=fresh)
+    return found, context.deps.catalog.group(found, group, fresh=fresh)
 
 
 def _shown(context: Context, member: Membership) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _GROUP = "/v1/topics/{topic}/groups/{group}"
 @call("PUT", _GROUP, scopes=("admin",), body=GroupBody)
 def put_group(context: Context, topic: str, group: str) -> Answer:
     """Create a group, or change the settings that are given."""
-    found = context.deps.catalog.topic(topic)
+    found = context.deps.catalog.topic(topic, fresh=True)
     fields = parse.settings(context.body)
     if "begin" in fields:
         fields["begin"] = _begin(fields["begin"])
@@ -57,8 +57,10 @@ def list_groups(context: Context, topic: str) -> Answer:
 
 @call("DELETE", _GROUP, scopes=("admin",))
 def delete_group(context: Context, topic: str, group: str) -> Answer:
-    """Delete a group with its consumers and positions."""
-    context.deps.admin.delete_group(*_find(context, topic, group))
+    """Delete a group with its consumers and positions. The answer takes some three seconds: behind it, nobody works
+    for the group any more."""
+    found = context.deps.catalog.topic(topic, fresh=True)
+    context.deps.admin.delete_group(found, context.deps.admin.group_to_delete(found, group))
     return Answer(status=204)
 
 
@@ -80,7 +82,7 @@ def resume_group(context: Context, topic: str, group: str) -> Answer:
 @call("POST", f"{_GROUP}/seek", scopes=("admin",), body=SeekBody)
 def seek_group(context: Context, topic: str, group: str) -> Answer:
     """Send the group to earliest, latest, a time or an offset; its open leases are void."""
-    found, wanted = _find(context, topic, group)
+    found, wanted = _find(context, topic, group, fresh=True)
     where = _where(context.body.to)
     if context.body.shard is not None and context.body.shard >= found.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
@@ -107,9 +109,9 @@ def get_assignment(context: Context, topic: str, group: str) -> Answer:
     return Answer(render.assignment(found, held, consumers))
 
 
-def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
-    found = context.deps.catalog.topic(topic)
-    return found, context.deps.catalog.group(found, group)
+def _find(context: Context, topic: str, group: str, *, fresh: bool = False) -> tuple[Topic, Group]:
+    found = context.deps.catalog.topic(topic, fresh=fresh)
+    return found, context.deps.catalog.group(found, group, fresh=fresh)
 
 
 def _shown(context: Context, topic: Topic, group: Group) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class MemoryControl:
         self._topics: dict[str, Topic] = {}
         self._groups: dict[tuple[str, str], Group] = {}
         self._consumers: dict[tuple[str, str, str], Consumer] = {}
+        self._retired_topics: dict[str, Topic] = {}
+        self._retired_groups: dict[tuple[str, str], Group] = {}
         self._assignments: dict[str, Assignment] = {}
         self._tokens: dict[str, Token] = {}
         self._replays: dict[str, Replay] = {}
@@ -38,10 +40,27 @@ class MemoryControl:
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         return self._put(self._topics, topic.name, topic, old)
 
+    def retire_topic(self, topic: Topic) -> bool:
+        with self._lock:
+            held = self._topics.get(topic.name)
+            self._retired_topics[topic.uid] = topic
+            if held is None or held.version != topic.version:
+                return False
+            del self._topics[topic.name]
+            return True
+
+    def retired_topics(self, name: str) -> list[Topic]:
+        return sorted((t for t in self._retired_topics.values() if t.name == name), key=lambda t: t.uid)
+
     def delete_topic(self, topic: Topic) -> None:
-        self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
-        self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
-        self._topics.pop(topic.name, None)
+        with self._lock:
+            self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
+            self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
+            self._retired_groups = {k: g for k, g in self._retired_groups.items() if k[0] != topic.uid}
+            held = self._topics.get(topic.name)
+            if held and held.uid == topic.uid:
+                del self._topics[topic.name]
+            self._retired_topics.pop(topic.uid, None)
 
     def group(self, topic: Topic, name: str) -> Group | None:
         return self._groups.get((topic.uid, name))
@@ -52,11 +71,28 @@ class MemoryControl:
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
         return self._put(self._groups, (topic.uid, group.name), group, old)
 
+    def retire_group(self, topic: Topic, group: Group) -> bool:
+        with self._lock:
+            held = self._groups.get((topic.uid, group.name))
+            self._retired_groups[topic.uid, group.uid] = group
+            if held is None or held.version != group.version:
+                return False
+            del self._groups[topic.uid, group.name]
+            return True
+
+    def retired_groups(self, topic: Topic, name: str) -> list[Group]:
+        retired = sorted(self._retired_groups.items())
+        return [group for (uid, _), group in retired if (uid, group.name) == (topic.uid, name)]
+
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
         self._assignments.pop(group.uid, None)
-        self._groups.pop((topic.uid, group.name), None)
+        with self._lock:
+            held = self._groups.get((topic.uid, group.name))
+            if held and held.uid == group.uid:
+                del self._groups[topic.uid, group.name]
+            self._retired_groups.pop((topic.uid, group.uid), None)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         home = (topic.uid, group.uid)

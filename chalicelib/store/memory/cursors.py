@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...domain.cursor import Change, Cursor, apply, holds
+from ...domain.cursor import CLOSED, Change, Cursor, apply, holds
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...ports import Conflict, Record, Refused
@@ -18,6 +18,7 @@ class MemoryCursors:
         self._tables = tables
         self._lock = tables.lock
         self._items = tables.cursors
+        self._closed_until_s: dict[CursorKey, int] = {}
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
         with self._lock:  # a transaction is seen whole or not at all
@@ -55,7 +56,15 @@ class MemoryCursors:
             self._tables.put_timers(timers)
             return self._items[key]
 
-    def delete(self, keys: Iterable[CursorKey]) -> None:
+    def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
         with self._lock:
             for key in keys:
-                self._items.pop(key, None)
+                self._items[key] = CLOSED
+                self._closed_until_s[key] = until_s
+
+    def drop_expired(self, now_s: int) -> None:
+        """What DynamoDB's TTL does."""
+        with self._lock:
+            for key, until_s in list(self._closed_until_s.items()):
+                if until_s <= now_s:
+                    del self._items[key], self._closed_until_s[key]

@@ -1,0 +1,317 @@
+"""Deleting topics and groups, and making them again under their names: what is gone comes back in no process, and what
+is accepted afterwards is the new one's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from chalicelib.adapters import Adapters
+from chalicelib.domain.cursor import CLOSED
+from chalicelib.domain.errors import NotFound
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.timer import TimerKind
+from chalicelib.domain.topic import Group, Topic, cursor_key
+from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, SECOND_MS
+from tests.support.desk import Desk, offsets, placed
+from tests.support.faults import Death
+from tests.support.stages import Stage
+
+
+def warm(desk: Desk, group: Group | None = None) -> Desk:
+    """Another process that has just served the topic, and the group."""
+    deps = desk.stage.process()
+    topic = deps.catalog.topic(desk.topic.name)
+    if group:
+        deps.receiver.receive(topic, deps.catalog.group(topic, group.name), None, 10, 0, 30)
+    return Desk(desk.stage, deps, topic)
+
+
+def produce(deps: Deps, name: str, *, delay_ms: int = 0) -> list[object]:
+    """What a request does."""
+    due_ms = deps.adapters.clock.now_ms() + delay_ms if delay_ms else None
+    return list(deps.intake.produce(deps.catalog.topic(name), [make.draft("precious", due_ms=due_ms)]))
+
+
+def bodies(desk: Desk, group: Group) -> list[bytes]:
+    found = [d.message.draft.body for d in desk.receive(group)]
+    desk.stage.clock.advance(100)
+    return found
+
+
+def test_a_deleted_group_gives_nothing_again_in_a_process_that_has_it_in_its_cache(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(30))
+    assert len(desk.drain(group)) == 30
+    other = warm(desk, group)
+    desk.deps.admin.delete_group(desk.topic, group)
+    assert other.receive(group, most=100) == []
+    with pytest.raises(NotFound):
+        other.deps.catalog.group(other.topic, group.name)
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_i16_who_still_works_for_a_deleted_group_gets_settles_and_seeks_nothing(
+    stage: Stage, mode: str
+) -> None:
+    """One that has the group in its hands, however long."""
+    desk = Desk.at(stage, mode=mode, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(5)))
+    held = desk.receive(group, most=2, consumer=consumer)
+    worker = warm(desk)
+    worker.receive(group, most=1, consumer=consumer)
+    desk.deps.admin.delete_group(desk.topic, group)
+    for at in (desk, worker):
+        assert at.receive(group, consumer=consumer) == []
+        assert at.ack(group, held[:1]) == ["RECEIPT_STALE"]
+        assert at.nack(group, held, Nack(delay_ms=SECOND_MS)) == ["RECEIPT_STALE"] * 2
+        assert at.extend(group, held, 60) == ["RECEIPT_STALE"] * 2
+        for key in (
+            cursor_key(desk.topic, group, 0, consumer.uid if mode == "broadcast" else ""),
+            cursor_key(desk.topic, group, None, consumer.uid if mode == "broadcast" else ""),
+        ):
+            with pytest.raises(NotFound):
+                at.deps.positions.seek(key, "earliest")
+            assert stage.adapters.cursors.get(key, consistent=True) == CLOSED
+
+
+def test_the_marks_of_deleted_groups_go_in_time(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    group = desk.group()
+    desk.deps.admin.delete_group(desk.topic, group)
+    if hasattr(empty_stage.adapters.cursors, "drop_expired"):
+        empty_stage.clock.advance(2 * DAY_MS)
+        empty_stage.drop_expired()
+        assert empty_stage.adapters.cursors.of_owner(group.uid) == {}
+
+
+def test_a_group_made_again_begins_anew_and_its_namesakes_receipts_are_not_its(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    old = desk.group()
+    desk.produce(*make.drafts(3))
+    held = desk.receive(old)
+    other = warm(desk, old)
+    desk.deps.admin.delete_group(desk.topic, old)
+    new = desk.group()
+    assert new.uid != old.uid
+    again = other.deps.catalog.group(other.topic, old.name)
+    assert again.uid == new.uid
+    assert offsets(other.receive(again)) == [0, 1, 2]
+    assert other.ack(again, held) == ["RECEIPT_INVALID"] * 3
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_deleted_groups_retries_are_dropped_when_they_are_due(empty_stage: Stage, mode: str) -> None:
+    desk = Desk.at(empty_stage, mode=mode, retry=Retry(5, (60,), jitter=0.0))
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group, consumer=consumer), Nack(delay_ms=60 * SECOND_MS))
+    desk.deps.admin.delete_group(desk.topic, group)
+    desk.group()
+    empty_stage.clock.advance(61 * SECOND_MS)
+    mover, timers = empty_stage.process().mover, empty_stage.adapters.timers
+    report = mover.tick(range(FRAGMENTS))
+    assert report.moved == 0
+    assert [timers.due(f, 2**50, 10) for f in range(FRAGMENTS)] == [[]] * FRAGMENTS
+
+
+def test_i1_a_group_made_again_keeps_its_retries_though_a_mover_has_the_old_one_in_its_cache(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    old = desk.group()
+    other = warm(desk, old)
+    desk.deps.adapters.control.delete_group(desk.topic, old)  # as a process does that knows of no caches
+    desk.deps.catalog.forget(desk.topic, old)
+    new = desk.group()
+    desk.produce(make.draft())
+    desk.nack(new, desk.receive(new), Nack(delay_ms=SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    other.deps.mover.tick(range(FRAGMENTS))
+    assert offsets(desk.receive(new)) == [0]
+
+
+def test_i1_a_topic_made_again_gets_what_other_processes_accept_for_its_name(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    name, admin = desk.topic.name, desk.deps.admin
+    other = warm(desk)
+    other.produce(make.draft("old"))
+    admin.delete_topic(desk.topic)
+    topic, created = admin.put_topic(name, {"shards": 1})
+    assert created
+    new = Desk(stage, desk.deps, topic)
+    group = new.group()
+    placed(produce(other.deps, name))  # type: ignore[arg-type]
+    placed(produce(other.deps, name, delay_ms=2 * SECOND_MS))  # type: ignore[arg-type]
+    audit, _ = other.deps.admin.put_group(other.deps.catalog.topic(name), "audit", {"begin": "earliest"})
+    assert bodies(new, group) == [b'"precious"']
+    stage.clock.advance(2 * SECOND_MS)
+    assert bodies(new, group) == [b'"precious"']
+    assert bodies(new, audit) == [b'"precious"'] * 2
+    assert {g.name for g in new.deps.catalog.groups(topic)} == {"billing", "audit"}
+
+
+def test_i1_a_delayed_message_of_a_topic_made_again_survives_a_mover_that_has_the_old_one_in_its_cache(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    other = warm(desk)
+    desk.deps.adapters.control.delete_topic(desk.topic)  # as a process does that knows of no caches
+    desk.deps.catalog.forget(desk.topic)
+    topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"shards": 1})
+    new = Desk(stage, desk.deps, topic)
+    group = new.group()
+    new.produce(make.draft(1, due_ms=stage.clock.now_ms() + SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    other.deps.mover.tick(range(FRAGMENTS))
+    assert offsets(new.receive(group)) == [0]
+
+
+def test_what_a_process_accepts_after_a_deletion_is_refused(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    other = warm(desk)
+    desk.deps.admin.delete_topic(desk.topic)
+    for delay_ms in (0, SECOND_MS):
+        with pytest.raises(NotFound):
+            produce(other.deps, desk.topic.name, delay_ms=delay_ms)
+
+
+def test_a_read_that_was_slow_makes_nobody_believe_for_longer(stage: Stage) -> None:
+    """A copy is as old as the question, not as the answer."""
+    desk = Desk.at(stage)
+
+    class Slow:
+        """Control data whose answers take two seconds."""
+
+        def topic(self, name: str) -> Topic | None:
+            found = stage.adapters.control.topic(name)
+            stage.clock.advance(2 * SECOND_MS)
+            return found
+
+    catalog = Deps(replace(stage.another(), control=Slow())).catalog  # type: ignore[arg-type]
+    catalog.topic(desk.topic.name)
+    stage.adapters.control.delete_topic(desk.topic)
+    stage.clock.advance(SECOND_MS)
+    assert catalog.topic(desk.topic.name)
+    stage.clock.advance(1)
+    with pytest.raises(NotFound):
+        catalog.topic(desk.topic.name)
+
+
+@dataclass
+class Dying:
+    """Adapters of a process that dies before the n-th change of control data or cursors."""
+
+    of: Adapters
+    left: int
+
+    def adapters(self) -> Adapters:
+        return replace(
+            self.of, control=_Counted(self.of.control, self), cursors=_Counted(self.of.cursors, self)
+        )  # type: ignore[arg-type]
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Death
+
+
+@dataclass
+class _Counted:
+    port: object
+    dying: Dying
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith(("retire_", "delete_", "close")):
+            self.dying.count()
+        return getattr(self.port, name)
+
+
+STEPS = 8
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("what", ["topic", "group"])
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_deletion_that_a_crash_cut_short_is_finished_by_its_repetition_and_by_the_name_s_next_life(
+    stage: Stage, step: int, what: str, repeats: bool
+) -> None:
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group, other = desk.group(), desk.group("other")
+    desk.produce(*make.drafts(3))
+    assert desk.drain(group) == [0, 1, 2]
+    deps = Deps(Dying(stage.another(), step).adapters())
+    try:
+        if what == "topic":
+            deps.admin.delete_topic(desk.topic)
+        else:
+            deps.admin.delete_group(desk.topic, group)
+    except Death:
+        pass
+    fresh = stage.process()
+    if what == "topic":
+        if repeats:
+            _delete_again(fresh, desk.topic)
+        topic, _ = fresh.admin.put_topic(desk.topic.name, {"shards": 1})
+        if repeats or step > 1:
+            assert topic.uid != desk.topic.uid
+            assert fresh.catalog.groups(topic) == []
+            assert stage.adapters.control.groups(desk.topic) == []
+            assert desk.receive(other) == []
+    else:
+        if repeats:
+            _delete_group_again(fresh, desk.topic, group)
+        again, _ = fresh.admin.put_group(desk.topic, group.name, {"begin": "earliest"})
+        if repeats or step > 1:
+            assert again.uid != group.uid
+            assert offsets(Desk(stage, fresh, desk.topic).receive(again)) == [0, 1, 2]
+        assert desk.receive(group) == []
+        assert offsets(desk.receive(other)) == [0, 1, 2]
+    assert fresh.adapters.control.retired_topics(desk.topic.name) == []
+    assert fresh.adapters.control.retired_groups(desk.topic, group.name) == []
+
+
+def _delete_again(deps: Deps, topic: Topic) -> None:
+    try:
+        deps.admin.delete_topic(deps.admin.topic_to_delete(topic.name))
+    except NotFound:
+        return
+
+
+def _delete_group_again(deps: Deps, topic: Topic, group: Group) -> None:
+    try:
+        deps.admin.delete_group(topic, deps.admin.group_to_delete(topic, group.name))
+    except NotFound:
+        return
+
+
+def test_deleting_an_earlier_namesake_leaves_the_topic_alone(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    admin = desk.deps.admin
+    admin.delete_topic(desk.topic)
+    topic, _ = admin.put_topic(desk.topic.name, {})
+    group, _ = admin.put_group(topic, "billing", {})
+    admin.delete_topic(desk.topic)
+    admin.delete_group(topic, replace(group, uid="earlier"))
+    assert stage.adapters.control.topic(topic.name) == replace(topic, version=1)
+    assert [g.uid for g in stage.adapters.control.groups(topic)] == [group.uid]
+
+
+def test_a_wake_timer_of_a_deleted_group_is_dropped(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    group = desk.group()
+    shard = desk.topic.shard_key(0)
+    empty_stage.adapters.timers.file([make.timer(kind=TimerKind.WAKE, shard=shard)])
+    desk.deps.admin.delete_group(desk.topic, group)
+    empty_stage.process().mover.tick(range(FRAGMENTS))
+    timers = empty_stage.adapters.timers
+    assert [timers.due(f, 2**50, 10) for f in range(FRAGMENTS)] == [[]] * FRAGMENTS
