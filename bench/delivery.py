@@ -187,7 +187,7 @@ def _due(b: _Bench, count: int) -> dict[str, float]:
 
     def all_filed() -> bool:
         until_ms = (int(time.time()) + 2 * _STEP_SECONDS) * 1000
-        for timer in (t for f in range(FRAGMENTS) for t in timers.due(f, until_ms, count)):
+        for timer in (t for f in range(FRAGMENTS) for t in timers.look(f, until_ms, count).timers):
             if timer.draft and timer.draft.origin:
                 found[timer.draft.origin.id] = timer.due_ms / 1000
         return len(found) == count

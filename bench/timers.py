@@ -58,7 +58,7 @@ def _units(made: Stage) -> Iterator[Figure]:
             for _ in range(count):
                 deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms)])
         time.sleep(0.01)
-        timers = [t for f in range(FRAGMENTS) for t in deps.adapters.timers.due(f, due_ms, count)]
+        timers = [t for f in range(FRAGMENTS) for t in deps.adapters.timers.look(f, due_ms, count).timers]
         with meter.during() as moving:
             deps.due.append(timers[0].shard, 7, timers)
         extra = (filing.writes + moving.writes) / count - now.writes

@@ -53,6 +53,11 @@ def unexpected(error: BaseException, request_id: str, call: str, traceparent: st
     _logger().error("unexpected", **ids, exc_info=error)
 
 
+def stuck(place: str, error: BaseException) -> None:
+    """A bug of ours that keeps work where it is; what else there is to do goes on."""
+    _logger().error("stuck", place=place, exc_info=error)
+
+
 def report(job: str, counts: Mapping[str, Any]) -> None:
     """What one run of a timed job did."""
     _logger().info(job, **counts)

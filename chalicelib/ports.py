@@ -136,6 +136,14 @@ Movable = Timer | DeadLetter | Transaction
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a fragment found. `mark` is where to go on behind; None: that is all."""
+
+    timers: list[Timer]
+    mark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """A timer that is no longer where its id says: due at another time, or cancelled (then as it was). `edits` are
     the timer's: two that led to one time at different moments are different."""
@@ -405,8 +413,9 @@ class Timers(Protocol):
         """Where a timer went that was amended to another time, or cancelled; read consistently."""
         ...
 
-    def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
-        """The first timers of a fragment that are due by then, in order of time; read consistently."""
+    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
+        """The first timers of a fragment (behind a mark) that are due by then, in order of time, read consistently:
+        up to `limit`, and not many more than MAX_LOOK_BYTES."""
         ...
 
     def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:

@@ -260,11 +260,13 @@ class Deps:
 
     @cached_property
     def mover(self) -> Mover:
-        from .scheduler.mover import Mover
+        from . import observe
+        from .scheduler.mover import Mover, Ways
 
         a, waker = self.adapters, self.waker
         new_owner = partial(a.chance.id, _OWNER_CHARS)
-        return Mover(a.timers, self.due.append, waker.due, waker.check, waker.mover, a.clock, new_owner)
+        ways = Ways(self.due.append, waker.due, waker.check, waker.mover, observe.stuck)
+        return Mover(a.timers, ways, a.clock, new_owner, a.threads)
 
     @cached_property
     def sweeper(self) -> Sweeper:

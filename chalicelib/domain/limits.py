@@ -103,4 +103,5 @@ RETENTION_GRACE = timedelta(
     days=1
 )  # a row outlives its retention by it: what is still owed is buried meanwhile
 FRAGMENTS = 8  # of the timers, as in DMQ
+MAX_LOOK_BYTES = 4 * 1024 * 1024  # of drafts that a mover takes from a fragment at once
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

@@ -11,6 +11,11 @@ from .message import Draft
 from .segment import ShardKey
 
 ANY = -1
+SOON_MS = 150_000
+"""What is due within it is looked after: the mover's schedule comes each minute, late by ten seconds or once not at
+all, and a mover needs its time to start."""
+AWAKE_MS = 2_000
+"""So long, at least, a mover that was woken looks again and again: who woke it need not wake another."""
 
 
 class TimerKind(StrEnum):
@@ -47,6 +52,11 @@ class Timer:
     @property
     def fragment(self) -> int:
         return fragment_of(self.id)
+
+    @property
+    def weight(self) -> int:
+        """About the bytes it takes in memory."""
+        return self.draft.weight if self.draft else 0
 
     @property
     def mark(self) -> str:

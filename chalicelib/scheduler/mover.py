@@ -3,55 +3,85 @@
 Most timers become rows of the log, in the transaction that removes them. A run holds a lease per fragment, so that
 movers share the work instead of racing; safety never depends on it. A run that falls behind gives half of its fragments
 to another, and one whose time is up all of them.
+
+Fragments are looked at, and shards moved to, beside one another. What the store refuses, or takes long for, is left for
+later, and holds up nobody else; in its shard nothing comes behind it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
 from ..domain.segment import ShardKey
-from ..domain.timer import Timer, TimerKind, again
-from ..ports import Clock, Timers
+from ..domain.timer import AWAKE_MS, SOON_MS, Timer, TimerKind, again
+from ..ports import Clock, Look, Timers
+from .beside import Beside
 
-SOON_MS = 60_000  # until the next scheduled run
 _LEASE_MS = 15_000
 _RENEW_MS = 5_000
 _TICK_SECONDS = 1.0
 _SHORTEST_MS = 50  # what is due within it goes together
 _LONG_TICK_MS = 1_000  # a mover whose tick takes longer is behind, and shares its fragments
+_RETRY_MS = 1_000  # after a refusal
+_STILL_MS = 250  # beside work that goes on
+_PATIENCE_SECONDS = 1.0  # of real time: what takes longer is left to itself
 _PAGE = 250  # of one fragment
-_LARGEST_PAGE = 4_000
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 Append = Callable[[ShardKey, int, Sequence[Timer]], int]
 """Put the drafts of timers into a shard, to be kept for so many days, taking the timers away; how many went."""
 Wake = Callable[[Sequence[Timer]], None]
-"""Start the deliveries that WAKE timers stand for."""
+"""Start the deliveries that WAKE timers stand for. Raises Unavailable where that is refused."""
 Check = Callable[[Sequence[Timer]], None]
 """Start the checks of transactions; each timer is at its next time already."""
-HandOver = Callable[[Sequence[int]], None]
+HandOver = Callable[[Sequence[int]], object]
 """Start another mover for these fragments."""
+Tell = Callable[[str, BaseException], None]
+"""Something that nobody expected happened at a fragment, or to the timers of a shard: a bug of ours."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What one run did. `late_ms` is the greatest lateness of a timer it moved."""
+    """What one run did. `late_ms` is the greatest lateness of a timer it moved; `refused` counts what the store, or
+    an invocation, had no answer for."""
 
     moved: int = 0
     woken: int = 0
     checked: int = 0
     late_ms: int = 0
+    refused: int = 0
     ticks: int = 0
     finished: bool = True
 
+    def add(self, other: Report) -> None:
+        """Count what one load brought about."""
+        self.moved += other.moved
+        self.woken += other.woken
+        self.checked += other.checked
+
     def as_dict(self) -> dict[str, int | bool]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Where timers go."""
+
+    append: Append
+    wake: Wake
+    check: Check
+    hand_over: HandOver
+    tell: Tell
 
 
 class Mover:
@@ -60,159 +90,276 @@ class Mover:
     def __init__(
         self,
         timers: Timers,
-        append: Append,
-        wake: Wake,
-        check: Check,
-        hand_over: HandOver,
+        ways: Ways,
         clock: Clock,
         new_owner: Callable[[], str],
+        threads: Callable[[], Executor],
     ) -> None:
         """`new_owner` makes a name for the leases of each run: a process may have several at once."""
         self._timers = timers
-        self._append = append
-        self._wake = wake
-        self._check = check
-        self._hand_over = hand_over
+        self._ways = ways
         self._clock = clock
         self._new_owner = new_owner
+        self._threads = threads
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
     ) -> Report:
-        """Move what is due, and stay while more is due before the next scheduled run.
+        """Move what is due, and stay while more is due soon.
 
         `fragments` are those that somebody has just filed a timer in; None: look at all.
         """
-        report, owner = Report(), self._new_owner()
-        wanted = list(range(FRAGMENTS) if fragments is None else fragments)
-        # Who was woken looks consistently: its timer is new.
-        nearest = {f: self._timers.next_ms(f, consistent=fragments is not None) for f in wanted}
-        held = [f for f in wanted if self._is_soon(nearest[f]) and self._hold(f, owner)]
-        renewed_ms = self._clock.now_ms()
-        while held and has_time():
-            now_ms = self._clock.now_ms()
-            if now_ms - renewed_ms >= _RENEW_MS:
-                held = [f for f in held if self._hold(f, owner)]
-                renewed_ms = now_ms
-            report.ticks += 1
-            is_behind = partial(self._is_due, now_ms + _LONG_TICK_MS)
-            nearest = self._drain({f: nearest[f] for f in held}, report, is_behind)
-            if is_behind():
-                held = self._share(held, owner)
-            held = [f for f in held if self._is_soon(nearest[f]) or not self._leave(f, owner)]
-            if held:
-                self._clock.sleep(self._pause([nearest[f] for f in held]))
-        report.finished = report.finished and not held
-        self._give(held, owner)
-        return report
+        with self._threads() as threads:
+            run = _Run(self._timers, self._ways, self._clock, self._new_owner(), threads)
+            if fragments is None:
+                run.stay(range(FRAGMENTS), has_time)
+            else:
+                run.stay(fragments, has_time, AWAKE_MS)
+        return run.report
 
     def tick(self, fragments: Iterable[int]) -> Report:
         """Move what is due now in these fragments, whoever holds them."""
-        report = Report(ticks=1)
-        self._drain(dict.fromkeys(fragments), report)
-        return report
+        with self._threads() as threads:
+            run = _Run(self._timers, self._ways, self._clock, "", threads)
+            run.tick(fragments)
+        return run.report
 
-    def _drain(
-        self,
-        nearest: Mapping[int, int | None],
-        report: Report,
-        is_enough: Callable[[], bool] = lambda: False,
-    ) -> dict[int, int | None]:
-        """Move what is due now, or until it is enough; `nearest` tells when each fragment's next timer was due, and
-        then is. The fragments go together, so that what belongs to one shard is one segment. What cannot be moved now
-        hides nobody: behind it, more is looked at."""
-        nearest = {f: due_ms if self._is_near(due_ms) else self._next_ms(f) for f, due_ms in nearest.items()}
-        pages = {f: _PAGE for f, due_ms in nearest.items() if self._is_near(due_ms)}
-        while pages:
-            until_ms = self._clock.now_ms() + _SHORTEST_MS  # what comes next is mostly seen in the same look
-            found = {f: self._timers.due(f, until_ms, page) for f, page in pages.items()}
-            now_ms = self._clock.now_ms()
-            due = [timer for timer in chain.from_iterable(found.values()) if timer.due_ms <= now_ms]
-            all_went = self._move(sorted(due, key=attrgetter("due_ms")), report)
-            full = {
-                f: page
-                for f, page in pages.items()
-                if len(found[f]) >= page and found[f][-1].due_ms <= now_ms
-            }
-            nearest |= {f: now_ms if f in full else self._after(now_ms, f, found[f]) for f in found}
-            if is_enough():
+
+class _Load(NamedTuple):
+    """What goes together, and stays together where it cannot go."""
+
+    kind: TimerKind
+    shard: ShardKey
+    keep_days: int
+
+
+class _Seen(NamedTuple):
+    """What a visit of a fragment found: timers that are due by `until_ms`, or none before `next_ms`."""
+
+    next_ms: int
+    look: Look | None = None
+    until_ms: int = 0
+
+
+class _Run:
+    """One run. `_held` are its fragments, and when there is something to do in each; None: that must be asked."""
+
+    def __init__(self, timers: Timers, ways: Ways, clock: Clock, owner: str, threads: Executor) -> None:
+        self.report = Report()
+        self._timers = timers
+        self._ways = ways
+        self._clock = clock
+        self._owner = owner
+        self._held: dict[int, int | None] = {}
+        self._renewed_ms: dict[int, int] = {}
+        self._takes: Beside[int, int | None] = Beside(threads, _PATIENCE_SECONDS)
+        self._visits: Beside[int, _Seen | None] = Beside(threads, _PATIENCE_SECONDS)
+        self._moves: Beside[_Load, Report] = Beside(threads, _PATIENCE_SECONDS)
+        self._told: set[object] = set()
+
+    def stay(self, fragments: Iterable[int], has_time: Callable[[], bool], awake_ms: int = 0) -> None:
+        """Hold the fragments in which something is due soon, until nothing is, or there is no more time.
+
+        Those that have nothing yet, or are somebody else's, are looked at again and again for the first `awake_ms`,
+        and once more when that is over: whoever left them to us, or to him, may have filed meanwhile.
+        """
+        asked, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
+        while True:
+            if is_looking:
+                is_looking = self._clock.now_ms() < awake_until_ms
+                self._take(asked - self._held.keys(), consistent=awake_ms > 0)
+                is_looking = is_looking or bool(self._takes.under_way)
+            if not self._held and not is_looking:
+                return
+            if not has_time():
                 break
-            pages = {f: page if all_went else 2 * page for f, page in full.items() if page < _LARGEST_PAGE}
-        return nearest
+            if self._held:
+                asked -= self._work()
+            if self._held or is_looking:
+                self._clock.sleep(self._pause())
+        self.report.finished = self.report.finished and not self._held
+        self._give(list(self._held))
 
-    def _after(self, now_ms: int, fragment: int, found: Sequence[Timer]) -> int | None:
-        """When a fragment's next timer is due, if all that was due until now is among those found."""
-        later = (timer.due_ms for timer in found if timer.due_ms > now_ms)
-        return next(later, None) or self._next_ms(fragment)
+    def tick(self, fragments: Iterable[int]) -> None:
+        """Move what is due now."""
+        self.report.ticks = 1
+        self._held = dict.fromkeys(fragments, self._clock.now_ms())
+        self._drain(lambda: False)
+        self._harvest(self._moves.finish())
 
-    def _share(self, held: list[int], owner: str) -> list[int]:
-        """Give every other fragment to another mover; which stay."""
-        self._give(held[1::2], owner)
-        return held[::2]
+    def _take(self, fragments: Iterable[int], *, consistent: bool) -> None:
+        """Take those in which something is due soon. Who was woken looks consistently: its timer is new."""
+        asked = {f: partial(self._try_to_take, f, consistent) for f in sorted(fragments)}
+        taken, refused = self._results(self._takes.do(asked))
+        self._held |= {f: next_ms for f, next_ms in taken.items() if next_ms is not None}
+        self._held |= dict.fromkeys(refused)  # held or not, for all we know
 
-    def _give(self, fragments: Sequence[int], owner: str) -> None:
+    def _try_to_take(self, fragment: int, consistent: bool) -> int | None:
+        next_ms = self._timers.next_ms(fragment, consistent=consistent)
+        return next_ms if self._is_soon(next_ms) and self._hold(fragment) else None
+
+    def _work(self) -> set[int]:
+        """Move what is due; which fragments were given to others, because this took long."""
+        long_ms = self._clock.now_ms() + _LONG_TICK_MS
+        self.report.ticks += 1
+        self._drain(lambda: self._clock.now_ms() >= long_ms)
+        given = list(self._held)[1::2] if self._clock.now_ms() >= long_ms else []
+        self._give(given)
+        return set(given)
+
+    def _drain(self, is_enough: Callable[[], bool]) -> None:
+        """Move what is due now, or until it is enough. The fragments go together, so that what belongs to one shard
+        is one segment. What cannot be moved now hides nobody: behind it, more is looked at."""
+        marks, stuck = dict.fromkeys(self._held, ""), set[_Load]()
+        while marks:
+            now_ms = self._clock.now_ms()
+            looks = self._visit(marks, now_ms)
+            due = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
+            self._held |= {f: _next_of(look, now_ms) for f, look in looks.items()}
+            self._held |= self._move(sorted(due, key=attrgetter("due_ms")), stuck)
+            if is_enough():
+                return
+            marks = {f: look.mark for f, look in looks.items() if look.mark and _is_full(look, now_ms)}
+
+    def _visit(self, marks: Mapping[int, str], now_ms: int) -> dict[int, Look]:
+        """What is due in the fragments behind their marks; what could not be asked is asked again later."""
+        until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
+        works = {f: partial(self._seen, f, self._held[f], mark, until_ms) for f, mark in marks.items()}
+        seen, refused = self._results(self._visits.do(works))
+        self._held |= {f: now_ms + (_RETRY_MS if f in refused else _STILL_MS) for f in marks if f not in seen}
+        looks = {}
+        for fragment, visit in seen.items():
+            if visit is None:
+                self._held.pop(fragment, None)
+            elif visit.look and visit.until_ms == until_ms:
+                looks[fragment] = visit.look
+            elif fragment in self._held:
+                self._held[fragment] = visit.next_ms
+        return looks
+
+    def _seen(self, fragment: int, due_ms: int | None, mark: str, until_ms: int) -> _Seen | None:
+        """Visit a fragment; None: it is ours no more."""
+        if not mark and self._owner and not self._is_renewed(fragment):
+            return None
+        if not mark and (due_ms is None or due_ms > until_ms):
+            next_ms = self._timers.next_ms(fragment, consistent=True)
+            if not self._is_soon(next_ms):
+                next_ms = self._leave(fragment)
+            if next_ms is None or next_ms > until_ms:
+                return None if next_ms is None else _Seen(next_ms)
+        return _Seen(until_ms, self._timers.look(fragment, until_ms, _PAGE, mark), until_ms)
+
+    def _leave(self, fragment: int) -> int | None:
+        """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
+        self._renewed_ms.pop(fragment, None)
+        self._timers.let_go(fragment, self._owner)
+        return self._try_to_take(fragment, consistent=True)
+
+    def _is_renewed(self, fragment: int) -> bool:
+        renewed_ms = self._renewed_ms.get(fragment)
+        return (renewed_ms is not None and self._clock.now_ms() - renewed_ms < _RENEW_MS) or self._hold(
+            fragment
+        )
+
+    def _hold(self, fragment: int) -> bool:
+        now_ms = self._clock.now_ms()
+        is_ours = self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
+        if is_ours:
+            self._renewed_ms[fragment] = now_ms
+        return is_ours
+
+    def _give(self, fragments: Sequence[int]) -> None:
         """Let go of fragments in which more is due soon, and start a mover for them."""
         for fragment in fragments:
-            self._timers.let_go(fragment, owner)
-        if fragments:
-            self._hand_over(fragments)
-
-    def _leave(self, fragment: int, owner: str) -> bool:
-        """Let go of a fragment. Whoever filed a timer meanwhile met our lease and left it to us: look once more."""
-        self._timers.let_go(fragment, owner)
-        return not self._is_soon(self._next_ms(fragment)) or not self._hold(fragment, owner)
-
-    def _move(self, due: Sequence[Timer], report: Report) -> bool:
-        """Take timers, the earliest first, to where they belong; whether all went. What the store refuses now stays
-        for later."""
-        by_shard: defaultdict[tuple[ShardKey, int], list[Timer]] = defaultdict(list)
-        wakes = [timer for timer in due if timer.kind is TimerKind.WAKE]
-        for timer in due:
-            if timer.kind in (TimerKind.RETRY, TimerKind.DELIVER):
-                by_shard[timer.shard, timer.keep_days].append(timer)
-        if due:
-            report.late_ms = max(report.late_ms, self._clock.now_ms() - due[0].due_ms)
-        all_went = True
-        for (shard, keep_days), timers in by_shard.items():
+            del self._held[fragment]
             try:
-                report.moved += self._append(shard, keep_days, timers)
+                self._timers.let_go(fragment, self._owner)
             except Unavailable:
-                report.finished = all_went = False
-        if wakes:
-            self._wake(wakes)
-            self._timers.drop(wakes)
-            report.woken += len(wakes)
-        checks = [timer for timer in due if timer.kind is TimerKind.CHECK]
-        self._check_all(checks, report)
-        return all_went
+                self.report.refused += 1  # its lease ends by itself
+        if fragments:
+            self._ways.hand_over(fragments)
 
-    def _check_all(self, checks: Sequence[Timer], report: Report) -> None:
-        """Producers may hang: they are asked by a function of its own."""
-        if not checks:
-            return
-        later = [again(timer, self._clock.now_ms()) for timer in checks]
-        self._timers.file(later)  # before anything else: a crash must not end a transaction's checks
-        self._timers.drop(checks)
-        self._check(later)
-        report.checked += len(checks)
-
-    def _hold(self, fragment: int, owner: str) -> bool:
+    def _move(self, due: Sequence[Timer], stuck: set[_Load]) -> dict[int, int]:
+        """Take timers, the earliest first, to where they belong, but none of what is stuck. For each fragment in which
+        something stays: when to come again."""
+        loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
+        for timer in due:
+            loads[_load_of(timer)].append(timer)
+        if due:
+            self.report.late_ms = max(self.report.late_ms, self._clock.now_ms() - due[0].due_ms)
+        works = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck}
+        before = set(self._moves.under_way)
+        ended, refused = self._harvest(self._moves.do(works))
+        left = loads.keys() - (ended - before)
+        stuck |= left
         now_ms = self._clock.now_ms()
-        return self._timers.hold(fragment, owner, now_ms, now_ms + _LEASE_MS)
+        again_ms = {load: now_ms + (_RETRY_MS if load in refused else _STILL_MS) for load in left}
+        return {timer.fragment: again_ms[load] for load in left for timer in loads[load]}
 
-    def _next_ms(self, fragment: int) -> int | None:
-        return self._timers.next_ms(fragment, consistent=True)
+    def _carry(self, load: _Load, timers: Sequence[Timer]) -> Report:
+        if load.kind is TimerKind.WAKE:
+            self._ways.wake(timers)
+            self._timers.drop(timers)
+            return Report(woken=len(timers))
+        if load.kind is TimerKind.CHECK:
+            return self._check(timers)
+        return Report(moved=self._ways.append(load.shard, timers[0].keep_days, timers))
 
-    def _is_near(self, due_ms: int | None) -> bool:
-        return due_ms is not None and due_ms <= self._clock.now_ms() + _SHORTEST_MS
+    def _check(self, timers: Sequence[Timer]) -> Report:
+        """Producers may hang: they are asked by a function of its own."""
+        later = [again(timer, self._clock.now_ms()) for timer in timers]
+        self._timers.file(later)  # before anything else: a crash must not end a transaction's checks
+        self._timers.drop(timers)
+        self._ways.check(later)
+        return Report(checked=len(timers))
 
-    def _is_due(self, due_ms: int | None) -> bool:
-        return due_ms is not None and due_ms <= self._clock.now_ms()
+    def _harvest(self, ended: Mapping[_Load, Future[Report]]) -> tuple[set[_Load], set[_Load]]:
+        """Count what loads brought about; those that went, and those that were refused."""
+        reports, refused = self._results(ended)
+        for report in reports.values():
+            self.report.add(report)
+        return set(reports), refused
+
+    def _results(self, ended: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
+        """What work came to, and whose was refused. What nobody expected is told, once."""
+        results, refused = {}, set()
+        for key, future in ended.items():
+            error = future.exception()
+            if error is None:
+                results[key] = future.result()
+                continue
+            if not isinstance(error, Exception):
+                raise error  # the end of the process, not of this work
+            refused.add(key)
+            self.report.refused += 1
+            self.report.finished = False
+            if not isinstance(error, Unavailable) and key not in self._told:
+                self._told.add(key)
+                self._ways.tell(str(key), error)
+        return results, refused
 
     def _is_soon(self, next_ms: int | None) -> bool:
         return next_ms is not None and next_ms <= self._clock.now_ms() + SOON_MS
 
-    def _pause(self, nearest: Sequence[int | None]) -> float:
-        """Seconds until the next timer is due, at most one tick: nearer ones may be filed meanwhile."""
-        left_ms = min((n for n in nearest if n is not None), default=0) - self._clock.now_ms()
+    def _pause(self) -> float:
+        """Seconds until there is something to do, at most one tick: nearer timers may be filed meanwhile."""
+        now_ms = self._clock.now_ms()
+        left_ms = min((due_ms or 0 for due_ms in self._held.values()), default=now_ms + SOON_MS) - now_ms
         return min(_TICK_SECONDS, max(_SHORTEST_MS, left_ms) / 1000)
+
+
+def _load_of(timer: Timer) -> _Load:
+    """Messages of one shard go together, whatever their topic's retention was when they came; a lane has no other."""
+    return _Load(timer.kind, timer.shard, timer.keep_days if timer.kind is TimerKind.RETRY else 0)
+
+
+def _is_full(look: Look, now_ms: int) -> bool:
+    """May there be more that is due?"""
+    return look.mark is not None and look.timers[-1].due_ms <= now_ms
+
+
+def _next_of(look: Look, now_ms: int) -> int | None:
+    """When the fragment's next timer is due, once all that was due is gone; None: that must be asked."""
+    if _is_full(look, now_ms):
+        return now_ms
+    return next((timer.due_ms for timer in look.timers if timer.due_ms > now_ms), None)

@@ -30,9 +30,12 @@ from .catalog import Catalog
 from .dedup import content_hash, mismatch
 from .produce import Producer, refusal
 from .tally import ACCEPTED, Tally
-from .wake import SOON_MS, Waker
+from .wake import Waker
 
 _TRIES = 8
+_WAKES_BELOW_SECONDS = (
+    60  # a later check can wait for the movers' schedule: most transactions are decided by then
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Transactor:
             if known.content_hash != entries[0].content_hash:
                 raise mismatch()
             return self.find(ids.parse_half_id(known.message_id) or ""), False
-        if checks.after_seconds * 1000 < SOON_MS:  # else the movers' schedule sees to it
+        if checks.after_seconds < _WAKES_BELOW_SECONDS:
             self._waker.filed([check_timer(new)])
         return new, True
 

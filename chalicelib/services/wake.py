@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..domain.errors import NotFound, Unavailable
-from ..domain.timer import Timer
+from ..domain.timer import AWAKE_MS, SOON_MS, Timer
 from ..domain.topic import Consumer, Group, Topic
 from ..modes import POLICIES
 from ..ports import Clock, Invoker
@@ -19,7 +19,6 @@ from .cache import Aging
 from .catalog import Catalog
 from .in_flight import sure_of
 
-SOON_MS = 60_000  # the movers' schedule sees to what is due later
 _CHECKS_TOGETHER = 25
 _AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
 
@@ -59,7 +58,7 @@ class Waker:
         self._invoker = invoker
         self._clock = clock
         self._woken: Aging[Job, bool] = Aging(clock, _AGAIN_MS)
-        self._awake_until: dict[int, int] = {}  # by fragment: a mover stays until this time
+        self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
     def route(self, shards: Iterable[str]) -> int:
         """Wake the deliveries of log shards that have new rows (partition keys of the log); how many."""
@@ -132,33 +131,36 @@ class Waker:
             self._start("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
 
     def filed(self, timers: Sequence[Timer]) -> None:
-        """Wake a mover for timers that are due before its schedule would see to them."""
-        soon_ms = self._clock.now_ms() + SOON_MS
-        fragments = {t.fragment: t.due_ms for t in timers if t.due_ms <= soon_ms}
-        # A mover that was woken for a later timer of the fragment is still there.
-        asleep = [f for f in fragments if self._awake_until.get(f, 0) <= self._clock.now_ms()]
-        for timer in timers:
-            if timer.fragment in asleep and timer.due_ms <= soon_ms:
-                self._awake_until[timer.fragment] = max(
-                    timer.due_ms, self._awake_until.get(timer.fragment, 0)
-                )
-        if asleep:
-            self.mover(sorted(asleep))
+        """Wake a mover for timers that are due before its schedule would see to them.
 
-    def mover(self, fragments: Sequence[int]) -> None:
-        """Start a mover for these fragments."""
-        self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
+        A timer may be taken away by anybody at any moment, and its mover leaves: so nothing is concluded from timers
+        that were filed before, only from a mover that was woken a moment ago.
+        """
+        now_ms = self._clock.now_ms()
+        fragments = {timer.fragment for timer in timers if timer.due_ms <= now_ms + SOON_MS}
+        asleep = sorted(f for f in fragments if not self._is_awake(f, now_ms))
+        if asleep and self.mover(asleep):
+            self._movers_ms |= dict.fromkeys(asleep, now_ms)
 
     def again(self, job: str, run: int) -> None:
         """Start a job that time ended anew; `run` says for how manieth time."""
         self._start(job, as_if_scheduled({"run": run}))
 
-    def _start(self, function: str, event: Mapping[str, Any]) -> None:
+    def _is_awake(self, fragment: int, now_ms: int) -> bool:
+        woken_ms = self._movers_ms.get(fragment)
+        return woken_ms is not None and 0 <= now_ms - woken_ms < AWAKE_MS  # a clock may step back
+
+    def mover(self, fragments: Sequence[int]) -> bool:
+        """Start a mover for these fragments; False: that was refused."""
+        return self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
+
+    def _start(self, function: str, event: Mapping[str, Any]) -> bool:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""
         try:
             self._invoker.invoke(function, event)
         except Unavailable:
-            return
+            return False
+        return True
 
 
 def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:

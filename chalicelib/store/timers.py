@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.timer import Timer, TimerKind
-from ..ports import DedupEntry, Moved
+from ..ports import DedupEntry, Look, Moved
 from . import codec
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
@@ -29,6 +30,7 @@ from .layout import (
 )
 
 _BEHIND_ALL = "~"  # and before the lease
+_NEXT = "!"  # sorts before all that ids hold
 
 
 class DynamoTimers:
@@ -95,16 +97,17 @@ class DynamoTimers:
             return failed.retried and failed.item == item
         return True
 
-    def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
-        return [_timer(item) for item in self._between(fragment, "0", f"{until_ms + 1:015d}", limit)]
+    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
+        first = f"{behind}{_NEXT}" if behind else "0"
+        rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
+        return first_of(map(_timer, rows), limit)
 
     def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
-        # "!" sorts before all that ids hold
-        return [_timer(item) for item in self._between(fragment, f"{mark}!", _BEHIND_ALL, limit)]
+        return [_timer(item) for item in self._between(fragment, f"{mark}{_NEXT}", _BEHIND_ALL, limit)]
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         first = self._between(fragment, "0", _BEHIND_ALL, 1, consistent=consistent)
-        return next((_timer(item).due_ms for item in first), None)
+        return next((due_ms_of(item) for item in first), None)
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         key = timer_key(due_ms, timer_id)
@@ -148,7 +151,7 @@ class DynamoTimers:
 
     def _between(
         self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
-    ) -> list[Item]:
+    ) -> Iterator[Item]:
         """The first rows whose sort keys lie from `first` to `end`: never the lease's."""
         found = self._dynamo.query(
             TableName=self._table,
@@ -157,7 +160,19 @@ class DynamoTimers:
             Limit=limit,
             ConsistentRead=consistent,
         )
-        return list(islice(found, limit))
+        return islice(found, limit)
+
+
+def first_of(timers: Iterator[Timer], limit: int) -> Look:
+    """The first of these timers, as many as one look takes: what comes behind that is not even read."""
+    taken: list[Timer] = []
+    weight = 0
+    for timer in timers:
+        if len(taken) == limit or (taken and weight > MAX_LOOK_BYTES):
+            return Look(taken, taken[-1].mark)
+        taken.append(timer)
+        weight += timer.weight
+    return Look(taken)
 
 
 def timer_put(table: str, timer: Timer) -> dict[str, Any]:
@@ -199,6 +214,11 @@ def _content(timer: Timer) -> Item:
     if timer.draft:
         item["m"] = packed(codec.pack([timer.draft]).payload)
     return item
+
+
+def due_ms_of(item: Item) -> int:
+    """When the timer in this row is due: its key says so."""
+    return int(item["t"]["S"].partition("#")[0])
 
 
 def _timer(item: Item) -> Timer:

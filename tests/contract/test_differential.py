@@ -252,7 +252,7 @@ class MoveCalls:
 
     def play(self, call: tuple[Any, ...]) -> None:
         getattr(self, call[0])(*call[1:])
-        self.pair.ask(lambda s: s.adapters.timers.due(0, 2, 2))
+        self.pair.ask(lambda s: s.adapters.timers.look(0, 2, 2).timers)
         self.pair.ask(lambda s: s.adapters.timers.next_ms(0))
         self.pair.ask(lambda s: s.adapters.records.dead(self.topic, self.group, None, 2))
         self.pair.ask(lambda s: s.adapters.records.count_dead(self.topic.uid, self.group.uid))
@@ -307,7 +307,7 @@ class MoveCalls:
 @given(calls=move_calls)
 def test_timers_letters_and_moves_answer_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
     player = MoveCalls(pair)
-    pair.ask(lambda s: s.adapters.timers.drop(s.adapters.timers.due(0, 9, 99)))
+    pair.ask(lambda s: s.adapters.timers.drop(s.adapters.timers.look(0, 9, 99).timers))
     for call in calls:
         player.play(call)
 

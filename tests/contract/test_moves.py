@@ -58,7 +58,7 @@ def filed(timers: Timers, count: int) -> list[Timer]:
 
 
 def left(timers: Timers, made: list[Timer]) -> list[Timer]:
-    there = {t.id for f in range(8) for t in timers.due(f, 10**14, 1_000)}
+    there = {t.id for f in range(8) for t in timers.look(f, 10**14, 1_000).timers}
     return [timer for timer in made if timer.id in there]
 
 

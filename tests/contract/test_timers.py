@@ -27,7 +27,7 @@ def timers(stage: Stage) -> Timers:
     """With nothing in it: fragments are the same for everybody."""
     held = stage.adapters.timers
     for fragment in range(FRAGMENTS):
-        held.drop(held.due(fragment, FOREVER, 10_000))
+        held.drop(held.look(fragment, FOREVER, 10_000).timers)
     return held
 
 
@@ -38,7 +38,7 @@ def leased() -> int:
 
 
 def everything(timers: Timers) -> list[Timer]:
-    return [timer for fragment in range(FRAGMENTS) for timer in timers.due(fragment, FOREVER, 1_000)]
+    return [timer for fragment in range(FRAGMENTS) for timer in timers.look(fragment, FOREVER, 1_000).timers]
 
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=12)
@@ -64,7 +64,7 @@ any_timers = st.builds(
 @given(timer=any_timers)
 def test_a_timer_is_read_as_it_was_filed(timers: Timers, timer: Timer) -> None:
     timers.file([timer])
-    assert timers.due(timer.fragment, timer.due_ms, 9) == [timer]
+    assert timers.look(timer.fragment, timer.due_ms, 9).timers == [timer]
     timers.drop([timer])
     assert everything(timers) == []
 
@@ -84,9 +84,9 @@ def test_a_retry_waits_as_a_reference_alone(timers: Timers, origin: Origin) -> N
 def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> None:
     timer = make.timer(START_MS, fragment=3)
     timers.file([timer])
-    assert timers.due(3, START_MS - 1, 9) == []
-    assert timers.due(3, START_MS, 9) == [timer]
-    assert timers.due(2, START_MS, 9) == [], "each fragment for itself"
+    assert timers.look(3, START_MS - 1, 9).timers == []
+    assert timers.look(3, START_MS, 9).timers == [timer]
+    assert timers.look(2, START_MS, 9).timers == [], "each fragment for itself"
 
 
 def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
@@ -94,9 +94,9 @@ def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> N
     filed = [make.timer(due_ms, fragment=1) for due_ms in times]
     timers.file(filed)
     in_order = sorted(filed, key=lambda timer: timer.due_ms)
-    assert timers.due(1, START_MS + 9, 9) == in_order[:3]
-    assert timers.due(1, FOREVER, 4) == in_order[:4]
-    assert timers.due(1, FOREVER, 99) == in_order
+    assert timers.look(1, START_MS + 9, 9).timers == in_order[:3]
+    assert timers.look(1, FOREVER, 4).timers == in_order[:4]
+    assert timers.look(1, FOREVER, 99).timers == in_order
     assert timers.next_ms(1) == 5
 
 
@@ -125,12 +125,12 @@ def _another(timers: Timers) -> tuple[Timer, int]:
 def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:
     filed = [make.timer(START_MS, fragment=1) for _ in range(3)]
     timers.file(filed)
-    assert timers.due(1, START_MS, 9) == sorted(filed, key=lambda timer: timer.id)
+    assert timers.look(1, START_MS, 9).timers == sorted(filed, key=lambda timer: timer.id)
 
 
 def test_a_fragment_with_nothing_in_it_is_due_never(timers: Timers) -> None:
     assert timers.next_ms(5) is None
-    assert timers.due(5, FOREVER, 9) == []
+    assert timers.look(5, FOREVER, 9).timers == []
 
 
 def test_filing_twice_is_filing_once(timers: Timers) -> None:
@@ -162,8 +162,8 @@ def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
     drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(20)]
     filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
     timers.file(filed)
-    assert timers.due(4, FOREVER, 19) == filed[:19]
-    assert timers.due(4, FOREVER, 99) == filed
+    assert timers.look(4, FOREVER, 19).timers == filed[:19]
+    assert timers.look(4, FOREVER, 99).timers == filed
 
 
 def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, leased: int) -> None:
@@ -193,9 +193,9 @@ def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, leased: int) -
 def test_a_lease_is_no_timer(timers: Timers) -> None:
     assert timers.hold(6, "a", 1_000, 2_000)
     assert timers.next_ms(6) is None
-    assert timers.due(6, FOREVER, 9) == []
+    assert timers.look(6, FOREVER, 9).timers == []
     timer = make.timer(fragment=6)
     timers.file([timer])
-    assert timers.due(6, FOREVER, 9) == [timer]
+    assert timers.look(6, FOREVER, 9).timers == [timer]
     timers.let_go(6, "a")
-    assert timers.due(6, FOREVER, 9) == [timer]
+    assert timers.look(6, FOREVER, 9).timers == [timer]

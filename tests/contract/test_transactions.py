@@ -47,7 +47,7 @@ def held(desk: Desk, transaction: Transaction) -> Transaction:
 def timers_of(desk: Desk, *ids: str) -> list[int]:
     """When the timers with these ids are due."""
     timers = desk.stage.adapters.timers
-    found = (t for f in range(FRAGMENTS) for t in timers.due(f, 10**15 - 2, 10_000))
+    found = (t for f in range(FRAGMENTS) for t in timers.look(f, 10**15 - 2, 10_000).timers)
     return sorted(t.due_ms for t in found if t.id in ids)
 
 
@@ -559,7 +559,12 @@ def test_it_is_read_as_it_was_written(stage: Stage) -> None:
 
 def kinds(desk: Desk, ids: Iterable[str]) -> set[TimerKind]:
     timers = desk.stage.adapters.timers
-    return {t.kind for f in range(FRAGMENTS) for t in timers.due(f, 10**15 - 2, 10_000) if t.id in set(ids)}
+    return {
+        t.kind
+        for f in range(FRAGMENTS)
+        for t in timers.look(f, 10**15 - 2, 10_000).timers
+        if t.id in set(ids)
+    }
 
 
 def test_many_are_committed_each_where_it_says(stage: Stage) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler.mover import Mover
+from chalicelib.scheduler.mover import _Run
 from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services import claim, deliver, parcels, redrive
 from chalicelib.store import log
@@ -116,7 +116,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a timer that is due a little too early": (
-        Bug(Mover, "_drain", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
+        Bug(_Run, "_drain", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
         "move just before the time",
         None,
         Kind.EARLY,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chalicelib.scheduler import beside
 from chalicelib.services import append, consume, deliver, health
 from tests.simulation import virtual
 from tests.simulation.figures import Figures
@@ -23,4 +24,5 @@ def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (append, consume, health):
         monkeypatch.setattr(module, "threading", locks)
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    monkeypatch.setattr(deliver, "queue", waits)
+    for module in (deliver, beside):
+        monkeypatch.setattr(module, "queue", waits)

@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler.mover import Mover
+from chalicelib.scheduler import mover
 from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services import claim
 from chalicelib.services.checks import Checker
@@ -76,9 +76,9 @@ BUGS: dict[str, Bug] = {
         "        return 0\n"
         "    self._timers.drop(timers)",
     ),
-    "a mover that takes what is nearly due": Bug(Mover, "_drain", "if timer.due_ms <= now_ms]", "]"),
+    "a mover that takes what is nearly due": Bug(mover._Run, "_drain", "if timer.due_ms <= now_ms]", "]"),
     "a mover that is seconds late": Bug(
-        MemoryTimers, "due", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
+        MemoryTimers, "look", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
     ),
     "a mover that writes what was edited meanwhile": Bug(
         MemoryTables, "has", "there is not None and there.edits == moved.edits", "there is not None"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
@@ -146,12 +147,12 @@ class Runner(Client):
 
     def move(self) -> Report:
         """Move what is due now."""
-        return self.deps.mover.tick(range(FRAGMENTS))
+        return _answered(self.deps.mover.tick(range(FRAGMENTS)))
 
     def run_mover(self) -> Report:
         """A scheduled run of the mover."""
         ticks = iter(range(_MOST_TICKS))
-        return self.deps.mover.run_once(lambda: next(ticks, None) is not None)
+        return _answered(self.deps.mover.run_once(lambda: next(ticks, None) is not None))
 
     def sweep(self) -> int:
         """A scheduled run of the sweeper, and what it wakes."""
@@ -207,3 +208,10 @@ class Runner(Client):
 
     def _about_letters(self, op: Op, group: str, letters: Iterable[DeadLetter]) -> list[Any]:
         return [self._event(op, reader=group, message_id=x.message.id, attempt=x.attempts) for x in letters]
+
+
+def _answered(report: Report) -> Report:
+    """A mover goes on with others beside what the store refuses; its report says so."""
+    if report.refused:
+        raise unavailable()
+    return report

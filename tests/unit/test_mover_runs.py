@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, fragment_of
-from chalicelib.scheduler.mover import Mover, Report
+from chalicelib.scheduler.mover import Mover, Report, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededChance
+from tests.support.push import Inline
 
 HOME = make.shard()
 
@@ -29,16 +30,9 @@ class Shed:
 
     def __post_init__(self) -> None:
         chance = SeededChance()
-        nothing = lambda _: None  # noqa: E731
-        self.mover = Mover(
-            self.timers,
-            self.append,
-            nothing,
-            nothing,
-            self.given.append,
-            self.clock,
-            lambda: chance.id(8),
-        )
+        nothing = lambda *_: None  # noqa: E731
+        ways = Ways(self.append, nothing, nothing, self.given.append, nothing)
+        self.mover = Mover(self.timers, ways, self.clock, lambda: chance.id(8), Inline)
 
     def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
         self.clock.advance(round(self.seconds * 1000))

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...domain.timer import Timer
-from ...ports import DedupEntry, Moved
+from ...ports import DedupEntry, Look, Moved
 from ..layout import timer_key
+from ..timers import first_of
 from .tables import MemoryTables, timer_place
 
 
@@ -48,8 +49,9 @@ class MemoryTimers:
     def moved(self, timer_id: str) -> Moved | None:
         return self._forwards.get(timer_id)
 
-    def due(self, fragment: int, until_ms: int, limit: int) -> list[Timer]:
-        return [timer for timer in self._of(fragment) if timer.due_ms <= until_ms][:limit]
+    def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
+        rows = (timer for timer in self._of(fragment) if timer.mark > behind and timer.due_ms <= until_ms)
+        return first_of(rows, limit)
 
     def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
         return [timer for timer in self._of(fragment) if timer.mark > mark][:limit]

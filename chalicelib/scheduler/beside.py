@@ -1,0 +1,57 @@
+"""Work for many keys beside one another, where what takes long holds up nobody but itself."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Hashable, Mapping, Set
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Beside(Generic[K, T]):
+    """Runs at most one piece of work for each key at a time."""
+
+    def __init__(self, threads: Executor, patience_seconds: float) -> None:
+        """`patience_seconds` of real time is waited for work while none ends."""
+        self._threads = threads
+        self._patience_seconds = patience_seconds
+        self._under_way: set[K] = set()
+        self._ends: queue.SimpleQueue[tuple[K, Future[T]]] = queue.SimpleQueue()
+
+    @property
+    def under_way(self) -> Set[K]:
+        """The keys whose last piece of work has not ended yet."""
+        return self._under_way
+
+    def do(self, works: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
+        """Begin what has nothing under way for its key; what has ended after a moment, also of earlier calls."""
+        begun = works.keys() - self._under_way
+        for key in (key for key in works if key in begun):
+            self._under_way.add(key)
+            self._threads.submit(works[key]).add_done_callback(partial(self._note, key))
+        ended: dict[K, Future[T]] = {}
+        while begun & self._under_way or not self._ends.empty():
+            try:
+                self._collect(ended, self._patience_seconds)
+            except queue.Empty:
+                break
+        return ended
+
+    def finish(self) -> dict[K, Future[T]]:
+        """Wait for all that is under way."""
+        ended: dict[K, Future[T]] = {}
+        while self._under_way:
+            self._collect(ended)
+        return ended
+
+    def _note(self, key: K, future: Future[T]) -> None:
+        self._ends.put((key, future))
+
+    def _collect(self, ended: dict[K, Future[T]], seconds: float | None = None) -> None:
+        key, future = self._ends.get(timeout=seconds) if seconds else self._ends.get()
+        self._under_way.discard(key)
+        ended[key] = future

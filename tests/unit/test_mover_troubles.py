@@ -1,0 +1,224 @@
+"""What goes wrong with one fragment, one shard or one wake-up delays no other's timers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.errors import unavailable
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.timer import TimerKind, fragment_of
+from chalicelib.domain.topic import Topic
+from chalicelib.services.delayed import Waiting
+from chalicelib.services.setup import Contact
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import placed
+from tests.support.push import Inbox, Inline
+from tests.support.stages import Stage, memory_stage
+
+Trouble = Callable[..., None]
+
+
+class Troubled:
+    """A port one of whose methods meets trouble first."""
+
+    def __init__(self, port: Any, **troubles: Trouble) -> None:
+        self._port = port
+        self._troubles = troubles
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        if name not in self._troubles:
+            return method
+
+        def call(*args: Any, **settings: Any) -> Any:
+            self._troubles[name](*args)
+            return method(*args, **settings)
+
+        return call
+
+
+def process(stage: Stage, **ports: Any) -> Deps:
+    return Deps(replace(stage.another(), **{"threads": Inline, **ports}))
+
+
+def topic_of(deps: Deps, name: str = "shop", **settings: Any) -> Topic:
+    topic, _ = deps.admin.put_topic(name, {"shards": 1, **settings})
+    return topic
+
+
+def later(deps: Deps, topic: Topic, count: int, seconds: float = 1) -> list[str]:
+    """Delayed messages of a topic that are due together; their ids."""
+    due_ms = deps.adapters.clock.now_ms() + round(seconds * 1000)
+    drafts = [make.draft(n, due_ms=due_ms) for n in range(count)]
+    return [place.id for place in placed(deps.producer.produce(topic, drafts))]
+
+
+def entered(stage: Stage, topic: Topic) -> list[str | None]:
+    """The ids in a topic's log, in their order."""
+    rows = [row for s in range(topic.shards) for row in stage.adapters.log.read(topic.shard_key(s), 0, 999)]
+    return [draft.id for row in rows for draft in row.drafts]
+
+
+def until(stage: Stage, seconds: float) -> Callable[[], bool]:
+    """A function's time."""
+    end_ms = stage.clock.now_ms() + round(seconds * 1000)
+    return lambda: stage.clock.now_ms() < end_ms
+
+
+@pytest.mark.parametrize("method", ["look", "next_ms", "hold"])
+def test_a_fragment_that_is_throttled_stops_only_itself(method: str) -> None:
+    stage = memory_stage()
+    bad = 3
+
+    def throttled(fragment: int, *_: object) -> None:
+        if fragment == bad:
+            raise unavailable("throttled")
+
+    deps = process(stage, timers=Troubled(stage.adapters.timers, **{method: throttled}))
+    topic = topic_of(deps, shards=4)
+    ids = later(deps, topic, 80)
+    due_ms = stage.clock.now_ms() + SECOND_MS
+    report = deps.mover.run_once(until(stage, 5))
+    others = {id for id in ids if fragment_of(id) != bad}
+    assert others <= set(entered(stage, topic))
+    assert not report.finished
+    accepted = [
+        row.accepted_ms for s in range(4) for row in stage.adapters.log.read(topic.shard_key(s), 0, 99)
+    ]
+    assert max(accepted) - due_ms < 5 * SECOND_MS
+    process(stage).mover.run_once()
+    assert sorted(map(str, entered(stage, topic))) == sorted(ids)
+
+
+def test_a_fragment_throttled_once_goes_on_within_the_same_run() -> None:
+    stage = memory_stage()
+    for method in ("look", "next_ms", "hold", "let_go"):
+        refusals = dict.fromkeys(range(FRAGMENTS), 1)
+
+        def throttled(fragment: int, *_: object, refusals: dict[int, int] = refusals) -> None:
+            if refusals[fragment]:
+                refusals[fragment] -= 1
+                raise unavailable("throttled")
+
+        deps = process(stage, timers=Troubled(stage.adapters.timers, **{method: throttled}))
+        topic = topic_of(deps, f"shop-{method}", shards=4)
+        ids = later(deps, topic, 40)
+        due_ms = stage.clock.now_ms() + SECOND_MS
+        deps.mover.run_once()
+        assert sorted(map(str, entered(stage, topic))) == sorted(ids)
+        assert stage.clock.now_ms() - due_ms < 5 * SECOND_MS
+
+
+def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
+    stage = memory_stage()
+    started: list[Mapping[str, Any]] = []
+    is_broken = True
+
+    class Refusing:
+        def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+            if is_broken:
+                raise unavailable("throttled")
+            started.append(event)
+
+    deps = process(stage, invoker=Refusing())
+    topic = topic_of(deps)
+    deps.admin.put_group(topic, "billing", {})
+    group = deps.catalog.group(topic, "billing")
+    deps.admin.register(topic, group, "one", Contact("url", "https://one.example/"))
+    other = topic_of(deps, "other", shards=4)
+    ids = later(deps, other, 30, 5)
+    now_ms = stage.clock.now_ms()
+    wake = make.timer(now_ms + SECOND_MS, kind=TimerKind.WAKE, shard=topic.shard_key(0))
+    stage.adapters.timers.file([wake])
+    report = deps.mover.run_once(until(stage, 10))
+    assert sorted(map(str, entered(stage, other))) == sorted(ids)
+    assert (report.woken, report.finished) == (0, False)
+    is_broken = False
+    assert process(stage, invoker=Refusing()).mover.run_once().woken == 1
+    assert [event["topic"] for event in started] == ["shop"]
+
+
+def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> None:
+    stage = memory_stage()
+    bad: set[str] = {"bad"}
+
+    def throttled(shard: ShardKey, *_: object) -> None:
+        if shard.topic in bad:
+            raise unavailable("throttled")
+
+    deps = process(stage, log=Troubled(stage.adapters.log, put=throttled))
+    first, good = topic_of(deps, "bad"), topic_of(deps, "good")
+    stuck = later(deps, first, 600, 1)  # more than one look holds
+    ids = later(deps, good, 30, 1.5)
+    report = deps.mover.run_once(until(stage, 5))
+    assert sorted(map(str, entered(stage, good))) == sorted(ids)
+    assert (entered(stage, first), report.finished) == ([], False)
+    bad.clear()
+    deps.mover.run_once()
+    assert sorted(map(str, entered(stage, first))) == sorted(stuck)
+
+
+def test_a_bug_that_one_shard_meets_stops_only_itself_and_is_told() -> None:
+    stage = memory_stage()
+
+    def bug(shard: ShardKey, *_: object) -> None:
+        if shard.topic == "bad":
+            raise KeyError("bug")
+
+    deps = process(stage, log=Troubled(stage.adapters.log, put=bug))
+    bad, good = topic_of(deps, "bad"), topic_of(deps, "good")
+    later(deps, bad, 3)
+    ids = later(deps, good, 30)
+    assert not deps.mover.run_once(until(stage, 5)).finished
+    assert sorted(map(str, entered(stage, good))) == sorted(ids)
+
+
+def test_a_shard_whose_write_hangs_holds_up_no_other() -> None:
+    stage = memory_stage()
+    others_went = threading.Event()
+
+    def hang(shard: ShardKey, *_: object) -> None:
+        if shard.topic == "slow":
+            assert others_went.wait(60)
+        elif shard.topic == "last":
+            others_went.set()
+
+    deps = Deps(replace(stage.another(), log=Troubled(stage.adapters.log, put=hang)))
+    slow, good, last = (topic_of(deps, name) for name in ("slow", "good", "last"))
+    topics = [slow, good, last]
+    ids = [later(deps, topic, 5, seconds) for seconds, topic in enumerate(topics, 1)]
+    deps.mover.run_once()
+    assert [sorted(map(str, entered(stage, topic))) for topic in topics] == [sorted(each) for each in ids]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(refused: bool) -> None:
+    stage = memory_stage()
+    inbox = Inbox()
+
+    class Perhaps:
+        def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+            if refused:
+                raise unavailable("throttled")
+            inbox.invoke(function, event)
+
+    deps = process(stage, invoker=Perhaps())
+    topic = topic_of(deps)
+    for id in later(deps, topic, 40, 50):
+        waiting = deps.delayed.find(topic, id)
+        assert isinstance(waiting, Waiting)
+        deps.delayed.cancel(topic, waiting)
+    refused = False
+    for _, event in inbox.asked:
+        deps.mover.run_once(fragments=event["detail"]["fragments"])
+    inbox.asked.clear()
+    (id,) = later(deps, topic, 1, 2)
+    assert [event["detail"]["fragments"] for _, event in inbox.asked] == [[fragment_of(id)]]
