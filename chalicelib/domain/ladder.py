@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from .limits import MAX_LADDER_STEPS, MAX_RETRY_AFTER, MAX_STEP_SECONDS
 
@@ -53,10 +54,21 @@ def steps(retry: Retry) -> tuple[int, ...]:
     return NAMED[retry.ladder]
 
 
+def overridden(retry: Retry, ladder: tuple[int, ...] | None, jitter: float | None) -> Retry:
+    """A policy with a message's own ladder and jitter, where it has them."""
+    own: dict[str, Any] = {"ladder": ladder, "jitter": jitter}
+    return replace(retry, **{name: value for name, value in own.items() if value is not None})
+
+
+def waits(retry: Retry) -> tuple[int, ...]:
+    """The waits that are made before the last attempt has failed: one fewer than attempts."""
+    return tuple(wait_seconds(retry, failed) for failed in range(1, retry.max_attempts))
+
+
 def wait_seconds(retry: Retry, failed_attempt: int) -> int:
     """The wait after the n-th failed attempt (from 1), without jitter."""
-    waits = steps(retry)
-    return waits[min(failed_attempt, len(waits)) - 1]
+    known = steps(retry)
+    return known[min(failed_attempt, len(known)) - 1]
 
 
 def wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from ..domain.cursor import Fate
-from ..domain.ladder import Retry, next_wait_ms
+from ..domain.ladder import Retry, next_wait_ms, overridden
 from ..domain.message import Draft
 from ..domain.outcome import Outcome, Verdict
 from ..domain.topic import Consumer, Group, Topic
@@ -44,10 +43,7 @@ def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) ->
 
 def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
     """The retry policy of a message: its own where it has one, else its group's, else its topic's."""
-    retry = group.retry or topic.retry
-    if draft.ladder is not None:
-        retry = replace(retry, ladder=draft.ladder)
-    return retry if draft.jitter is None else replace(retry, jitter=draft.jitter)
+    return overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
 
 
 def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int) -> Ruling:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..domain import cursor as algebra
 from ..domain.cursor import Fate, Result
 from ..domain.errors import Conflict, HeadraceError, Malformed
+from ..domain.ladder import overridden, wait_ms
 from ..domain.message import Draft, Message, Origin
 from ..domain.ranges import Ranges
 from ..domain.signing import Receipt, open_receipt
@@ -45,9 +46,9 @@ Answer = HeadraceError | Already | None
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """How to give messages back: after a delay, or for good."""
+    """How to give messages back: after a delay (None: as long as the message's ladder says), or for good."""
 
-    delay_ms: int = 0
+    delay_ms: int | None = 0
     dead_letter: bool = False
     reason: str | None = None
 
@@ -55,13 +56,14 @@ class Nack:
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt; `reason` is a dead
-    letter's; `detail` says what went wrong, for people."""
+    letter's; `detail` says what went wrong, for people. Where it `climbs`, the message's ladder says when instead."""
 
     fate: Fate
     due_ms: int = 0
     reason: str | None = None
     detail: str | None = None
     duration_ms: int | None = None
+    climbs: bool = False
 
 
 Rule = Callable[[Receipt, int], Ruling]
@@ -117,12 +119,13 @@ class Settler:
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[Answer]:
         """Give messages back for another attempt, or bury them; per receipt None, Already, or why not."""
-        due_ms = self._clock.now_ms() + how.delay_ms if how.delay_ms else 0
+        climbs = how.delay_ms is None
+        due_ms = self._clock.now_ms() + (how.delay_ms or 0) if climbs or how.delay_ms else 0
 
         def rule(receipt: Receipt, attempt: int) -> Ruling:
             if how.dead_letter:
                 return Ruling(Fate.DEAD, reason="REJECTED", detail=how.reason)
-            return again(group, receipt, attempt, due_ms, how.reason)
+            return replace(again(group, receipt, attempt, due_ms, how.reason), climbs=climbs)
 
         return self._settle_texts(topic, group, receipts, rule)
 
@@ -273,6 +276,7 @@ class _Leased:
         self._of._tally.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
 
     def _step(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
+        ruled = self._climbed(receipt, ruled, attempt) if ruled.climbs else ruled
         tried = _tried(receipt, ruled, attempt, self._now_ms)
         step = Result(receipt.leased, ruled.fate, ruled.due_ms)
         if ruled.fate is Fate.LATER:
@@ -284,6 +288,15 @@ class _Leased:
         told = known if ruled.fate is Fate.SUCCESS else ruled.detail or in_lane or ruled.fate is Fate.DEAD
         record = self._record(receipt, status, ruled, attempt) if status and told else None
         return _Step(step, tried, receipt.shard, record)
+
+    def _climbed(self, receipt: Receipt, ruled: Ruling, attempt: int) -> Ruling:
+        """The ruling with the time that the message's ladder says. What retention took has no ladder of its own."""
+        message = self._message(receipt)
+        policy = self._group.retry or self._topic.retry
+        if message:
+            policy = overridden(policy, message.draft.ladder, message.draft.jitter)
+        wait = wait_ms(policy, attempt - receipt.spent, receipt.id)
+        return replace(ruled, due_ms=self._now_ms + wait)
 
     def _record(self, receipt: Receipt, status: str, ruled: Ruling, attempt: int) -> Record:
         dead = ruled.fate is Fate.DEAD

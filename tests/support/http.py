@@ -219,7 +219,8 @@ class Group:
         return self.settle("ack", messages)
 
     def nack(self, *messages: Any, **fields: Any) -> list[Any]:
-        return self.settle("nack", messages, **fields)
+        """Give back at once; or as `fields` say: with a `delay_seconds` of None as long as the ladder does."""
+        return self.settle("nack", messages, **{"delay_seconds": 0, **fields})
 
     def register(self, consumer: str) -> Any:
         return self.api.put(f"{self.path}/consumers/{consumer}").expect(201)

@@ -49,7 +49,8 @@ def nack(context: Context, topic: str, group: str) -> Answer:
     asked = context.body
     from ...services.settle import Nack
 
-    how = Nack(asked.delay_seconds * 1000, asked.dead_letter, asked.reason)
+    delay_ms = None if asked.delay_seconds is None else asked.delay_seconds * 1000
+    how = Nack(delay_ms, asked.dead_letter, asked.reason)
     return _results(context, context.deps.settler.nack(found, wanted, asked.receipts, how))
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from ...domain import ladder
 from ...domain.errors import NotFound
-from ...domain.limits import DEFAULT_MAX_ATTEMPTS, MAX_STEP_SECONDS
+from ...domain.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_STEP_SECONDS
 from .. import openapi, parse, render
 from ..http import ANY, Answer, Context, call, invalid
 
+_NUMBERS = {"base_seconds": (1, MAX_STEP_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_STEP_SECONDS)}
 _WHOLE = re.compile(r"[0-9]{1,7}\Z")
 _DECIMAL = re.compile(r"[0-9]{1,2}(\.[0-9]{1,9})?\Z")
 
@@ -22,20 +24,30 @@ def health(context: Context) -> Answer:
     return Answer({"status": "ok", "store": "ok"})
 
 
-@call("GET", "/v1/ladders/{name}", scopes=ANY, query=("base_seconds", "factor", "cap_seconds"))
+@call("GET", "/v1/ladders/{name}", scopes=ANY, query=(*_NUMBERS, "max_attempts"))
 def preview_ladder(context: Context, name: str) -> Answer:
-    """The steps of a ladder and their sum."""
+    """The steps of a ladder and their sum; and the waits that so many attempts make of them, and theirs."""
     known = [*ladder.NAMED, ladder.EXPONENTIAL]
     if name not in known:
         raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(known)}.")
-    steps = ladder.steps(ladder.Retry(DEFAULT_MAX_ATTEMPTS, name, **_exponential(context)))
-    return Answer({"ladder": name, "steps_seconds": list(steps), "sum_seconds": sum(steps)})
+    attempts = ladder.ATTEMPTS.get(name, DEFAULT_MAX_ATTEMPTS)
+    retry = replace(ladder.Retry(attempts, name), **_given(context))
+    steps, waits = ladder.steps(retry), ladder.waits(retry)
+    return Answer(
+        {
+            "ladder": name,
+            "steps_seconds": list(steps),
+            "sum_seconds": sum(steps),
+            "max_attempts": retry.max_attempts,
+            "waits_seconds": list(waits),
+            "waits_sum_seconds": sum(waits),
+        }
+    )
 
 
-def _exponential(context: Context) -> dict[str, Any]:
-    bounds = {"base_seconds": (1, MAX_STEP_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_STEP_SECONDS)}
+def _given(context: Context) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    for name, (low, high) in bounds.items():
+    for name, (low, high) in {**_NUMBERS, "max_attempts": (1, MAX_ATTEMPTS)}.items():
         if name not in context.query:
             continue
         text = context.query[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.background import Background
@@ -93,7 +95,7 @@ def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
     assert group.status_of(made["id"])["status"] == "RUNNING"
     assert group.ack(second) == ["ok"]
     assert group.status_of(made["id"]) == {
-        "status": "SUCCESS", "attempts": 2, "next_attempt_at": None, "last_error": None,
+        "status": "SUCCESS", "attempts": 2, "next_attempt_at": None, "last_error": None, "retries_left": 0,
     }  # fmt: skip
 
 
@@ -208,6 +210,38 @@ def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
     clock.advance(2)
     background.move()
     assert [m["attempt"] for m in group.receive()] == [3]
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_a_message_given_back_without_a_delay_waits_as_its_ladder_says(
+    api: Client, clock: ShiftingClock, background: Background, mode: str
+) -> None:
+    topic = api.topic(mode=mode, retry={"ladder": [100, 1000], "jitter": 0})
+    group = topic.group()
+    group.register("ann")
+    topic.produce("topic's")
+    topic.produce("own", ordering_key="k", retry={"ladder": [50], "max_attempts": 2})
+    received = group.receive(consumer="ann")
+    assert {m["body"] for m in received} == {"topic's", "own"}
+    assert group.nack(*received, delay_seconds=None, reason="no paper") == ["ok", "ok"]
+
+    def comes_after(seconds: int) -> list[Any]:
+        clock.advance(seconds - 5)
+        background.move()
+        assert group.receive(consumer="ann") == []
+        clock.advance(7)
+        background.move()
+        return group.receive(consumer="ann")
+
+    [own] = comes_after(50)
+    assert (own["body"], own["attempt"]) == ("own", 2)
+    assert group.nack(own, delay_seconds=None) == ["ok"]
+    assert group.status_of(own["id"])["status"] == "DEAD"
+    [topics] = comes_after(48)
+    assert group.nack(topics, delay_seconds=None) == ["ok"]
+    assert group.status_of(topics["id"])["retries_left"] == 14
+    [topics] = comes_after(1000)
+    assert topics["attempt"] == 3
 
 
 def test_attempts_run_out_and_the_message_is_dead(api: Client) -> None:

@@ -65,7 +65,28 @@ def test_health_costs_no_more_the_oftener_it_is_asked() -> None:
 )
 def test_a_ladder_is_previewed_with_its_sum(api: Client, name: str, steps: list[int]) -> None:
     shown = api.get(f"/v1/ladders/{name}").expect(200)
-    assert shown == {"ladder": name, "steps_seconds": steps, "sum_seconds": sum(steps)}
+    attempts = 4 if name == "fixed-30" else 16
+    waits = [*steps, *[steps[-1]] * attempts][: attempts - 1]
+    assert shown == {
+        "ladder": name,
+        "steps_seconds": steps,
+        "sum_seconds": sum(steps),
+        "max_attempts": attempts,
+        "waits_seconds": waits,
+        "waits_sum_seconds": sum(waits),
+    }
+
+
+@pytest.mark.parametrize(("attempts", "waited"), [(1, 0), (2, 10), (16, 9_940), (17, 17_140), (19, 31_540)])
+def test_a_preview_says_what_so_many_attempts_make_of_a_ladder(
+    api: Client, attempts: int, waited: int
+) -> None:
+    shown = api.get(f"/v1/ladders/rocketmq?max_attempts={attempts}").expect(200)
+    assert (shown["max_attempts"], len(shown["waits_seconds"])) == (attempts, attempts - 1)
+    assert shown["waits_sum_seconds"] == waited
+    assert shown["sum_seconds"] == 17_140
+    for wrong in ("0", "-1", "x", "1.5", "1001"):
+        api.get(f"/v1/ladders/rocketmq?max_attempts={wrong}").refused(400, "VALIDATION")
 
 
 def test_an_exponential_ladder_takes_its_formula_from_the_query(api: Client) -> None:
