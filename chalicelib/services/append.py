@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +13,7 @@ from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.topic import Topic
 from ..ports import Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log, Movable, Pack, Stored, Taken
-from .cache import Aging
+from .cache import Aging, Few
 from .dedup import entry_of
 from .keys import entries_of
 from .tails import Tails
@@ -46,7 +45,7 @@ class Appender:
         self._chance = chance
         self._tails: Aging[ShardKey, Tail] = Aging(clock, TAIL_TRUST // timedelta(milliseconds=1))
         self._favourite: dict[str, int] = {}
-        self._turns: defaultdict[ShardKey, threading.Lock] = defaultdict(threading.Lock)
+        self._turns: Few[ShardKey, threading.Lock] = Few()
 
     def append(
         self,
@@ -143,11 +142,11 @@ class Appender:
         """The right to append to a shard in this process: its threads need not race each other."""
         if free:
             for _ in range(topic.shards):
-                lock = self._turns[key]
+                lock = self._turns.of(key, threading.Lock)
                 if lock.acquire(blocking=False):
                     return _Turn(key, lock)
                 key = topic.shard_key((key.shard + 1) % topic.shards)
-        lock = self._turns[key]
+        lock = self._turns.of(key, threading.Lock)
         lock.acquire()
         return _Turn(key, lock)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 
 from ..domain.limits import MAX_ANSWER_BYTES
@@ -11,7 +11,7 @@ from ..domain.topic import Consumer, CursorKey, Group, Topic
 from ..modes import POLICIES
 from ..ports import Chance, Clock
 from .assignment import Assignments
-from .cache import Aging
+from .cache import Aging, Few
 from .catalog import broadcast_needs_consumer
 from .claim import Claimant, Claimer, Delivery
 
@@ -34,7 +34,7 @@ class Receiver:
         self._chance = chance
         self._giving: Aging[str, int] = Aging(clock, _GIVING_MS)
         self._empty_lanes: Aging[CursorKey, bool] = Aging(clock, _EMPTY_LANE_MS)
-        self._turns: defaultdict[CursorKey, threading.Lock] = defaultdict(threading.Lock)
+        self._turns: Few[CursorKey, threading.Lock] = Few()
 
     def receive(
         self,
@@ -79,7 +79,7 @@ class Receiver:
         size = 0
         while queue and len(got) < most and size < MAX_ANSWER_BYTES:
             shard, share, lost, passed_by = queue.popleft()
-            turn = self._turns[claimant.key(shard)]
+            turn = self._turns.of(claimant.key(shard), threading.Lock)
             if not turn.acquire(blocking=passed_by):
                 queue.append((shard, share, lost, True))
                 continue

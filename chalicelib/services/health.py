@@ -12,6 +12,7 @@ from ..domain.errors import Unavailable
 from ..domain.outcome import Outcome, Verdict
 from ..domain.topic import Consumer, Group, Topic
 from ..ports import Clock
+from .cache import Aging
 
 Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
 """Write a consumer's failing_ms, open_until_ms and trips to its registration, if it still is there."""
@@ -26,7 +27,8 @@ class Healths:
         self._disable = disable
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[int, Health]] = {}  # with the version of the row that it knows of
+        # With the version of the row that it knows of.
+        self._seen: Aging[str, tuple[int, Health]] = Aging(clock, None)
 
     def allowance(self, consumer: Consumer, full: int) -> int:
         """How many messages may be under way to a consumer: none while its circuit is open, few after that."""
@@ -58,15 +60,15 @@ class Healths:
         with self._lock:
             version, before = self._known(consumer)
             after = breaker.after(before, ok, self._clock.now_ms(), full)
-            self._seen[consumer.uid] = (version, after)
+            self._seen.put(consumer.uid, (version, after))
             if _row(after) != _row(before) and (saved := self._save(topic, group, consumer, after)):
-                self._seen[consumer.uid] = (saved.version, after)
+                self._seen.put(consumer.uid, (saved.version, after))
         return after
 
     def _known(self, consumer: Consumer) -> tuple[int, Health]:
         """What this process saw, in the light of what the row says if others wrote it since. A consumer at hand may
         be older than what this process wrote itself."""
-        version, health = self._seen.get(consumer.uid, (-1, Health()))
+        version, health = self._seen.get(consumer.uid) or (-1, Health())
         if consumer.version <= version:
             return version, health
         return consumer.version, replace(

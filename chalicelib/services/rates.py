@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..domain.topic import Topic
 from ..ports import Clock, Rates
+from .cache import Few
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
@@ -37,13 +38,13 @@ class RateLimits:
     def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
         self._clock = clock
-        self._purses: dict[str, _Purse] = {}
+        self._purses: Few[str, _Purse] = Few()
 
     def admit(self, topic: Topic, count: int) -> int:
         """How many of `count` messages the topic's rate lets in now; all where it has no limit."""
         if topic.rate_limit is None or not count:
             return count
-        purse = self._purses.setdefault(topic.uid, _Purse())
+        purse = self._purses.of(topic.uid, _Purse)
         with purse.lock:
             now_ms = self._clock.now_ms()
             if now_ms >= purse.good_until_ms:

@@ -13,6 +13,7 @@ from ..domain.ranges import Ranges
 from ..domain.segment import Segment, ShardKey, Way
 from ..domain.topic import Group
 from ..ports import Clock, Log
+from .cache import Aging, Few
 from .segments import Segments
 
 _FIRST_ROWS = 8
@@ -56,10 +57,10 @@ class Reader:
         self._log = log
         self._clock = clock
         self._segments = Segments()
-        self._ended: dict[ShardKey, int] = {}  # where the last claim's reading ended
+        self._ended: Aging[ShardKey, int] = Aging(clock, None)  # where the last claim's reading ended
         self._began_ms = self._marked_ms = clock.now_ms()
         self._mark = 0
-        self._met: dict[str, int] = {}
+        self._met: Few[str, int] = Few()
 
     def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Trust:
         """What will do for a group (in a broadcast, a consumer) whose cursor has these notes.
@@ -70,12 +71,12 @@ class Reader:
         now = self._segments.moment()
         if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
             return Trust(0, amended, now)
-        return Trust(self._met.setdefault(consumer_uid or group.uid, now), amended, now)
+        return Trust(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
 
     def recent(self) -> Trust:
         """What will do for people who look: what was read within the last second."""
         now_ms = self._clock.now_ms()
-        if now_ms - self._marked_ms > _RECENT_MS:
+        if not 0 <= now_ms - self._marked_ms <= _RECENT_MS:
             self._marked_ms, self._mark = now_ms, self._segments.moment()
         return Trust(self._mark)
 
@@ -105,7 +106,7 @@ class Reader:
             slots += found
             size += sum(slot.message.draft.size for slot in found if slot.message)
             at = slots[-1].end
-        self._ended[shard] = at
+        self._ended.put(shard, at)
         return slots
 
     def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Trust = ANY_COPY) -> dict[int, Slot]:

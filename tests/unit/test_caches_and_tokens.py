@@ -11,7 +11,7 @@ from hypothesis import given
 
 from chalicelib.domain.errors import NotFound, Unauthorized
 from chalicelib.domain.topic import Caller
-from chalicelib.services.cache import Aging
+from chalicelib.services.cache import Aging, Few
 from chalicelib.services.catalog import Catalog
 from chalicelib.services.tokens import Tokens
 from chalicelib.store.memory import MemoryControl
@@ -51,6 +51,37 @@ def test_the_oldest_make_room_and_dropping_forgets() -> None:
     held.drop("a")
     held.drop("never there")
     assert held.get("a") is None
+
+
+def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
+    clock = ManualClock()
+    held: Aging[str, int] = Aging(clock, 100)
+    held.put("a", 1)
+    clock.advance(-10_000)
+    assert held.get("a") is None, "else it would be kept for ten seconds more"
+    held.put("a", 2)
+    assert held.get("a") == 2
+
+
+def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
+    clock = ManualClock()
+    held: Aging[int, int] = Aging(clock, None, most=3)
+    for n in range(5):
+        held.put(n, n)
+        clock.advance(DAY_MS if n % 2 else -DAY_MS)
+    assert [held.get(n) for n in range(5)] == [None, None, 2, 3, 4]
+
+
+def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much() -> None:
+    made: list[int] = []
+    few: Few[str, int] = Few(most=2)
+
+    def make_one() -> int:
+        made.append(len(made))
+        return made[-1]
+
+    assert [few.of(key, make_one) for key in "aabbac"] == [0, 0, 1, 1, 0, 2]
+    assert few.of("a", make_one) == 3
 
 
 class Stage:
