@@ -158,6 +158,7 @@ class Deps:
             lambda: self.signing_key,
             self.waker.filed,
             self.tally,
+            lambda *who: self.admin.alive(*who),
         )
 
     @cached_property

@@ -66,6 +66,9 @@ class Ruling:
     climbs: bool = False
 
 
+Alive = Callable[[Topic, Group, str], None]
+"""The consumer with this uid has just shown a sign of life."""
+
 Rule = Callable[[Receipt, int], Ruling]
 """Receipt and attempt number → ruling."""
 
@@ -103,8 +106,9 @@ class Settler:
         signing_key: Callable[[], bytes],
         filed: Callable[[Sequence[Timer]], None],
         tally: Tally,
+        alive: Alive,
     ) -> None:
-        """`filed` is told of new timers."""
+        """`filed` is told of new timers, `alive` of consumers that settle or extend what they hold."""
         self._states = states
         self._reader = reader
         self._witness = witness
@@ -112,6 +116,7 @@ class Settler:
         self._signing_key = signing_key
         self._filed = filed
         self._tally = tally
+        self._alive = alive
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
         """Record SUCCESS; per receipt None, Already, or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
@@ -133,18 +138,21 @@ class Settler:
         """Move the deadline of the receipts' leases to `lease_seconds` from now."""
         deadline_ms = self._clock.now_ms() + lease_seconds * 1000
         answers, opened = self._open(group, receipts)
+        owners: set[str] = set()
         for (key, token), members in _by_lease(topic, group, opened).items():
             for i, receipt in members:
-                answers[i] = self._extend(key, token, receipt.leased, deadline_ms)
+                answers[i] = self._extend(key, token, receipt.leased, deadline_ms, owners)
+        self._note_signs(topic, group, owners)
         return answers
 
-    def _extend(self, key: CursorKey, token: str, offset: int, deadline_ms: int) -> Answer:
+    def _extend(self, key: CursorKey, token: str, offset: int, deadline_ms: int, owners: set[str]) -> Answer:
         state = self._states.last(key)
         for fresh in (False, True, True, True):
             state = self._states.read(key) if fresh else state
             lease = state.cursor.leases.get(token)
             if lease is None or offset not in lease.attempts():
                 continue
+            owners.add(lease.owner)
             if lease.deadline_ms == deadline_ms:
                 return None  # another receipt of the same lease has done it
             after = algebra.extend(state.cursor, token, deadline_ms)
@@ -170,9 +178,11 @@ class Settler:
 
     def _settle_texts(self, topic: Topic, group: Group, texts: Sequence[str], rule: Rule) -> list[Answer]:
         answers, opened = self._open(group, texts)
-        settled = self.settle(topic, group, [receipt for _, receipt in opened], rule)
+        owners: set[str] = set()
+        settled = self._settle(topic, group, [receipt for _, receipt in opened], rule, owners)
         for (i, _), answer in zip(opened, settled, strict=True):
             answers[i] = answer
+        self._note_signs(topic, group, owners)
         stale = [(i, receipt) for i, receipt in opened if isinstance(answers[i], Conflict)]
         for (key, token), members in _by_lease(topic, group, stale).items():
             lease = _Leased(self, topic, group, key, token)
@@ -182,14 +192,25 @@ class Settler:
 
     def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule) -> list[Answer]:
         """Settle deliveries as `rule` decides; per receipt None or why not."""
+        return self._settle(topic, group, receipts, rule, set())
+
+    def _settle(
+        self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule, owners: set[str]
+    ) -> list[Answer]:
+        """The same; `owners` becomes those whose leases it met."""
         answers: list[Answer] = [None] * len(receipts)
         for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
             lease = _Leased(self, topic, group, key, token)
             settled, error = lease.settle([receipt for _, receipt in members], rule)
+            owners.add(lease.owner)
             for i, receipt in members:
                 answers[i] = None if receipt.leased in settled else error or _stale()
                 settled.discard(receipt.leased)  # the same receipt twice in one call: the second is stale
         return answers
+
+    def _note_signs(self, topic: Topic, group: Group, owners: set[str]) -> None:
+        for owner in owners - {""}:
+            self._alive(topic, group, owner)
 
 
 class _Leased:
@@ -203,6 +224,7 @@ class _Leased:
         self._token = token
         self._now_ms = of._clock.now_ms()
         self._amended: Ranges = ()
+        self.owner = ""  # as far as the lease was met
         self._known: dict[tuple[int, int], Tried] = {}
         self._misses = 0
 
@@ -221,7 +243,7 @@ class _Leased:
                 continue
             if not held or lease is None:
                 break
-            self._amended = state.cursor.amended
+            self._amended, self.owner = state.cursor.amended, lease.owner
             try:
                 steps = _that_fit(
                     self._step(r, ruled, r.before + attempts[r.leased])

@@ -14,12 +14,14 @@ from ..domain.topic import Consumer, Group, Secret, Topic
 from ..modes import POLICIES
 from ..ports import Chance, Clock, Control
 from .assignment import Assignments
+from .cache import Aging
 from .catalog import CACHE_MS, Catalog
 from .cursor_state import CursorStates
 from .positions import EARLIEST, LATEST, Positions, all_keys, keys
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
+_LONGEST_SILENCE_MS = 25_000  # safely less than what makes a consumer offline
 _OVERLAP_MS = round(ROTATION_OVERLAP.total_seconds() * 1000)
 _TRIES = 8
 _SLACK_MS = 250  # beyond the age at which caches forget: for clocks that do not tick alike
@@ -80,6 +82,7 @@ class Setup:
         self._assignments = assignments
         self._clock = clock
         self._chance = chance
+        self._signs: Aging[str, bool] = Aging(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
 
     def put_topic(self, name: str, settings: Mapping[str, Any]) -> tuple[Topic, bool]:
         """Create or change a topic; settings not given keep their value. True: created."""
@@ -229,10 +232,26 @@ class Setup:
             self._amend(topic, group, consumer, lambda held: replace(held, seen_ms=max(held.seen_ms, now_ms)))
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
-    def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Receiving counts as a heartbeat, but is not written each time."""
-        if not consumer.is_called and self._clock.now_ms() - consumer.seen_ms > _SIGN_OF_LIFE_MS:
+    def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
+        """Receiving or settling counts as a heartbeat, but is not written each time. For the next `wait_seconds` there
+        will be no other."""
+        silent_ms = self._clock.now_ms() - consumer.seen_ms
+        soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
+        if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
             self.heartbeat(topic, group, consumer)
+
+    def alive(self, topic: Topic, group: Group, uid: str) -> None:
+        """The consumer with this uid has done something that only a living one does. A sign that cannot be noted now
+        is nobody's trouble: there will be others."""
+        if self._signs.get(uid):
+            return
+        self._signs.put(uid, True)
+        try:
+            for consumer in self._catalog.consumers(topic, group):
+                if consumer.uid == uid:
+                    self.sign_of_life(topic, group, consumer)
+        except Unavailable:
+            self._signs.drop(uid)
 
     def rotate_secret(self, topic: Topic, group: Group, consumer: Consumer) -> bytes:
         """A new secret to sign with; what is sent in the next day is signed with the old one as well."""

@@ -232,3 +232,46 @@ def test_a_group_that_is_gone_gets_no_new_assignment(desk: Desk) -> None:
     late.catalog.forget(desk.topic, group)
     late.assignments.current(replace(desk.topic, shards=9), group)
     assert desk.stage.adapters.control.assignment(desk.topic, group) is None
+
+
+@pytest.mark.parametrize("sign", ["ack", "nack", "extend"])
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_settling_and_extending_are_signs_of_life(desk: Desk, sign: str, mode: str) -> None:
+    """A consumer at work on what it has received is not offline: its backlog is not skipped."""
+    group = desk.group(mode=mode, offline="skip")
+    consumer = desk.consumer(group, "a")
+    desk.produce(*make.drafts(30))
+    got = desk.receive(group, 8, consumer, lease=600)
+    for delivery in got[:-1]:
+        desk.stage.clock.advance(9 * SECOND_MS)
+        if sign == "extend":
+            assert desk.extend(group, [delivery], 600) == [None]
+        else:
+            assert (desk.ack if sign == "ack" else desk.nack)(group, [delivery]) == [None]
+    held = desk.deps.catalog.consumer(desk.topic, group, "a")
+    desk.deps.admin.sign_of_life(desk.topic, group, held)
+    assert len(desk.receive(group, 100, consumer)) >= 22
+    assert desk.ack(group, got[-1:]) == [None]
+
+
+def test_signs_of_life_are_written_every_ten_seconds_at_most(desk: Desk) -> None:
+    group = desk.group()
+    consumer = desk.consumer(group, "a")
+    desk.produce(*make.drafts(100))
+    before = desk.deps.catalog.consumer(desk.topic, group, "a").version
+    for delivery in desk.receive(group, 60, consumer, lease=600):
+        desk.stage.clock.advance(SECOND_MS)
+        assert desk.ack(group, [delivery]) == [None]
+    desk.deps.catalog.forget(desk.topic, group)
+    assert 4 <= desk.deps.catalog.consumer(desk.topic, group, "a").version - before <= 6
+
+
+def test_who_is_about_to_wait_shows_life_before(desk: Desk) -> None:
+    group = desk.group()
+    desk.consumer(group, "a")
+    for waited, written in ((0, False), (20, True)):
+        desk.stage.clock.advance(6 * SECOND_MS)
+        held = desk.deps.catalog.consumer(desk.topic, group, "a")
+        desk.deps.admin.sign_of_life(desk.topic, group, held, waited)
+        now = desk.deps.catalog.consumer(desk.topic, group, "a")
+        assert (now.seen_ms == desk.stage.clock.now_ms()) is written

@@ -28,9 +28,11 @@ def receive(context: Context, topic: str, group: str) -> Answer:
     consumer = None
     if asked.consumer is not None:
         consumer = deps.catalog.consumer(found, wanted, asked.consumer)
-        deps.admin.sign_of_life(found, wanted, consumer)
+        deps.admin.sign_of_life(found, wanted, consumer, asked.wait_seconds)
     lease_seconds = asked.lease_seconds or wanted.lease_seconds or found.lease_seconds
     received = deps.receiver.receive(found, wanted, consumer, asked.max, asked.wait_seconds, lease_seconds)
+    if consumer is not None:
+        deps.admin.alive(found, wanted, consumer.uid)
     whole = [replace(d, message=with_body(deps.adapters.blobs, d.message)) for d in received]
     return Answer(render.deliveries(whole, deps.signing_key))
 
