@@ -125,7 +125,8 @@ class Deps:
     def receiver(self) -> Receiver:
         from .services.consume import Receiver
 
-        return Receiver(self.assignments, self.claimer, self.adapters.clock, self.adapters.chance)
+        a = self.adapters
+        return Receiver(self.assignments, self.claimer, self.settler, a.blobs, a.clock, a.chance)
 
     @cached_property
     def claimer(self) -> Claimer:

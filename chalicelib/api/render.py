@@ -240,7 +240,9 @@ def content(m: Message) -> dict[str, Any]:
     """What the producer gave."""
     draft = m.draft
     shown: dict[str, Any] = {"id": m.id}
-    if holds_json(draft):
+    if not draft.is_whole:
+        shown |= {"body": None, "undecodable": True}
+    elif holds_json(draft):
         shown["body"] = Raw(draft.body)
     else:
         shown["body_base64"] = base64.b64encode(draft.body).decode()

@@ -88,6 +88,11 @@ class Draft:
     acts: tuple[Act, ...] = ()
 
     @property
+    def is_whole(self) -> bool:
+        """Is the body here, and not (only) where `blob` says?"""
+        return bool(self.body) or not self.blob
+
+    @property
     def size(self) -> int:
         """Bytes of the body, wherever it is kept."""
         return self.blob_bytes or len(self.body)

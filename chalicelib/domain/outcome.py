@@ -16,6 +16,7 @@ class Verdict(StrEnum):
     REFUSED = "REFUSED"  # never try again: buried
     GONE = "GONE"  # a failed attempt, after which the consumer is not called any more
     HELD = "HELD"  # nothing was attempted: no attempt is counted
+    UNDECODABLE = "UNDECODABLE"  # nothing can be attempted any more: buried
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import takewhile
 from ..domain import cursor as algebra
 from ..domain import ranges
 from ..domain.cursor import Cursor, Selection, Span
+from ..domain.errors import Unavailable
 from ..domain.ids import base32
 from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_RECEIVE
 from ..domain.message import Draft, Message, expired
@@ -104,8 +105,12 @@ class Claimer:
         self._chance = chance
 
     def dues_ms(self, claimant: Claimant, shard: int | None) -> list[int]:
-        """When what waits on one shard, or in the retry lane (None), is due, as last seen."""
-        return [span.due_ms for span in self._states.last(claimant.key(shard)).cursor.waiting]
+        """When what waits on one shard, or in the retry lane (None), is due, and when leases like the claimant's end
+        if nobody settles them; as last seen."""
+        cursor = self._states.last(claimant.key(shard)).cursor
+        until_ms = self._clock.now_ms() + claimant.lease_seconds * 1000
+        ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
+        return [*ends, *(span.due_ms for span in cursor.waiting)]
 
     def in_flight(self, claimant: Claimant, shard: int | None) -> int:
         """How many messages one cursor has leased, as last seen."""
@@ -138,7 +143,7 @@ class Claimer:
             after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
             if not state.exists and not self._may_begin(claimant):
                 return []
-            if self._states.write(key, state, _change(state, after), plan.dead) is None:
+            if not self._wrote(key, state, _change(state, after), plan.dead, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
@@ -148,6 +153,18 @@ class Claimer:
                     for offset in range(span.start, span.end)
                 ]
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
+
+    def _wrote(
+        self, key: CursorKey, state: State, change: algebra.Change, dead: Sequence[Record], token: str
+    ) -> bool:
+        """Write a claim; False where it lost a race. Of one whose answer was lost the cursor tells: what it granted
+        would be nobody's until its lease ends."""
+        try:
+            return self._states.write(key, state, change, dead) is not None
+        except Unavailable:
+            if token not in self._states.read(key).cursor.leases:
+                raise
+            return True
 
     def bury(
         self, claimant: Claimant, shard: int, accepted_before_ms: int, has_time: Callable[[], bool]

@@ -5,15 +5,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
+from ..domain.errors import Unavailable
 from ..domain.limits import MAX_ANSWER_BYTES
+from ..domain.message import Message
+from ..domain.outcome import Outcome
 from ..domain.topic import Consumer, CursorKey, Group, Topic
 from ..modes import POLICIES
-from ..ports import Chance, Clock
+from ..ports import Blobs, Chance, Clock
 from .assignment import Assignments
+from .bodies import with_bodies
 from .cache import Aging, Few
 from .catalog import broadcast_needs_consumer
 from .claim import Claimant, Claimer, Delivery
+from .parcels import ruling
+from .settle import Settler
 
 LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
@@ -27,9 +34,19 @@ _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 class Receiver:
     """Claims for pull consumers."""
 
-    def __init__(self, assignments: Assignments, claimer: Claimer, clock: Clock, chance: Chance) -> None:
+    def __init__(
+        self,
+        assignments: Assignments,
+        claimer: Claimer,
+        settler: Settler,
+        blobs: Blobs,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
         self._assignments = assignments
         self._claimer = claimer
+        self._settler = settler
+        self._blobs = blobs
         self._clock = clock
         self._chance = chance
         self._giving: Aging[str, int] = Aging(clock, _GIVING_MS)
@@ -54,12 +71,30 @@ class Receiver:
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            deliveries = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
+            granted = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
+            deliveries = self._opened(topic, group, granted)
             left = (until_ms - self._clock.now_ms()) / 1000
             if deliveries or left <= 0:
                 return deliveries
             self._clock.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+
+    def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
+        """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""
+        opened = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
+        now_ms = self._clock.now_ms()
+        rulings = {
+            delivery.receipt: ruling(topic, group, delivery, outcome, now_ms)
+            for delivery, outcome in zip(granted, opened, strict=True)
+            if isinstance(outcome, Outcome)
+        }
+        if rulings:
+            self._settler.settle(topic, group, list(rulings), lambda receipt, _: rulings[receipt])
+        return [
+            replace(delivery, message=message)
+            for delivery, message in zip(granted, opened, strict=True)
+            if isinstance(message, Message)
+        ]
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
         """The shards a caller receives from: its own by assignment, all where it is not registered."""
@@ -86,6 +121,10 @@ class Receiver:
             try:
                 wanted = min(share, most - len(got))
                 granted = self._claimer.claim(claimant, shard, wanted, MAX_ANSWER_BYTES - size)
+            except Unavailable:
+                if got:  # they are the caller's now, whatever is the matter elsewhere
+                    return got
+                raise
             finally:
                 turn.release()
             if granted is None:

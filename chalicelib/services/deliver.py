@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..domain.cursor import Fate
-from ..domain.errors import NotFound, Unavailable
+from ..domain.errors import Conflict, NotFound, Unavailable, unavailable
 from ..domain.limits import MAX_CALLS
-from ..domain.message import traceparent
+from ..domain.message import Message, traceparent
 from ..domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ..domain.signing import Receipt
 from ..domain.timer import Timer, TimerKind
 from ..domain.topic import Consumer, Group, Topic, lane_of
 from ..ports import Blobs, Clock, Sender, Timers
-from .bodies import with_body
+from .bodies import with_bodies
 from .catalog import Catalog
 from .claim import Claimant, Claimer, Delivery
 from .consume import LANE_SHARE
@@ -36,6 +36,7 @@ _MARGIN_SECONDS = (
 _GATHER_SECONDS = 0.02  # outcomes this close to one another are settled together
 _LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
 _LOOK_MS = 1_000
+_PAUSES = 20  # of that length, in which the store takes no settlement: then the leases have to end
 _LOST_RACES = 10
 _TROUBLES = 100
 
@@ -141,13 +142,17 @@ class _Run:
         self._looked_ms = 0
         self._looks = 0
         self._fault: Unavailable | None = None
+        self._owed: dict[Receipt, Ruling] = {}  # settlements that the store has not taken yet
+        self._pauses = 0  # since it took one
         self.report = Report()
 
     def until_drained(self) -> None:
         """Claim and send as long as there is something; every outcome is settled."""
         with self._of.threads() as pool:
-            while self._launch(pool):
+            while self._launch(pool) or self._may_settle_yet():
                 self._settle(self._gather())
+        if self._owed:
+            raise unavailable("Outcomes could not be settled.")
         if self._fault:
             raise self._fault
 
@@ -349,16 +354,27 @@ class _Run:
     def _send(
         self, group: Group, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
     ) -> tuple[Outcome, ...]:
-        try:
-            attempts = tuple(Attempt(with_body(self._of.blobs, d.message), d.attempt) for d in deliveries)
-        except Unavailable:
-            return (Outcome(Verdict.HELD),) * len(deliveries)
+        opened = with_bodies(self._of.blobs, self._of.clock, [d.message for d in deliveries])
+        attempts = tuple(
+            Attempt(message, d.attempt)
+            for message, d in zip(opened, deliveries, strict=True)
+            if isinstance(message, Message)
+        )
         waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
         # For a thread, or the store was slow: the lease, or what is left of the function, is too short now.
         if waited_ms > _MARGIN_SECONDS * 1000 or self._seconds_left() < seconds:
             return (Outcome(Verdict.HELD),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
-        return self._of.sender.send(consumer, parcel, seconds)
+        outcomes = iter(self._of.sender.send(consumer, parcel, seconds) if attempts else ())
+        return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in opened)
+
+    def _may_settle_yet(self) -> bool:
+        """Is something left to settle, and time for it? A lease that nobody settles is delivered again when it ends."""
+        if not self._owed or self._pauses >= _PAUSES or self._seconds_left() < _MARGIN_SECONDS:
+            return False
+        self._pauses += 1
+        self._of.clock.sleep(_LOOK_SECONDS)
+        return True
 
     def _gather(self) -> list[Finished]:
         """What has come back, with what comes right behind it. Nothing after a while, or at a bell: look again."""
@@ -376,7 +392,7 @@ class _Run:
 
     def _settle(self, finished: Sequence[Finished]) -> None:
         found = self._find(even_paused=True)
-        rulings: dict[Receipt, Ruling] = {}
+        rulings, self._owed = self._owed, {}
         for consumer, deliveries, outcomes in finished:
             self._count(consumer, deliveries, -1)
             self.report.outcomes.update(outcome.verdict.value for outcome in outcomes)
@@ -389,7 +405,11 @@ class _Run:
         if not found or not rulings:
             return
         answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])
-        self.report.stale += sum(answer is not None for answer in answers)
+        for receipt, answer in zip(rulings, answers, strict=True):
+            self.report.stale += isinstance(answer, Conflict)
+            if isinstance(answer, Unavailable):
+                self._owed[receipt] = rulings[receipt]
+        self._pauses = 0 if len(self._owed) < len(rulings) else self._pauses
 
     def _remember(
         self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]

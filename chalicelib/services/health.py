@@ -49,7 +49,7 @@ class Healths:
     ) -> None:
         if Verdict.GONE in verdicts:
             self._disable(topic, group, consumer, "It answered 410 Gone.")
-        elif verdicts - {Verdict.HELD}:
+        elif verdicts - {Verdict.HELD, Verdict.UNDECODABLE}:
             ok = bool(verdicts & {Verdict.DONE, Verdict.REFUSED})
             after = self._learn(topic, group, consumer, ok, full)
             if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):

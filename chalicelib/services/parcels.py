@@ -53,8 +53,11 @@ def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now
         return Ruling(Fate.SUCCESS, duration_ms=took)
     if outcome.verdict is Verdict.REFUSED:
         return Ruling(Fate.DEAD, reason="REJECTED", detail=told, duration_ms=took)
+    if outcome.verdict is Verdict.UNDECODABLE:
+        return Ruling(Fate.DEAD, reason="UNDECODABLE", detail=told)
     if outcome.verdict is Verdict.HELD:
-        return Ruling(Fate.BACK, now_ms + HELD_PAUSE // timedelta(milliseconds=1))
+        pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
+        return Ruling(Fate.BACK, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
     failed = delivery.attempt - receipt.spent

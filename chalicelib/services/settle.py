@@ -386,7 +386,7 @@ def again(group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str
 
 
 def _tried(receipt: Receipt, ruled: Ruling, attempt: int, now_ms: int) -> Tried | None:
-    if ruled.fate is Fate.BACK:
+    if ruled.fate is Fate.BACK or ruled.reason == "UNDECODABLE":
         return None
     took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
     return Tried(receipt.offset, attempt, _outcome(ruled.fate), took_ms, ruled.detail or "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..domain.errors import Unavailable
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
@@ -38,6 +38,20 @@ class Witness:
             by_shard[shard].append(each)
         if not by_shard:
             return
+        try:
+            self._note(topic, group, who, row_id, started_ms, by_shard)
+        except Unavailable:
+            return
+
+    def _note(
+        self,
+        topic: Topic,
+        group: Group,
+        who: tuple[str, str],
+        row_id: str,
+        started_ms: int,
+        by_shard: Mapping[int, Sequence[Tried]],
+    ) -> None:
         owner, consumer_uid = who
         name, rank, total = self._standing(topic, group, owner)
         expires_s = topic.expires_s(self._clock.now_ms())
@@ -55,10 +69,7 @@ class Witness:
             )
             for shard, members in by_shard.items()
         ]
-        try:
-            self._traces.write(rows)
-        except Unavailable:
-            return
+        self._traces.write(rows)
 
     def tried(self, key: CursorKey, offset: int, row_id: str) -> Sequence[Tried]:
         """What was noted together with an attempt at this offset under this id; nothing where that is not known."""

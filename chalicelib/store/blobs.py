@@ -9,6 +9,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from ..domain.errors import unavailable
 from .failures import code_of, translate
 
 
@@ -31,9 +32,9 @@ class S3Blobs:
         except ClientError as error:
             if code_of(error) == "NoSuchKey":
                 return None
-            raise translate(error) from error
+            raise unavailable() from error  # whatever it is: the body may be had another time
         except BotoCoreError as error:
-            raise translate(error) from error
+            raise unavailable() from error
         return body
 
 
@@ -57,3 +58,5 @@ class FolderBlobs:
             return (self._folder / name).read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise unavailable() from error

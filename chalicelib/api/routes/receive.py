@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import HeadraceError
 from ...domain.topic import Group, Topic
-from ...services.bodies import with_body
 from .. import problems, render
 from ..http import Answer, Context, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
@@ -29,12 +27,12 @@ def receive(context: Context, topic: str, group: str) -> Answer:
     if asked.consumer is not None:
         consumer = deps.catalog.consumer(found, wanted, asked.consumer)
         deps.admin.sign_of_life(found, wanted, consumer, asked.wait_seconds)
+    signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = asked.lease_seconds or wanted.lease_seconds or found.lease_seconds
     received = deps.receiver.receive(found, wanted, consumer, asked.max, asked.wait_seconds, lease_seconds)
     if consumer is not None:
         deps.admin.alive(found, wanted, consumer.uid)
-    whole = [replace(d, message=with_body(deps.adapters.blobs, d.message)) for d in received]
-    return Answer(render.deliveries(whole, deps.signing_key))
+    return Answer(render.deliveries(received, signing_key))
 
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)

@@ -1,0 +1,325 @@
+"""What a store or a bucket refuses for a while, in the middle of a delivery, costs no message its attempts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.cursor import Change, Cursor
+from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
+from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.topic import Group
+from chalicelib.ports import Blobs, Cursors, Refused
+from chalicelib.services.wake import Job
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk, attempts, offsets
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+
+LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
+
+
+class Troubled:
+    """A port whose calls may be refused before they are done, or have their answers lost."""
+
+    def __init__(self, of: Any, refuses: Callable[..., bool], *, after: bool = False) -> None:
+        self._of = of
+        self._refuses = refuses
+        self._after = after
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self._refuses(name, *args):
+                return getattr(self._of, name)(*args, **kwargs)
+            self.refused += 1
+            if self._after:
+                getattr(self._of, name)(*args, **kwargs)
+            raise unavailable("throttled")
+
+        return call
+
+
+def first(times: int, name: str, which: Callable[..., bool] = lambda *_: True) -> Callable[..., bool]:
+    """Refuses the first calls of a method."""
+    left = [times]
+
+    def refuses(called: str, *args: Any) -> bool:
+        if called != name or not left[0] or not which(*args):
+            return False
+        left[0] -= 1
+        return True
+
+    return refuses
+
+
+def settles(key: object, change: Change, *_: object) -> bool:
+    return not change.serialised
+
+
+def claims(key: object, change: Change, *_: object) -> bool:
+    return change.serialised
+
+
+def desk_with(desk: Desk, **ports: Any) -> Desk:
+    """The desk of another process, some of whose ports are in trouble."""
+    return Desk(desk.stage, Deps(replace(desk.stage.another(), **ports)), desk.topic)
+
+
+def letters(desk: Desk, group: Group) -> dict[int, str]:
+    found = desk.deps.adapters.records.dead(desk.topic, group, None, 100)
+    return {letter.offset: letter.reason for _, letter in found}
+
+
+class Bodies:
+    """ports.Blobs of which some are gone, and some cannot be read for a while."""
+
+    def __init__(self, of: Blobs) -> None:
+        self._of = of
+        self.names: list[str] = []
+        self.gone: set[str] = set()
+        self.away: set[str] = set()
+        self.slow: Callable[[], object] = lambda: None
+        self.reads: Counter[str] = Counter()
+
+    def put(self, name: str, body: bytes) -> None:
+        self.names.append(name)
+        self._of.put(name, body)
+
+    def get(self, name: str) -> bytes | None:
+        self.reads[name] += 1
+        if name in self.away:
+            self.slow()
+            raise unavailable("the bucket does not answer")
+        return None if name in self.gone else self._of.get(name)
+
+
+@pytest.fixture
+def bodies(stage: Stage) -> Bodies:
+    return Bodies(stage.adapters.blobs)
+
+
+@pytest.fixture
+def desk(stage: Stage, bodies: Bodies) -> Desk:
+    return desk_with(Desk.at(stage), blobs=cast(Blobs, bodies))
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_body_that_is_gone_is_buried_and_its_neighbours_are_delivered(
+    desk: Desk, bodies: Bodies, mode: str
+) -> None:
+    group = desk.group(mode=mode)
+    desk.produce(*(make.draft(LARGE if n == 2 else n, ordering_key=str(n)) for n in range(5)))
+    bodies.gone = set(bodies.names)
+    assert attempts(desk.receive(group)) == {0: 1, 1: 1, 3: 1, 4: 1}
+    assert letters(desk, group) == {2: "UNDECODABLE"}
+
+
+def test_a_body_that_cannot_be_read_for_a_while_waits_without_an_attempt(desk: Desk, bodies: Bodies) -> None:
+    group = desk.group()
+    desk.produce(*(make.draft(LARGE if n in (1, 3) else n) for n in range(5)))
+    bodies.away = {bodies.names[0]}
+    assert attempts(desk.receive(group)) == {0: 1, 2: 1, 3: 1, 4: 1}
+    for _ in range(20):
+        desk.stage.clock.advance(11 * SECOND_MS)
+        assert 1 not in attempts(desk.receive(group, lease=3600))
+    bodies.away.clear()
+    desk.stage.clock.advance(11 * SECOND_MS)
+    assert attempts(desk.receive(group)) == {1: 1}
+    assert letters(desk, group) == {}
+
+
+def test_a_bucket_that_keeps_silent_does_not_take_the_time_of_the_others(desk: Desk, bodies: Bodies) -> None:
+    """After some seconds no further body is tried; those that were not come before those that were."""
+    group, clock = desk.group(), desk.stage.clock
+    desk.produce(*(make.draft(LARGE if n else n) for n in range(6)))
+    bodies.away = set(bodies.names[:2])
+    bodies.slow = lambda: clock.advance(4 * SECOND_MS)
+    assert attempts(desk.receive(group)) == {0: 1}
+    assert sum(bodies.reads.values()) == 2
+    clock.advance(2 * SECOND_MS)
+    assert attempts(desk.receive(group)) == {3: 1, 4: 1, 5: 1}
+
+
+def test_a_receive_that_meets_only_what_cannot_be_read_goes_on_waiting(desk: Desk, bodies: Bodies) -> None:
+    group = desk.group()
+    desk.produce(make.draft(LARGE))
+    bodies.away = set(bodies.names)
+    assert desk.deps.receiver.receive(desk.topic, group, None, 10, 5, 30) == []
+    bodies.away.clear()
+    assert offsets(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == [0]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
+    stage: Stage, bodies: Bodies, gone: bool
+) -> None:
+    desk = PushDesk.at(replace(stage, another=lambda: replace(stage.another(), blobs=cast(Blobs, bodies))))
+    group = desk.group(payload="batch", batch_size=10)
+    desk.subscriber(group, "one")
+    desk.produce(*(make.draft(LARGE if n == 2 else n) for n in range(5)))
+    (bodies.gone if gone else bodies.away).update(bodies.names)
+    desk.push()
+    assert [sorted(call.offsets) for call in desk.subscribers.calls] == [[0, 1, 3, 4]]
+    bodies.away.clear()
+    desk.pass_time(15)
+    assert letters(desk, group) == ({2: "UNDECODABLE"} if gone else {})
+    assert [(c.offsets, c.attempts[0][1]) for c in desk.subscribers.calls[1:]] == (
+        [] if gone else [((2,), 1)]
+    )
+
+
+def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> None:
+    from chalicelib.api import render
+    from chalicelib.services.bodies import with_body
+
+    (placed,) = desk.produce(make.draft(LARGE))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    assert "undecodable" not in render.content(with_body(cast(Blobs, bodies), message))
+    bodies.gone = set(bodies.names)
+    shown = render.content(with_body(cast(Blobs, bodies), message))
+    assert (shown["body"], shown["undecodable"]) == (None, True)
+
+
+def test_what_one_shard_has_given_is_delivered_though_another_is_in_trouble(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, shard=n % 2) for n in range(8)))
+    refuses = first(1, "write", lambda key, change, *_: change.serialised and key.shard.shard == 1)
+    cursors = Troubled(stage.adapters.cursors, refuses)
+    got = desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
+    assert cursors.refused == 1
+    assert {d.message.shard for d in got} <= {0}
+    assert set(desk.ack(group, got)) <= {None}
+    assert attempts(desk.receive(group, 100)).keys() == {0, 1, 2, 3}
+
+
+def test_a_claim_whose_answer_is_lost_is_delivered_all_the_same(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    cursors = Troubled(stage.adapters.cursors, first(1, "write", claims), after=True)
+    other = desk_with(desk, cursors=cast(Cursors, cursors))
+    got = other.receive(group)
+    assert (attempts(got), cursors.refused) == ({0: 1, 1: 1, 2: 1}, 1)
+    assert other.ack(group, got) == [None] * 3
+
+
+def test_a_claim_that_was_refused_is_an_error_and_grants_nothing(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    cursors = Troubled(stage.adapters.cursors, first(1, "write", claims))
+    with pytest.raises(Unavailable):
+        desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
+    assert attempts(desk.receive(group)) == {0: 1, 1: 1, 2: 1}
+
+
+def troubled_push(
+    stage: Stage, refuses: Callable[..., bool], **mode: Any
+) -> tuple[PushDesk, Group, Troubled]:
+    cursors = Troubled(stage.adapters.cursors, refuses)
+    adapters = replace(stage.another(), cursors=cast(Cursors, cursors))
+    desk = PushDesk.at(replace(stage, another=lambda: adapters))
+    group = desk.group(**mode)
+    desk.subscriber(group, "one")
+    return desk, group, cursors
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_settlement_that_is_refused_for_a_while_is_made_up_for(stage: Stage, mode: str, times: int) -> None:
+    desk, group, cursors = troubled_push(stage, first(times, "write", settles), mode=mode)
+    desk.produce(*make.drafts(3, ordering_key="k"))
+    desk.push()
+    assert cursors.refused == times
+    assert [n for call in desk.subscribers.calls for n in call.offsets] == [0, 1, 2]
+    status = desk.deps.lookup.group_status(desk.topic, group)
+    assert (status.backlog, status.in_flight) == (0, 0)
+
+
+def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_ends(stage: Stage) -> None:
+    """No sweep is needed for it: whoever comes by next leaves a timer."""
+    trouble = [True]
+    desk, group, _ = troubled_push(
+        stage, lambda name, *args: bool(trouble[0] and name == "write" and settles(*args)), mode="serial"
+    )
+    desk.produce(*make.drafts(2))
+    desk.deps.waker.group(desk.topic, group)
+    with pytest.raises(Unavailable):
+        desk.run()
+    assert [call.offsets for call in desk.subscribers.calls] == [(0,)]
+    trouble.clear(), trouble.append(False)  # type: ignore[func-returns-value]
+    desk.restarted()
+    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    desk.deps.deliverer.deliver(job, lambda: 60.0)  # as an asynchronous invocation is repeated
+    assert len(desk.subscribers.calls) == 1
+    (deadline_ms,) = [lease.deadline_ms for lease in desk.cursor(group).leases.values()]
+    while stage.clock.now_ms() < deadline_ms + SECOND_MS:
+        stage.clock.advance(SECOND_MS)
+        desk.deps.mover.tick(range(FRAGMENTS))
+        desk.run()
+    assert [call.offsets for call in desk.subscribers.calls] == [(0,), (0,), (1,)]
+    assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
+
+
+def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_not(stage: Stage) -> None:
+    desk, group, _ = troubled_push(stage, first(1, "write", settles))
+    (_,) = desk.produce(make.draft())
+    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    assert isinstance(job, Job)
+    assert desk.deps.deliverer.deliver(job, lambda: 60.0).stale == 0
+    desk.subscribers.behaviours["one"] = lambda _: _sought(desk, group)
+    desk.produce(make.draft())
+    assert desk.deps.deliverer.deliver(job, lambda: 60.0).stale == 1
+
+
+def _sought(desk: PushDesk, group: Group) -> Outcome:
+    desk.subscribers.behaviours.clear()
+    desk.seek(group, "latest")
+    return Outcome(Verdict.DONE)
+
+
+def test_a_pulled_settlement_that_is_refused_says_so_and_can_be_repeated(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    cursors = Troubled(stage.adapters.cursors, first(1, "write", settles))
+    other = desk_with(desk, cursors=cast(Cursors, cursors))
+    got = other.receive(group)
+    assert other.ack(group, got) == ["UNAVAILABLE"] * 2
+    assert other.ack(group, got) == [None] * 2
+
+
+def test_a_trace_that_cannot_be_written_spoils_neither_claim_nor_settlement(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    consumer = desk.consumer(group, "a")
+    desk.produce(*make.drafts(2))
+    away: list[str] = []
+    control = Troubled(stage.adapters.control, lambda name, *_: name in away)
+    traces = Troubled(stage.adapters.traces, lambda name, *_: name == "write")
+    other = desk_with(desk, control=control, traces=traces)
+    got = other.receive(group, 1, consumer, lease=1)
+    stage.clock.advance(SECOND_MS + 500)
+    again = other.receive(group, 10, consumer, lease=60)
+    assert attempts(again) == {0: 2, 1: 1}, "the lapsed attempt is noted by this claim"
+    stage.clock.advance(4 * SECOND_MS)
+    away += ["consumers", "assignment"]
+    assert other.ack(group, [*got, *again]) == ["RECEIPT_STALE", None, None]
+
+
+def test_the_stores_refuse_alike(stage: Stage) -> None:
+    """The tool itself: a lost answer is done, a refused call is not."""
+    key, cursors = make.cursor_key(), stage.adapters.cursors
+    with pytest.raises(Unavailable):
+        Troubled(cursors, first(1, "create"), after=True).create(key, Cursor(next=1))
+    assert cursors.get(key, consistent=True) == Cursor(next=1)
+    assert not isinstance(cursors.get(key), Refused)
