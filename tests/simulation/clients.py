@@ -108,7 +108,15 @@ class SimClient(Client):
         uids = self.deps.catalog.cursor_owners(self.topic, found)
         readers = [self.world.reader_by(found.uid, uid) for uid in uids]
         waiting = [self._event(Op.HURRY, reader=reader, message_id=message_id) for reader in readers]
-        with self._asking(*waiting, *(self._about_letter(Op.REDRIVE, x) for x in letters)) as asking:
+        seen = [self._about_letter(Op.REDRIVE, x) for x in letters]
+        # What waits now may be a letter when it is looked at, after all the attempts it has.
+        most = (found.retry or self.topic.retry).max_attempts
+        letters_by_then = [
+            replace(hurry, op=Op.REDRIVE, attempt=most)
+            for hurry in waiting
+            if hurry.reader not in {event.reader for event in seen}
+        ]
+        with self._asking(*waiting, *seen, *letters_by_then) as asking:
             self.deps.redriver.try_now(self.topic, found, message_id)
             asking.note_all(Told.UNKNOWN)  # of a broadcast's consumers, it may have been one
 
