@@ -272,7 +272,7 @@ CALLS: Mapping[str, int] = {
     "ack a lease in two parts": 8,
     "ack a second attempt": 7,
     "ack leases of two shards": 9,
-    "ack when the lease has passed on": 12,
+    "ack when the lease has passed on": 13,
     "ack in order": 6,
     "nack": 6,
     "nack with a reason": 7,

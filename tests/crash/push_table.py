@@ -252,7 +252,7 @@ PUSH_CALLS: Mapping[str, int] = {
     "push a batch with one bad message": 21,
     "push a bad message till it is by itself": 38,
     "push after a death": 17,
-    "push before the lease is over": 8,
+    "push before the lease is over": 9,
     "push what has no attempts left": 13,
     "move one": 12,
     "move many": 12,
