@@ -24,6 +24,7 @@ from .settle import Settler
 
 LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
+_FAULTS = 2  # of different shards, in one round: then the store itself is in trouble
 _GIVING_MS = 60_000
 _EMPTY_LANE_MS = 500  # how long a lane that gave nothing is not looked at
 _STAY = 4  # one receive in so many begins at a random shard
@@ -111,6 +112,7 @@ class Receiver:
             return []
         queue = deque((*turn, 0, False) for turn in self._turns_of(claimant, shards, most))
         got: list[Delivery] = []
+        faults: list[Unavailable] = []
         size = 0
         while queue and len(got) < most and size < MAX_ANSWER_BYTES:
             shard, share, lost, passed_by = queue.popleft()
@@ -121,10 +123,11 @@ class Receiver:
             try:
                 wanted = min(share, most - len(got))
                 granted = self._claimer.claim(claimant, shard, wanted, MAX_ANSWER_BYTES - size)
-            except Unavailable:
-                if got:  # they are the caller's now, whatever is the matter elsewhere
-                    return got
-                raise
+            except Unavailable as error:  # one shard may be; what the others gave is the caller's now
+                faults.append(error)
+                if len(faults) < _FAULTS:
+                    continue
+                break
             finally:
                 turn.release()
             if granted is None:
@@ -134,6 +137,8 @@ class Receiver:
             self._note(claimant, shard, given=bool(granted))
             got += granted
             size += sum(d.message.draft.weight for d in granted)
+        if faults and not got:
+            raise faults[0]
         return got
 
     def _turns_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[tuple[int | None, int]]:
