@@ -94,8 +94,14 @@ def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(numb
     assert strict.compact(kept, strict.parse(kept)) == kept, "what is replayed is JSON again, and the same"
     stored = codec.stored(Draft(kept))
     assert stored.body == kept
-    assert json.loads(stored.body) == value
-    assert msgspec.json.decode(msgspec.json.encode({"body": msgspec.Raw(stored.body)}))["body"] == value
+    assert as_doubles(stored.body) == as_doubles(json.dumps(value))
+    answered = msgspec.json.decode(msgspec.json.encode({"body": msgspec.Raw(stored.body)}))["body"]
+    assert as_doubles(json.dumps(answered)) == as_doubles(json.dumps(value))
+
+
+def as_doubles(text: bytes | str) -> object:
+    """The value as any JSON reader has it: a whole number may have come with a fraction of zero."""
+    return json.loads(text, parse_int=float)
 
 
 def nested(depth: int, opening: str) -> bytes:
