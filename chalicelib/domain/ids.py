@@ -1,14 +1,16 @@
 """Ids that say where to look, so that looking a message up needs no index.
 
 A message's id holds its place in the log. One that was delayed has no place when its id is given out: its id holds the
-time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed. The id of a
-message in a transaction is the transaction's, cut in two. A replay's id tells its topic's home and when it was made.
+time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed; it begins with
+its turn, where it waits in a line. The id of a message in a transaction is the transaction's, cut in two. A replay's
+id tells its topic's home and when it was made.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
@@ -19,7 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 TRANSACTION_ID = re.compile(r"[0-9a-z]{24}\Z")
 REPLAY_ID = re.compile(r"[0-9a-z]{12}-[0-9a-z]{9,13}-[0-9a-z]{6}\Z")
 _HALF_ID = re.compile(r"([0-9a-z]{12})-x([0-9a-z]{12})\Z")
-_TIMED_ID = re.compile(r"[0-9a-z]{12}(?:-([0-9a-z]{1,4}))?-u([0-9a-z]{1,13})\Z")
+_TIMED_ID = re.compile(r"(?:[0-9a-z]{12}){1,2}(?:-([0-9a-z]{1,4}))?-u([0-9a-z]{1,13})\Z")
 _MESSAGE_ID = re.compile(r"([0-9a-z]{12})-([0-9a-z]{1,4})-([0-9a-z]{1,13})\Z")
 
 
@@ -66,9 +68,21 @@ class Timed:
 
 
 def timed_id(random: str, shard: int | None, due_ms: int) -> str:
-    """The id of a message that waits for its time. `random` has REQUEST_ID_CHARS characters."""
+    """The id of a message that waits for its time. `random` has REQUEST_ID_CHARS characters, or is a `turn_name`."""
     fixed = "" if shard is None else f"-{base32(shard)}"
     return f"{random}{fixed}-u{base32(due_ms)}"
+
+
+def turn_name(turn: int, random: str) -> str:
+    """A name of TRANSACTION_ID_CHARS characters; names sort by their turns, which have 60 bits."""
+    return base32(turn).zfill(REQUEST_ID_CHARS) + random
+
+
+def endings(random: str) -> Iterator[str]:
+    """The text with all other last two characters: some of them make ids that any fragment of the timers keeps."""
+    for last in ALPHABET:
+        for last_but_one in ALPHABET:
+            yield f"{random[:-2]}{last_but_one}{last}"
 
 
 def parse_timed_id(text: str) -> Timed | None:

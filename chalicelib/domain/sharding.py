@@ -12,6 +12,13 @@ def shard_of(ordering_key: str, shards: int) -> int:
     return int.from_bytes(digest, "big") % shards
 
 
+def line_of(ordering_key: str | None, shard: int | None) -> str | None:
+    """What a waiting message keeps its order with: its key, or its shard; None where it has neither."""
+    if ordering_key is not None:
+        return f"key {ordering_key}"
+    return None if shard is None else f"shard {shard}"
+
+
 def unit_of(ordering_key: str | None) -> str:
     """The short name of a message's unit of order in a cursor: "-" for the shard itself.
 

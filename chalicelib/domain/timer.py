@@ -89,6 +89,11 @@ def fragment_of(timer_id: str) -> int:
     return zlib.crc32(timer_id.encode()) % FRAGMENTS
 
 
+def fragment_of_line(topic_uid: str, line: str) -> int:
+    """The fragment that keeps all messages of a topic's line."""
+    return zlib.crc32(f"{topic_uid}/{line}".encode()) % FRAGMENTS
+
+
 def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:
     """The id of the timer that carries on a delivery after `attempts` failed ones."""
     return f"{group_uid}.{consumer_uid}.{shard}.{offset}.{attempts}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..domain import ids
 from ..domain.errors import HeadraceError, Refused, TooLarge
 from ..domain.limits import BLOB_THRESHOLD_BYTES
 from ..domain.message import Draft
-from ..domain.sharding import shard_of
+from ..domain.sharding import line_of, shard_of
 from ..domain.timer import ANY, Timer, TimerKind
 from ..domain.topic import Topic
 from ..ports import (
@@ -29,6 +30,7 @@ from ..ports import (
 from .append import Appender, Placed
 from .dedup import content_hash, entry_of, mismatch
 from .keys import entries_of
+from .lines import Lines
 from .tails import Tails
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
@@ -60,6 +62,7 @@ class Producer:
         self._blobs = blobs
         self._clock = clock
         self._chance = chance
+        self._lines = Lines(clock, chance)
 
     def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible; per draft its place or why not. `by` is the
@@ -114,14 +117,31 @@ class Producer:
         members: Sequence[tuple[int, Draft]],
         outcomes: list[Placed | HeadraceError | None],
     ) -> None:
-        """Store drafts that are due later as timers, each under an id of its own."""
-        for run in _filings(members):
+        """Store drafts that are due later as timers, each under an id of its own. In its line nothing comes behind what
+        failed."""
+        stopped: dict[str | None, HeadraceError] = {}
+        for run in _filings([(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]):
             try:
-                timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in run]
-                self._file_run(topic, run, timers, outcomes)
+                going = [(i, draft) for i, draft in run if _line_of(topic, draft) not in stopped]
+                timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in going]
+                self._file_run(topic, going, timers, outcomes)
             except HeadraceError as error:
-                for i, _ in run:
+                stopped |= {line: error for _, draft in going if (line := _line_of(topic, draft))}
+                for i, _ in going:
                     outcomes[i] = outcomes[i] or error
+            for i, draft in run:
+                outcomes[i] = outcomes[i] or stopped[_line_of(topic, draft)]
+
+    def _timed_id(self, topic: Topic, draft: Draft) -> str:
+        """The id of a draft that is due later; in a batch they are made in its order."""
+        assert draft.due_ms is not None
+        id_of = partial(ids.timed_id, shard=_shard_of(topic, draft), due_ms=draft.due_ms)
+        return id_of(self.waiting_name(topic, draft, id_of) or self._chance.id(ids.REQUEST_ID_CHARS))
+
+    def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
+        """A name for a message that will wait; `id_of` makes its id of it. None where it has no order to keep."""
+        line = _line_of(topic, draft)
+        return None if line is None else self._lines.name(topic, line, id_of)
 
     def _file_run(
         self,
@@ -145,17 +165,17 @@ class Producer:
             left = [each for each in left if outcomes[each[0][0]] is None]
 
     def timer(self, topic: Topic, draft: Draft) -> Timer:
-        """The timer by which a draft waits for its time, under its own id or a new one."""
+        """The timer by which a draft waits for its time, under its own id."""
         assert draft.due_ms is not None
+        assert draft.id is not None
         shard = _shard_of(topic, draft)
-        id = draft.id or ids.timed_id(self._chance.id(ids.REQUEST_ID_CHARS), shard, draft.due_ms)
         place = topic.shard_key(ANY if shard is None else shard)
         return Timer(
             draft.due_ms,
-            id,
+            draft.id,
             TimerKind.DELIVER,
             place,
-            replace(draft, id=id, due_ms=None),  # the timer says when
+            replace(draft, due_ms=None),  # the timer says when
             topic.retention_days,
             filed_ms=self._clock.now_ms(),
         )
@@ -248,6 +268,10 @@ def _shard_of(topic: Topic, draft: Draft) -> int | None:
     if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
         return 0
     return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards)
+
+
+def _line_of(topic: Topic, draft: Draft) -> str | None:
+    return line_of(draft.ordering_key, _shard_of(topic, draft))
 
 
 def _that_can_move(moved: Sequence[Movable]) -> int:

@@ -81,7 +81,8 @@ class Transactor:
         error = refusal(topic, draft)
         if error:
             raise error
-        new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats)
+        now_ms = self._clock.now_ms()  # before the upload: what counts from here shall not wait for it
+        new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats, now_ms)
         assert new.draft is not None
         self._producer.note_keys(topic, [(new.draft, _patience_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
@@ -93,9 +94,10 @@ class Transactor:
             self._waker.filed([check_timer(new)])
         return new, True
 
-    def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool) -> Transaction:
-        now_ms, after_ms = self._clock.now_ms(), checks.after_seconds * 1000
-        id = self._chance.id(ids.TRANSACTION_ID_CHARS)
+    def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool, now_ms: int) -> Transaction:
+        after_ms = checks.after_seconds * 1000
+        name = self._producer.waiting_name(topic, draft, ids.half_id) if draft.due_ms else None
+        id = name or self._chance.id(ids.TRANSACTION_ID_CHARS)
         new = Transaction(
             id=id,
             topic=topic.name,

@@ -50,7 +50,7 @@ Attribute names are short because a row is billed by its size, names included.
 
 **timers** · everything that is due later. Written with the cursor, or alone; moved into the log with its segment.
     f  S   partition key: the fragment's number
-    t  S   sort key: `<due ms, 15 digits>#<timer id>`
+    t  S   sort key: `<due ms, 15 digits>#<timer id>`. Ids of messages that wait in line begin with their turn.
     k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken

@@ -14,8 +14,10 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
 from chalicelib.domain.topic import Topic
+from chalicelib.domain.transaction import State
 from chalicelib.services.delayed import Waiting
 from chalicelib.services.setup import Contact
+from chalicelib.services.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
@@ -163,7 +165,21 @@ def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> No
     assert (entered(stage, first), report.finished) == ([], False)
     bad.clear()
     deps.mover.run_once()
-    assert sorted(map(str, entered(stage, first))) == sorted(stuck)
+    assert entered(stage, first) == stuck
+
+
+def test_nothing_of_a_shard_goes_past_what_was_refused() -> None:
+    stage, refusals = memory_stage(), [True]
+
+    def throttled(*_: object) -> None:
+        if refusals.pop() if refusals else False:
+            raise unavailable("throttled")
+
+    deps = process(stage, log=Troubled(stage.adapters.log, put=throttled))
+    topic = topic_of(deps)
+    ids = later(deps, topic, 600)  # more than one look holds
+    deps.mover.run_once()
+    assert entered(stage, topic) == ids
 
 
 def test_a_bug_that_one_shard_meets_stops_only_itself_and_is_told() -> None:
@@ -222,3 +238,16 @@ def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(refused: bool) ->
     inbox.asked.clear()
     (id,) = later(deps, topic, 1, 2)
     assert [event["detail"]["fragments"] for _, event in inbox.asked] == [[fragment_of(id)]]
+
+
+def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
+    stage = memory_stage()
+    slow = Troubled(stage.adapters.blobs, put=lambda *_: stage.clock.advance(3 * SECOND_MS))
+    deps = process(stage, blobs=slow)
+    topic = topic_of(deps, max_body_bytes=1_000_000)
+    began_ms = stage.clock.now_ms()
+    draft = make.draft("x" * 300_000, due_ms=began_ms + 10 * SECOND_MS)
+    made, _ = deps.transactor.prepare(topic, draft, Checks(), floats=True)
+    assert (made.prepared_ms, made.delay_ms) == (began_ms, 10 * SECOND_MS)
+    decided = deps.transactor.decide(made, State.COMMITTED)
+    assert decided.due_ms == stage.clock.now_ms() + 10 * SECOND_MS
