@@ -181,7 +181,7 @@ class Deps:
             a.timers,
             self.waker,
             Healths(self.admin.set_health, self.admin.disable, a.clock),
-            self.assignments.owners,
+            self.assignments.team,
             a.clock,
             a.threads,
         )

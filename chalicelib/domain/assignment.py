@@ -42,6 +42,15 @@ class Assignment:
         return (self.strategy, self.members, len(self.owners)) == (strategy, members, owned)
 
 
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A group's consumers: the owner of each shard (in a broadcast: all that are ACTIVE), and, in the order of their
+    ranks, those that are called."""
+
+    owners: Sequence[Consumer | None]
+    called: Sequence[Consumer]
+
+
 def deal(strategy: str, members: Sequence[str], shards: int) -> tuple[str, ...]:
     """The owner of each shard; nothing where there are no members, or all of them have all shards."""
     return _STRATEGIES[strategy](members, shards) if members else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..domain.assignment import EVERYONE, Assignment, deal, is_online
+from ..domain.assignment import EVERYONE, Assignment, Team, deal, is_online
 from ..domain.topic import Consumer, Group, Topic
 from ..modes import POLICIES
 from ..ports import Clock, Control, Staffed
@@ -54,19 +54,21 @@ class Assignments:
         members = tuple(uid for uid in uids if uid in held.members or uid == consumer.uid)
         return replace(held, owners=deal(held.strategy, members, topic.shards)).shards(consumer.uid)
 
-    def owners(self, topic: Topic, group: Group) -> list[Consumer | None]:
-        """For deliveries: the consumer that has each shard; in a broadcast, all that are ACTIVE.
+    def team(self, topic: Topic, group: Group) -> Team:
+        """For deliveries: the consumer that has each shard (in a broadcast, all that are ACTIVE), and who is called.
 
         While nobody is online because of open circuits, those that will have the shards: somebody must know when
         to look again.
         """
         held, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
         active = [c for c in consumers if c.state == "ACTIVE"]
+        called = [c for c in active if c.is_called]
         if held.strategy == EVERYONE:
-            return list(active)
-        waiting = [c.uid for c in active if c.is_called]
+            return Team(list(active), called)
         by_uid = {c.uid: c for c in consumers}
-        return [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
+        waiting = [c.uid for c in called]
+        owners = [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
+        return Team(owners, [c for c in called if c.uid in held.members] or called)
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
         """A consumer's name, rank and total, for those who look later; nothing for a caller without a name."""

@@ -46,7 +46,8 @@ class Delivery:
 @dataclass(frozen=True, slots=True)
 class Claimant:
     """Who claims, for what group, under which settings. `most_in_flight` bounds what one cursor has leased: `sure` in
-    any case, more only while there are `spare` places."""
+    any case, more only while there are `spare` places. It takes one of so many equal `parts` of what is there, in
+    multiples of `batch`."""
 
     topic: Topic
     group: Group
@@ -56,6 +57,8 @@ class Claimant:
     most_in_flight: int = 1 << 30
     sure: int = 1 << 30
     spare: int = 0
+    parts: int = 1
+    batch: int = 1
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -68,6 +71,11 @@ class Claimant:
     def room(self, in_flight: int) -> int:
         """How many more one cursor may have leased that has so many."""
         return max(0, min(self.most_in_flight - in_flight, max(self.sure - in_flight, self.spare)))
+
+    def part(self, available: int, most: int) -> int:
+        """How many to take of what is there."""
+        batches = -(-available // (self.parts * self.batch))
+        return min(most, batches * self.batch)
 
     def last_attempt(self, draft: Draft) -> int:
         """The number of the last attempt a message has; a redriven one has as many again."""
@@ -104,21 +112,27 @@ class Claimer:
         self._clock = clock
         self._chance = chance
 
-    def dues_ms(self, claimant: Claimant, shard: int | None) -> list[int]:
-        """When what waits on one shard, or in the retry lane (None), is due, and when leases like the claimant's end
-        if nobody settles them; as last seen."""
-        cursor = self._states.last(claimant.key(shard)).cursor
-        until_ms = self._clock.now_ms() + claimant.lease_seconds * 1000
+    def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
+        """When what waits in a cursor is due, and when leases of so many seconds end if nobody settles them; as last
+        seen."""
+        cursor = self._states.last(key).cursor
+        until_ms = self._clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
         return [*ends, *(span.due_ms for span in cursor.waiting)]
+
+    def turn(self, claimant: Claimant, shard: int | None) -> int:
+        """A number that goes on with what is claimed from one cursor, whoever claims it; as last seen. What was given
+        back doesn't move the frontier, and is to meet somebody else, too."""
+        cursor = self._states.last(claimant.key(shard)).cursor
+        return cursor.next // claimant.batch + (cursor.epoch if cursor.waiting else 0)
 
     def in_flight(self, claimant: Claimant, shard: int | None) -> int:
         """How many messages one cursor has leased, as last seen."""
         return self._states.last(claimant.key(shard)).cursor.in_flight
 
-    def cursors(self, claimant: Claimant) -> dict[str, Cursor]:
-        """All cursors of the claimant's group as stored, by the log's partition key."""
-        return self._states.cursors.of_owner(claimant.group.uid, claimant.consumer_uid, consistent=True)
+    def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
+        """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
+        return self._states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
 
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
@@ -245,6 +259,7 @@ class _Claim:
         """Read what could be claimed and let the policy choose, looking further where much is passed over."""
         current = algebra.expire(known, self._now_ms)
         most = min(most, self._claimant.room(current.in_flight))
+        mine, most = most, min(most * self._claimant.parts, self._claimant.room(current.in_flight))
         spans = algebra.returned(current, self._now_ms) if most else ()
         due = [(offset, span) for span in spans for offset in range(span.start, span.end)]
         due = due if self._policy.reads_units else due[:most]
@@ -266,6 +281,9 @@ class _Claim:
             if granted >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
+        if self._claimant.parts > 1:
+            part = self._claimant.part(granted, mine)
+            selection = self._policy.select(current, returned, fresh, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return _Plan(
             self._with_hint(ahead, current, selection),

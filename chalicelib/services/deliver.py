@@ -5,29 +5,29 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ..domain.assignment import Team
 from ..domain.cursor import Fate
 from ..domain.errors import Conflict, NotFound, Unavailable, unavailable
-from ..domain.limits import MAX_CALLS
 from ..domain.message import Message, traceparent
 from ..domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ..domain.signing import Receipt
 from ..domain.timer import Timer, TimerKind
-from ..domain.topic import Consumer, Group, Topic, lane_of
+from ..domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ..ports import Blobs, Clock, Sender, Timers
 from .bodies import with_bodies
 from .catalog import Catalog
 from .claim import Claimant, Claimer, Delivery
-from .consume import LANE_SHARE
 from .health import Healths
-from .in_flight import crowd, sure_of
-from .parcels import parcels, ruling
+from .in_flight import crowd
+from .parcels import batch_of, parcels, ruling
 from .settle import Ruling, Settler
-from .wake import Job, Waker, workers_of
+from .sources import Sources, lane_share
+from .wake import Job, Waker
 
 MAX_ATTEMPT_SECONDS = 60
 _MARGIN_SECONDS = (
@@ -40,8 +40,8 @@ _PAUSES = 20  # of that length, in which the store takes no settlement: then the
 _LOST_RACES = 10
 _TROUBLES = 100
 
-Owners = Callable[[Topic, Group], Sequence[Consumer | None]]
-"""Who has which shard."""
+Teams = Callable[[Topic, Group], Team]
+"""Who has which shard, and who is called."""
 Finished = tuple[Consumer, Sequence[Delivery], Sequence[Outcome]]
 Events = queue.SimpleQueue[Finished | None]
 """What a delivery waits for: parcels that came back, or a bell (None): look again."""
@@ -87,7 +87,7 @@ class Deliverer:
     timers: Timers
     waker: Waker
     healths: Healths
-    owners: Owners
+    teams: Teams
     clock: Clock
     threads: Callable[[], Executor]
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -136,6 +136,7 @@ class _Run:
         self._flying: Counter[str] = Counter()  # deliveries under way, by consumer
         self._flying_from_lane = 0
         self._others = 0  # places of the group that others have, as the last look at its cursors found
+        self._others_by: Mapping[str, int] = {}  # of these, what each consumer has
         self._others_ms = 0
         self._is_limited = False  # others had a place that there was a use for
         self._circuits_ms: list[int] = []  # when consumers may be called again, as the last look found
@@ -170,12 +171,13 @@ class _Run:
     def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
         """When there will be something to do that there was not at the last look. What was due then waits for
         nothing that time brings. The cursors say so, not what this run has settled: others settled before it."""
-        sources = _Sources(topic, group, self._job, self._of.owners(topic, group))
-        waiting = (
-            due_ms
+        sources = Sources(topic, group, self._job, self._of.teams(topic, group))
+        keys = (
+            cursor_key(topic, group, shard, self._job.consumer_uid)
             for shard in sources.in_turn(self._looks, sources.most)
-            for due_ms in self._of.claimer.dues_ms(self._claimant(sources, shard), shard)
         )
+        seconds = max((self._lease_seconds(sources, c) for c in sources.called()), default=0)
+        waiting = (due_ms for key in keys for due_ms in self._of.claimer.dues_ms(key, seconds))
         later = (due_ms for due_ms in (*self._circuits_ms, *waiting) if due_ms > self._looked_ms)
         return min(later, default=None)
 
@@ -191,7 +193,7 @@ class _Run:
         """Send what may be sent now; whether anything is under way."""
         found = self._find()
         self._looked_ms = self._of.clock.now_ms()
-        sources = _Sources(*found, self._job, self._of.owners(*found)) if found else None
+        sources = Sources(*found, self._job, self._of.teams(*found)) if found else None
         if found and sources and self._has_time(sources) and not self._fault:
             self._wait_for_circuits(*found)
             try:
@@ -200,19 +202,19 @@ class _Run:
                 self._fault = error
         return self._flying.total() > 0
 
-    def _launch_all(self, pool: Executor, sources: _Sources) -> None:
+    def _launch_all(self, pool: Executor, sources: Sources) -> None:
         """From all sources. Whoever goes empty-handed because others have all places makes sure that they still have
         them, after it gave back the last one: then they will look at what is left here."""
         for _ in range(_LOST_RACES):
             self._looks += 1
             self._is_limited = False
             if self._others and self._spare(sources) <= 0 and self._is_stale():
-                self._look_around(sources, 0)
+                self._look_around(sources)
             for shard in sources.in_turn(self._looks, self._allowance(sources)):
                 self._launch_from(pool, sources, shard)
             if self._flying.total() or self._fault or not self._is_limited:
                 return
-            self._look_around(sources, 0)
+            self._look_around(sources)
             if self._spare(sources) <= 0:
                 return
 
@@ -221,14 +223,14 @@ class _Run:
         consumers = self._of.catalog.consumers(topic, group)
         self._circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
-    def _has_time(self, sources: _Sources) -> bool:
+    def _has_time(self, sources: Sources) -> bool:
         """Is there time for an attempt at whoever may take longest? Else all wait for the next run, lest the slow ones
         wait for ever."""
         seconds = max((self._attempt_seconds(sources, c) for c in sources.called()), default=0)
         self.report.finished = self._seconds_left() >= seconds + _MARGIN_SECONDS
         return self.report.finished
 
-    def _attempt_seconds(self, sources: _Sources, consumer: Consumer) -> float:
+    def _attempt_seconds(self, sources: Sources, consumer: Consumer) -> float:
         """How long one attempt is waited for: a function's own time where that is known, else as long as a consumer
         may keep a message, within what a run has."""
         if consumer.timeout_seconds:
@@ -236,101 +238,123 @@ class _Run:
         lease_seconds = sources.group.lease_seconds or sources.topic.lease_seconds
         return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_given / 2)
 
-    def _lease_seconds(self, sources: _Sources, consumer: Consumer) -> int:
+    def _lease_seconds(self, sources: Sources, consumer: Consumer) -> int:
         """How long a message is the consumer's: an attempt, and what it may run on if this process dies."""
         seconds = max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)
         return int(seconds + _MARGIN_SECONDS) + 1
 
-    def _launch_from(self, pool: Executor, sources: _Sources, shard: int | None) -> None:
+    def _launch_from(self, pool: Executor, sources: Sources, shard: int | None) -> None:
+        """Those who may have messages of a source take turns; each claims its part of what is there."""
         lost = 0
-        while lost < _LOST_RACES and (room := self._room(sources, shard)) > 0:
+        served: set[str] = set()
+        consumers = self._in_order(sources, shard)
+        while lost < _LOST_RACES:
+            rooms = {c: room for c in consumers if (room := self._room(sources, shard, c)) > 0}
+            if not rooms:
+                return
+            waiting = [c for c in rooms if c.uid not in served]
+            if not waiting:
+                served, waiting = set(), list(rooms)
             self._is_limited |= self._spare(sources) <= 0
-            granted = self._of.claimer.claim(self._claimant(sources, shard), shard, room)
+            claimant = self._claimant(sources, shard, waiting[0], len(waiting))
+            granted = self._of.claimer.claim(claimant, shard, rooms[waiting[0]])
             if granted is None:
                 lost += 1
                 continue
             if not granted:
                 return
-            kept = self._within_bounds(sources, shard, granted)
-            self._send_all(pool, sources, kept)
+            served.add(waiting[0].uid)
+            kept = self._within_bounds(sources, claimant, shard, granted)
+            self._send_all(pool, sources, waiting[0], kept)
             if len(kept) < len(granted):
                 return
 
+    def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
+        """Who may claim from a source, another one first as its messages go by, whichever process claims."""
+        consumers = sources.consumers_of(shard)
+        if len(consumers) < 2:
+            return consumers
+        start = self._of.claimer.turn(self._claimant(sources, shard, consumers[0]), shard) % len(consumers)
+        return (*consumers[start:], *consumers[:start])
+
     def _within_bounds(
-        self, sources: _Sources, shard: int | None, granted: Sequence[Delivery]
+        self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[Delivery]
     ) -> Sequence[Delivery]:
         """What may be sent of what was granted; the rest is given back, and no attempt is counted."""
-        claimant = self._claimant(sources, shard)
         unsure = self._of.claimer.in_flight(claimant, shard) - claimant.sure
         if unsure <= 0:
             return granted
         try:
-            excess = self._look_around(sources, len(granted)) - sources.most
+            excess = self._look_around(sources, Counter({claimant.owner: len(granted)})) - sources.most
         except Unavailable as error:
             self._fault, excess = error, unsure
         kept = len(granted) - max(0, min(excess, unsure, len(granted)))
         if kept < len(granted):
             self._is_limited = True
-            self._of.settler.settle(
-                sources.topic,
-                sources.group,
-                [d.receipt for d in granted[kept:]],
-                lambda *_: Ruling(Fate.BACK),
-            )
+            self._give_back(sources, [d.receipt for d in granted[kept:]])
         return granted[:kept]
 
-    def _look_around(self, sources: _Sources, granted: int) -> int:
-        """How many places of the group are taken, `granted` of them by a claim of this moment."""
+    def _give_back(self, sources: Sources, receipts: Sequence[Receipt]) -> None:
+        back = Ruling(Fate.BACK)
+        answers = self._of.settler.settle(sources.topic, sources.group, receipts, lambda *_: back)
+        for receipt, answer in zip(receipts, answers, strict=True):
+            if isinstance(answer, Unavailable):
+                self._owed[receipt] = back
+
+    def _look_around(self, sources: Sources, granted: Counter[str] | None = None) -> int:
+        """How many places of the group are taken; `granted` by a claim of this moment, to whom."""
         topic, group = sources.topic, sources.group
         now_ms = self._of.clock.now_ms()
-        cursors = self._of.claimer.cursors(self._claimant(sources, None))
+        cursors = self._of.claimer.cursors(group, self._job.consumer_uid)
         seen = crowd(topic, group, cursors, self._of.catalog.consumers(topic, group), now_ms)
-        own = self._flying.total() + granted
-        self._others = max(0, seen.places - own) + seen.claims_of_others(sources.keys())
+        own = self._flying + (granted or Counter())
+        self._others = max(0, seen.places - own.total()) + seen.claims_of_others(sources.keys())
+        self._others_by = {uid: n - own[uid] for uid, n in seen.by_consumer.items()}
         self._others_ms = now_ms
         return seen.places
 
     def _is_stale(self) -> bool:
         return self._of.clock.now_ms() - self._others_ms > _LOOK_MS
 
-    def _spare(self, sources: _Sources) -> int:
+    def _spare(self, sources: Sources) -> int:
         """How many more messages may be under way, as far as is known."""
         return sources.most - self._others - self._flying.total()
 
-    def _claimant(self, sources: _Sources, shard: int | None) -> Claimant:
-        consumer = sources.consumer_of(shard)
+    def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:
         return Claimant(
             sources.topic,
             sources.group,
-            max((self._lease_seconds(sources, c) for c in sources.called_for(shard)), default=0),
-            consumer.uid if consumer else "",
+            max(self._lease_seconds(sources, c) for c in sources.called_for(shard, consumer)),
+            consumer.uid,
             self._job.consumer_uid,
             sources.most_of(shard),
             sources.sure_of(shard),
             max(0, self._spare(sources)),
+            parts,
+            batch_of(sources.group, consumer),
         )
 
-    def _room(self, sources: _Sources, shard: int | None) -> int:
-        """How many more messages of a source may be under way now."""
-        consumer = sources.consumer_of(shard)
-        if consumer is None:
-            return 0
+    def _room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
+        """How many more messages of a source a consumer may have under way now."""
         healths = self._of.healths
         allowed = healths.allowance(consumer, sources.most)
         now_ms = self._of.clock.now_ms()
         if not allowed and not any(at_ms > now_ms for at_ms in self._circuits_ms):
             self._circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
-        room = min(sources.most_here - self._flying.total(), allowed - self._flying[consumer.uid])
-        return room if shard is not None else min(room, _lane_share(allowed) - self._flying_from_lane)
+        part = sources.part_of(shard) - self._others_by.get(consumer.uid, 0)
+        room = min(sources.most_here - self._flying.total(), min(allowed, part) - self._flying[consumer.uid])
+        return room if shard is not None else min(room, lane_share(allowed) - self._flying_from_lane)
 
-    def _allowance(self, sources: _Sources) -> int:
-        consumer = sources.consumer_of(None)
-        return self._of.healths.allowance(consumer, sources.most) if consumer else 0
+    def _allowance(self, sources: Sources) -> int:
+        allowances = [self._of.healths.allowance(c, sources.most) for c in sources.consumers_of(None)]
+        return max(allowances, default=0)
 
-    def _send_all(self, pool: Executor, sources: _Sources, granted: Sequence[Delivery]) -> None:
+    def _send_all(
+        self, pool: Executor, sources: Sources, claimant: Consumer, granted: Sequence[Delivery]
+    ) -> None:
         by_consumer: dict[str, tuple[Consumer, list[Delivery]]] = {}
         for delivery in granted:
-            consumer = sources.consumer_for(delivery.message.shard)
+            consumer = sources.target(claimant, delivery)
             by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
         for consumer, deliveries in by_consumer.values():
             seconds = self._attempt_seconds(sources, consumer)
@@ -420,74 +444,3 @@ class _Run:
                 place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
                 told = outcome.verdict.value, outcome.detail, traceparent(message.draft)
                 self.report.troubles.append(Trouble(*place, *told))
-
-
-def _lane_share(most: int) -> int:
-    """How many of so many messages under way may be the lane's."""
-    return max(1, most // LANE_SHARE)
-
-
-class _Sources:
-    """The shards and the lane of one job: who has them, and how many messages may be under way."""
-
-    def __init__(self, topic: Topic, group: Group, job: Job, owners: Sequence[Consumer | None]) -> None:
-        self.topic = topic
-        self.group = group
-        self.most = group.max_in_flight
-        self.most_here = min(self.most, MAX_CALLS * group.batch_size)
-        self._lane = str(lane_of(topic, group, job.consumer_uid).shard_key(0))
-        workers = workers_of(topic, group)
-        worker = (
-            job.worker % workers
-        )  # there may have been more of them, before settings changed or by another release
-        self._shards = range(worker, topic.shards, workers)
-        self._has_lane = worker == 0
-        if job.consumer_uid:
-            owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards
-        self._owners = [c if c and c.is_called else None for c in owners]
-
-    def in_turn(self, look: int, most: int) -> Iterator[int | None]:
-        """The shards, another one first each time, after the lane; where hardly anything may be under way, the lane
-        mostly comes last: what failed before is a bad probe of a subscriber that may be well again."""
-        lane_first = most >= LANE_SHARE or not look % LANE_SHARE
-        start = look % len(self._shards) if self._shards else 0
-        if self._has_lane and lane_first:
-            yield None
-        yield from (*self._shards[start:], *self._shards[:start])
-        if self._has_lane and not lane_first:
-            yield None
-
-    def most_of(self, shard: int | None) -> int:
-        """How many messages of one source may be under way."""
-        return self.most if shard is not None else _lane_share(self.most)
-
-    def sure_of(self, shard: int | None) -> int:
-        """How many of them whatever else is under way."""
-        return min(sure_of(self.topic, self.group), self.most_of(shard))
-
-    def keys(self) -> set[str]:
-        """The log's partition keys of all sources."""
-        return {str(self.topic.shard_key(s)) for s in self._shards} | (
-            {self._lane} if self._has_lane else set()
-        )
-
-    def consumer_of(self, shard: int | None) -> Consumer | None:
-        """Whom a source's messages go to; the lane's go to whoever has the message's shard."""
-        if shard is not None:
-            return self._owners[shard] if shard < len(self._owners) else None
-        return next((c for c in self._owners if c), None)
-
-    def called(self) -> set[Consumer]:
-        """All whom messages may go to."""
-        return {c for c in self._owners if c}
-
-    def called_for(self, shard: int | None) -> set[Consumer]:
-        """Those whom messages of a source may go to."""
-        owner = self.consumer_of(shard)
-        return self.called() if shard is None else {owner} if owner else set()
-
-    def consumer_for(self, message_shard: int) -> Consumer:
-        """Whom a granted message goes to."""
-        consumer = self.consumer_of(message_shard) or self.consumer_of(None)
-        assert consumer is not None, "nothing is claimed where nobody is called"
-        return consumer

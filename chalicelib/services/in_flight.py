@@ -7,8 +7,9 @@ never exceeds the bound. And a place that nobody uses is anybody's, wherever the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..domain.cursor import Cursor, expire
 from ..domain.topic import Consumer, Group, Topic
@@ -29,6 +30,7 @@ class Crowd:
     cursors: int
     sure: int
     most: int
+    by_consumer: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def places(self) -> int:
@@ -48,13 +50,15 @@ def crowd(
 ) -> Crowd:
     """What these cursors have under way; who pulls is not bounded and does not count."""
     pulling = {"", *(c.uid for c in consumers if not c.is_called)}
-    leased = {
-        key: sum(
-            span.count
+    leased: dict[str, int] = {}
+    by_consumer: Counter[str] = Counter()
+    for key, cursor in cursors.items():
+        counts = [
+            (lease.owner, sum(span.count for span in lease.spans))
             for lease in expire(cursor, now_ms).leases.values()
             if lease.owner not in pulling
-            for span in lease.spans
-        )
-        for key, cursor in cursors.items()
-    }
-    return Crowd(leased, topic.shards + 1, sure_of(topic, group), group.max_in_flight)
+        ]
+        leased[key] = sum(count for _, count in counts)
+        for owner, count in counts:
+            by_consumer[owner] += count
+    return Crowd(leased, topic.shards + 1, sure_of(topic, group), group.max_in_flight, by_consumer)

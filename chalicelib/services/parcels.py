@@ -25,10 +25,14 @@ def batch_limit(batch_size: int, delivery: Delivery) -> int:
     return max(1, batch_size >> (delivery.attempt - receipt.spent - 1))
 
 
+def batch_of(group: Group, consumer: Consumer) -> int:
+    """How many messages a consumer gets together."""
+    return group.batch_size if consumer.kind == "function" or group.payload == "batch" else 1
+
+
 def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
     """Cut deliveries into parcels: one message each, unless the group asked for batches."""
-    in_batches = consumer.kind == "function" or group.payload == "batch"
-    size = group.batch_size if in_batches else 1
+    size = batch_of(group, consumer)
     parcel: list[Delivery] = []
     least = size
     for delivery in sorted(deliveries, key=lambda d: -batch_limit(size, d)) if size > 1 else deliveries:

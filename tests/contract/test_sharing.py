@@ -1,0 +1,112 @@
+"""In a queue messages are shared out, not shards: equal consumers get equal parts, and who is idle waits for nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from chalicelib.domain.ids import parse_message_id
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from tests.support import factories as make
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+
+
+def shares(desk: PushDesk) -> Counter[str]:
+    return Counter(call.target for call in desk.subscribers.calls for _ in call.offsets)
+
+
+def are_even(counts: Counter[str], consumers: int) -> bool:
+    """Nobody is further than a fifth from the mean."""
+    mean = counts.total() / consumers
+    return len(counts) == consumers and all(abs(n - mean) <= mean / 5 for n in counts.values())
+
+
+@pytest.mark.parametrize("consumers", [2, 3, 4, 6])
+@pytest.mark.parametrize(("messages", "together"), [(60, 60), (60, 1), (60, 7), (300, 300)])
+def test_subscribers_get_equal_parts_of_what_one_shard_holds(
+    stage: Stage, consumers: int, messages: int, together: int
+) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group()
+    names = [f"c{n}" for n in range(consumers)]
+    for name in names:
+        desk.subscriber(group, name)
+    for _ in range(0, messages - messages % together, together):
+        desk.produce(*(make.draft(shard=2) for _ in range(together)))
+        desk.push()
+    assert are_even(shares(desk), consumers)
+    assert {tuple(n) for n in desk.subscribers.numbers().values()} == {(1,)}
+
+
+def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4, retry=Retry(3, (1,), jitter=0.0))
+    group = desk.group()
+    for name in ("a", "b", "c"):
+        desk.subscriber(group, name)
+    placed = desk.produce(*(make.draft(shard=1) for _ in range(9)))
+    desk.push()
+    targets = {message_id: c.target for c in desk.subscribers.calls for message_id, _ in c.attempts}
+    for each in placed:
+        message = desk.deps.lookup.message(desk.topic, each.id)
+        (attempt,) = [e for e in desk.deps.tracer.path(desk.topic, message) if e.event == "delivered"]
+        assert attempt.consumer == targets[each.id]
+        assert (attempt.rank, attempt.total) == ("abc".index(targets[each.id]), 3)
+
+
+def test_a_batch_is_not_cut_to_share_it_out(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(batch_size=8, payload="batch")
+    for name in ("a", "b"):
+        desk.subscriber(group, name)
+    for _ in range(6):
+        desk.produce(*(make.draft(shard=0) for _ in range(8)))
+        desk.push()
+    assert {len(call.offsets) for call in desk.subscribers.calls} == {8}
+    assert shares(desk) == {"a": 24, "b": 24}
+
+
+def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=1)
+    group = desk.group(max_in_flight=8)
+    held: Counter[str] = Counter()
+
+    def counts(parcel: Parcel) -> Outcome:
+        for lease in desk.cursor(group).leases.values():
+            held[lease.owner] = max(held[lease.owner], sum(span.count for span in lease.spans))
+        return Outcome(Verdict.DONE)
+
+    for name in ("a", "b"):
+        desk.subscriber(group, name, does=counts)
+    desk.produce(*make.drafts(100))
+    desk.push()
+    assert held.keys() == {c.uid for c in desk.deps.catalog.consumers(desk.topic, group)}
+    assert max(held.values()) == 4
+
+
+def test_what_failed_at_one_subscriber_may_go_to_another(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=Retry(6, (1,), jitter=0.0))
+    group = desk.group()
+    desk.subscriber(group, "bad", does=lambda _: Outcome(Verdict.FAILED, "HTTP 500"))
+    desk.subscriber(group, "good")
+    desk.produce(*(make.draft(shard=0) for _ in range(6)))
+    desk.push()
+    desk.pass_time(600)
+    assert desk.deps.lookup.group_status(desk.topic, group).dead == 0
+    assert shares(desk)["good"] == 6
+
+
+def test_in_a_serial_group_a_shard_has_one_holder(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(mode="serial")
+    for name in ("a", "b"):
+        desk.subscriber(group, name)
+    desk.produce(*(make.draft(shard=n % 2) for n in range(20)))
+    desk.push()
+    assert shares(desk) == {"a": 10, "b": 10}
+    placed = {call.attempts[0][0]: call.target for call in desk.subscribers.calls}
+    for shard in range(2):
+        held = {target for id, target in placed.items() if (at := parse_message_id(id)) and at[1] == shard}
+        assert len(held) == 1
