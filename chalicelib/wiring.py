@@ -290,7 +290,7 @@ class Deps:
     def positions(self) -> Positions:
         from .services.positions import Positions
 
-        return Positions(self.adapters.log, self.tails, self.states)
+        return Positions(self.adapters.log, self.tails, self.states, self.adapters.clock)
 
     @cached_property
     def admin(self) -> Setup:
@@ -354,14 +354,13 @@ class Deps:
         self,
         topic: Topic,
         group: Group,
-        shard: int,
+        shard: int | None,
         consumer_uid: str,
-        before_ms: int,
         has_time: Callable[[], bool],
     ) -> int:
         from .services.claim import Claimant
 
-        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, before_ms, has_time)
+        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, has_time)
 
     @cached_property
     def assigner(self) -> Assigner:

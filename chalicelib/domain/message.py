@@ -13,6 +13,7 @@ from .status import combined
 JSON = "application/json"
 RATE_LIMITED = "RATE_LIMITED"
 TRACEPARENT = "traceparent"
+_NEVER_MS = 1 << 62
 _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
 
 
@@ -109,7 +110,7 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class Message:
     """A draft with its place in the log, which it came into at `accepted_ms`; `row_by` is the token's id that its whole
-    row was written with, if known."""
+    row was written with, if known; `ends_ms` when the retention ends that its row was written under."""
 
     id: str
     shard: int
@@ -117,6 +118,7 @@ class Message:
     accepted_ms: int
     draft: Draft
     row_by: str = ""
+    ends_ms: int = field(default=_NEVER_MS, compare=False)
 
     @property
     def first_accepted_ms(self) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 
 from . import ids
+from .limits import RETENTION_GRACE
 from .message import Draft, Message
+
+_GRACE_S = RETENTION_GRACE // timedelta(seconds=1)
 
 
 class Way(StrEnum):
@@ -32,7 +36,8 @@ class ShardKey:
 class Segment:
     """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts.
 
-    `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote all of it.
+    `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote all of it. `planned_s`
+    is when it was to expire, where it is kept for longer.
     """
 
     first: int
@@ -44,6 +49,12 @@ class Segment:
     way: Way = Way.OPTIMISTIC
     edition: int = 0
     by: str = ""
+    planned_s: int = 0
+
+    @property
+    def ends_ms(self) -> int:
+        """When the retention ends that it was written under: it outlives that by the grace (to the second above)."""
+        return ((self.planned_s or self.expires_s) - _GRACE_S + 1) * 1000
 
     @property
     def end(self) -> int:
@@ -59,7 +70,7 @@ class Segment:
             return None
         draft = self.drafts[offset - self.first]
         id = draft.id or ids.message_id(self.request_id, shard, offset)
-        return Message(id, shard, offset, self.accepted_ms, draft, self.by)
+        return Message(id, shard, offset, self.accepted_ms, draft, self.by, self.ends_ms)
 
 
 @dataclass(frozen=True, slots=True)

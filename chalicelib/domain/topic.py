@@ -19,8 +19,10 @@ from .limits import (
     MAX_FUNCTION_SECONDS,
     RETENTION_GRACE,
 )
-from .segment import ShardKey
+from .message import Message
+from .segment import Segment, ShardKey
 
+_DAY_MS = 86_400_000
 DEFAULT_RETRY = Retry(DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 
@@ -47,6 +49,15 @@ class Topic:
     def expires_s(self, accepted_ms: int) -> int:
         """When DynamoDB may remove a row of the topic's log."""
         return accepted_ms // 1000 + self.retention_days * 86_400 + RETENTION_GRACE // timedelta(seconds=1)
+
+    @property
+    def retention_ms(self) -> int:
+        return self.retention_days * _DAY_MS
+
+    def keeps_until_ms(self, of: Segment | Message) -> int:
+        """When the retention of what is in the topic's log ends: that which it was written under, or today's where
+        that is shorter. From then on it is out of reach, whether or not TTL has come by."""
+        return min(of.ends_ms, of.accepted_ms + self.retention_ms)
 
     def shard_key(self, shard: int) -> ShardKey:
         return ShardKey(self.name, self.uid, shard)

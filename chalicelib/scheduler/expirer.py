@@ -16,11 +16,10 @@ from .keeper import Keeper
 from .walk import HasTime, Stretch, Walk
 
 _JOB = "expire"
-_DAY_MS = 86_400_000
 
-Bury = Callable[[Topic, Group, int, str, int, HasTime], int]
-"""Make dead letters of what a group (in a broadcast, a consumer) owes in a shard and was accepted before a time, as
-many as there is time for."""
+Bury = Callable[[Topic, Group, int | None, str, HasTime], int]
+"""Make dead letters of what a group (in a broadcast, a consumer) owes in a shard, or has in its retry lane (None), past
+its retention, as many as there is time for."""
 
 
 @dataclass(slots=True)
@@ -46,7 +45,6 @@ class Expirer:
         self._walk = Walk(_JOB, control, rounds, clock)
         self._keeper = keeper
         self._bury = bury
-        self._clock = clock
 
     def run_once(self, has_time: HasTime = lambda: True) -> Report:
         """One round, or what of it there is time for: the next run goes on there."""
@@ -63,12 +61,11 @@ class Expirer:
         return report
 
     def _group(self, topic: Topic, group: Group, has_time: HasTime) -> int:
-        accepted_before_ms = self._clock.now_ms() - topic.retention_days * _DAY_MS
         uids = [""]
         if POLICIES[group.mode].per_consumer:
             uids = [c.uid for c in self._control.consumers(topic, group)]
         return sum(
-            self._bury(topic, group, shard, uid, accepted_before_ms, has_time)
+            self._bury(topic, group, shard, uid, has_time)
             for uid in uids
-            for shard in range(topic.shards)
+            for shard in (*range(topic.shards), None)
         )

@@ -180,19 +180,15 @@ class Claimer:
                 raise
             return True
 
-    def bury(
-        self, claimant: Claimant, shard: int, accepted_before_ms: int, has_time: Callable[[], bool]
-    ) -> int:
-        """Settle as dead letters what was accepted before that time and nobody has under way: its rows are about to
-        go. How many; `has_time` is asked after each write."""
+    def bury(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
+        """Settle as dead letters, on a shard or in the retry lane (None), what is past its retention and nobody has
+        under way: its rows are about to go. How many; `has_time` is asked after each write."""
         key = claimant.key(shard)
         buried = 0
         while True:
             state = self._states.last(key)
             now_ms = self._clock.now_ms()
-            plan = _Claim(self._reader, claimant, shard, key, now_ms, accepted_before_ms).plan_burial(
-                state.cursor
-            )
+            plan = _Claim(self._reader, claimant, shard, key, now_ms).plan_burial(state.cursor)
             if not plan.selection.settled:
                 return buried
             after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
@@ -244,10 +240,7 @@ class _Claim:
         shard: int | None,
         key: CursorKey,
         now_ms: int,
-        accepted_before_ms: int = 0,
     ) -> None:
-        """What was accepted before `accepted_before_ms` is as good as expired."""
-        self._too_old_ms = accepted_before_ms
         self._reader = reader
         self._claimant = claimant
         self._policy = claimant.policy(shard)
@@ -293,11 +286,12 @@ class _Claim:
         )
 
     def plan_burial(self, known: Cursor) -> _Plan:
-        """What is expired, exhausted or too old, among what waits and from `next` on; nothing is granted."""
+        """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted."""
         current = algebra.expire(known, self._now_ms)
         waiting = [(o, span) for span in current.waiting for o in range(span.start, span.end)]
         trust = self._trust(known)
-        slots = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
+        found = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
+        slots = {slot.offset: slot for slot in self._meant(found.values(), trust)}
         back = [self._candidate(slots[offset], span) for offset, span in waiting]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         fresh = takewhile(_is_settled, (self._candidate(slot, None) for slot in ahead))
@@ -322,7 +316,7 @@ class _Claim:
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
 
     def _meant(self, slots: Iterable[Slot], trust: Trust) -> list[Slot]:
-        """What a lane's entries stand for; a topic's messages as they are."""
+        """What a lane's entries stand for, kept as long as the entries are; a topic's messages as they are."""
         if self._shard is not None:
             return list(slots)
         return [
@@ -353,7 +347,9 @@ class _Claim:
         return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
 
     def _is_over(self, message: Message) -> bool:
-        return expired(message.draft, self._now_ms) or message.accepted_ms < self._too_old_ms
+        in_lane = self._shard is None
+        ends_ms = message.ends_ms if in_lane else self._claimant.topic.keeps_until_ms(message)
+        return ends_ms <= self._now_ms or expired(message.draft, self._now_ms)
 
     def delivery(self, token: str, attempt: int, offset: int, message: Message) -> Delivery:
         """What the claim's holder gets for one leased offset."""

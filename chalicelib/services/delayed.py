@@ -117,7 +117,7 @@ class Delayed:
 
     def _in_log(self, shard: ShardKey, message_id: str, due_ms: int) -> Message | None:
         """Look through what entered the shard from the message's time on."""
-        at, _ = self._positions.find(shard, f"@{due_ms}")
+        at = self._positions.at_time(shard, due_ms)
         for _ in range(_MOST_ROWS // _ROWS):
             rows = self._log.read(shard, at, _ROWS, consistent=True)
             for row in rows:

@@ -16,7 +16,7 @@ _LONG_AGO_MS = 1
 
 
 def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message:
-    """The message an entry stands for, with its origin; an ordinary message is itself.
+    """The message an entry stands for, with its origin, kept as long as the entry; an ordinary message is itself.
 
     What retention has taken meanwhile is empty and expired: it will be buried as such.
     """
@@ -24,12 +24,13 @@ def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message
     if origin is None:
         return entry
     if origin.whole:
-        return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, entry.draft)
+        place = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
+        return Message(*place, entry.draft, ends_ms=entry.ends_ms)
     found = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset].message
     if found is None:
         gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)
-    return replace(found, draft=replace(found.draft, origin=origin))
+    return replace(found, draft=replace(found.draft, origin=origin), ends_ms=entry.ends_ms)
 
 
 def content(message: Message) -> Message:

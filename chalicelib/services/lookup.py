@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from ..domain import cursor as algebra
 from ..domain import ids, ranges
 from ..domain.cursor import Cursor
 from ..domain.errors import NotFound
-from ..domain.limits import MAX_ANSWER_BYTES
+from ..domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE
 from ..domain.message import Message, overall
 from ..domain.segment import Segment
+from ..domain.status import OPEN
 from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import State, Transaction
 from ..ports import Clock, Log, Records
@@ -22,6 +24,8 @@ from .reader import Reader
 from .statuses import Statuses
 
 _ROWS = 16
+_GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
+_UNDONE = (*OPEN, "NEW", "DEAD")
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
 
 
@@ -87,7 +91,10 @@ class Lookup:
 
     def find(self, topic: Topic, message_id: str) -> Seen:
         """The message with this id, in the log or before it; or NotFound."""
-        return self._delayed.find(topic, message_id) or self.message(topic, message_id)
+        found = self._delayed.find(topic, message_id)
+        if isinstance(found, Message):
+            return self._there(topic, found)
+        return found or self.message(topic, message_id)
 
     def message(self, topic: Topic, message_id: str) -> Message:
         """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
@@ -95,11 +102,25 @@ class Lookup:
         if message is None and ids.parse_message_id(message_id) is None:
             found = self._delayed.find(topic, message_id)
             message = found if isinstance(found, Message) else None
-        if message:
+        return self._there(topic, message)
+
+    def _there(self, topic: Topic, message: Message | None) -> Message:
+        if message and self._is_there(topic, message):
             return message
         raise NotFound(
             "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
         )
+
+    def _is_there(self, topic: Topic, message: Message) -> bool:
+        """Is its retention not over or, until its row is to expire, a group's delivery of it unsettled or dead? Whether
+        TTL comes in time makes no difference."""
+        now_ms = self._clock.now_ms()
+        if now_ms < topic.keeps_until_ms(message):
+            return True
+        if now_ms >= message.ends_ms + _GRACE_MS:
+            return False
+        found = self.statuses.deliveries(topic, message).values()
+        return any(delivery.status in _UNDONE for delivery in found)
 
     def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
         """The message whose id tells its shard and offset."""
@@ -160,8 +181,10 @@ class Lookup:
     def _walk(
         self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, left: dict[int, int]
     ) -> Iterator[Message]:
-        """Messages of one shard from `start` back to the filter's `from`; marks the shard's end in `left`."""
-        key = topic.shard_key(shard)
+        """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
+        shard's end in `left`."""
+        key, now_ms = topic.shard_key(shard), self._clock.now_ms()
+        from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1)
         at = start
         wanted = 1  # the walks of all shards must have begun before the budget is spent
         while at >= 0 and not budget.spent:
@@ -169,10 +192,11 @@ class Lookup:
             budget.take(len(rows))
             wanted = min(_ROWS, wanted * 4)
             for row in rows:
-                if filters.from_ms is not None and row.accepted_ms < filters.from_ms:
+                if row.accepted_ms < from_ms:
                     rows = []
                     break
-                yield from _back(row, shard, at)
+                if now_ms < topic.keeps_until_ms(row):
+                    yield from _back(row, shard, at)
                 at = row.first - 1
                 left[shard] = min(left[shard], at)  # a tombstone yields nothing, and yet is behind us
             if not rows:

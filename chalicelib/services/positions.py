@@ -9,7 +9,7 @@ from ..domain.cursor import Cursor
 from ..domain.errors import NotFound
 from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
-from ..ports import Log
+from ..ports import Clock, Log
 from .cursor_state import CursorStates, State
 from .tails import Tails
 
@@ -17,23 +17,25 @@ EARLIEST = "earliest"
 LATEST = "latest"
 Where = str | int
 """EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
+_ROWS = 64
+_SHORTEST_RETENTION_MS = 86_400_000
 
 
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
-    def __init__(self, log: Log, tails: Tails, states: CursorStates) -> None:
+    def __init__(self, log: Log, tails: Tails, states: CursorStates, clock: Clock) -> None:
         self._log = log
         self._tails = tails
         self._states = states
+        self._clock = clock
 
-    def find(self, shard: ShardKey, where: Where) -> tuple[int, int]:
+    def find(self, topic: Topic, shard: ShardKey, where: Where) -> tuple[int, int]:
         """The offset meant, and where its segment begins. Offsets outside the log mean its nearest end."""
-        end = self._tails.read(shard).offset + 1
+        end = self._tails.read(shard, topic.created_ms).offset + 1
         if where == LATEST:
             return end, end
-        rows = self._log.read(shard, 0, 1, consistent=True)
-        first = rows[0].first if rows else end
+        first = self._first(topic, shard, end)
         if where == EARLIEST:
             return first, first
         if isinstance(where, str):
@@ -42,6 +44,26 @@ class Positions:
         offset = min(max(where, first), end)
         holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
         return offset, holding[0].first if holding else offset
+
+    def _first(self, topic: Topic, shard: ShardKey, end: int) -> int:
+        """Where the log begins: rows whose retention has ended are as good as gone."""
+        now_ms = self._clock.now_ms()
+        rows = self._log.read(shard, 0, 1, consistent=True)
+        if rows and topic.keeps_until_ms(rows[0]) <= now_ms:
+            at = self._at_time(shard, now_ms - topic.retention_ms + 1, rows[0].first, end)
+            rows = self._log.read(shard, at, _ROWS, consistent=True)
+        while rows:  # what comes first may have been written under a shorter retention
+            for row in rows:
+                if topic.keeps_until_ms(row) > now_ms:
+                    return row.first
+            rows = self._log.read(shard, rows[-1].end, _ROWS, consistent=True)
+        return end
+
+    def at_time(self, shard: ShardKey, at_ms: int) -> int:
+        """The first segment accepted at or after a time, among all rows that are left."""
+        rows = self._log.read(shard, 0, 1, consistent=True)
+        end = self._tails.read(shard).offset + 1
+        return self._at_time(shard, at_ms, rows[0].first, end) if rows else end
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
         """The first segment accepted at or after a time, by binary search: about log2(n) reads."""
@@ -57,15 +79,19 @@ class Positions:
         return low
 
     def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
-        """Store the first cursors of a group (or of a broadcast's consumer) on every shard."""
+        """Store the first cursors of a group (or of a broadcast's consumer) on every shard. None is needed where it
+        begins at 0, which is certain while the topic is younger than any message can be that is out of reach."""
+        if where == EARLIEST and self._clock.now_ms() < topic.created_ms + _SHORTEST_RETENTION_MS:
+            return
         for key in keys(topic, group, consumer_uid):
-            offset, segment_at = self.find(key.shard, where)
+            offset, segment_at = self.find(topic, key.shard, where)
             first = replace(algebra.start_at(offset), segment_at=segment_at)
-            self._states.cursors.create(key, first)
+            if offset or where != EARLIEST:
+                self._states.cursors.create(key, first)
 
-    def seek(self, key: CursorKey, where: Where) -> Cursor:
+    def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
         """Send a cursor somewhere else; every lease on it is void. Raises NotFound where its group was deleted."""
-        offset, segment_at = self.find(key.shard, where)
+        offset, segment_at = self.find(topic, key.shard, where)
 
         def attempt(state: State) -> algebra.Change | None:
             if state.cursor.is_closed:

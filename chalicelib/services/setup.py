@@ -17,7 +17,7 @@ from .assignment import Assignments
 from .cache import Aging
 from .catalog import CACHE_MS, Catalog
 from .cursor_state import CursorStates
-from .positions import EARLIEST, LATEST, Positions, all_keys, keys
+from .positions import LATEST, Positions, all_keys, keys
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
@@ -162,7 +162,7 @@ class Setup:
                 mode = settings.get("mode") or topic.mode
                 new = Group(topic.name, name, self._chance.id(_UID_CHARS), self._clock.now_ms(), mode)
                 new = replace(new, **{**settings, "mode": mode})
-                if not POLICIES[new.mode].per_consumer and new.begin != EARLIEST:
+                if not POLICIES[new.mode].per_consumer:
                     self._positions.begin(topic, new, new.begin)
             else:
                 new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
@@ -334,7 +334,7 @@ class Setup:
         returns = is_online(new, now_ms) and not is_online(old, now_ms)
         if returns and group.offline == "skip" and POLICIES[group.mode].per_consumer:
             for key in keys(topic, group, new.uid):
-                self._positions.seek(key, LATEST)
+                self._positions.seek(topic, key, LATEST)
 
 
 def _identity(consumer: Consumer) -> tuple[str, str, str]:

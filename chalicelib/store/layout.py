@@ -9,7 +9,8 @@ Attribute names are short because a row is billed by its size, names included.
     m  S/B the messages as a JSON array, zlib-compressed (B) where that is smaller; absent in a tombstone
     r  S   request id of the append: tells our own write after a lost answer, and is part of message ids
     a  N   accepted at, ms
-    x  N   expires at, s: DynamoDB's TTL removes the row for nothing
+    x  N   expires at, s: DynamoDB's TTL removes the row for nothing, a day or more after its retention has ended
+    y  N   what x was, where the row is kept for longer: its retention ends all the same
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
     p  S   id of the token the messages were produced with; left out where it would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups

@@ -203,7 +203,7 @@ class DynamoLog:
                 "update_item",
                 TableName=self._table,
                 Key=segment_key(shard, first),
-                UpdateExpression="SET x = :x",
+                UpdateExpression="SET y = if_not_exists(y, x), x = :x",
                 ConditionExpression="x < :x",
                 ExpressionAttributeValues={":x": number(until_s)},
             )
@@ -271,6 +271,7 @@ def segment_of(item: Item) -> Segment:
         way=Way(text_of(item, "w") or Way.OPTIMISTIC),
         edition=int_of(item, "e"),
         by=text_of(item, "p") or "",
+        planned_s=int_of(item, "y"),
     )
 
 

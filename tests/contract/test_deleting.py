@@ -79,7 +79,7 @@ def test_i16_who_still_works_for_a_deleted_group_gets_settles_and_seeks_nothing(
             cursor_key(desk.topic, group, None, consumer.uid if mode == "broadcast" else ""),
         ):
             with pytest.raises(NotFound):
-                at.deps.positions.seek(key, "earliest")
+                at.deps.positions.seek(at.topic, key, "earliest")
             assert stage.adapters.cursors.get(key, consistent=True) == CLOSED
 
 

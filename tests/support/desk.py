@@ -79,7 +79,7 @@ class Desk:
         return seen
 
     def seek(self, group: Group, where: int | str, shard: int = 0) -> Cursor:
-        return self.deps.positions.seek(cursor_key(self.topic, group, shard), where)
+        return self.deps.positions.seek(self.topic, cursor_key(self.topic, group, shard), where)
 
     def cursor(self, group: Group, shard: int = 0, consumer_uid: str = "") -> Cursor:
         key = cursor_key(self.topic, group, shard, consumer_uid)

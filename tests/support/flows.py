@@ -278,7 +278,7 @@ class Client:
             topic = self.topic
             found = self.deps.catalog.group(topic, group)
             for shard in range(topic.shards):
-                self.deps.positions.seek(cursor_key(topic, found, shard), where)
+                self.deps.positions.seek(topic, cursor_key(topic, found, shard), where)
             asking.note_all(Told.OK)
 
     def receipts(self, group: Group, got: Sequence[Delivery]) -> list[str]:

@@ -89,7 +89,7 @@ def seek_group(context: Context, topic: str, group: str) -> Answer:
     for uid in context.deps.catalog.cursor_owners(found, wanted):
         for key in keys(found, wanted, uid):
             if context.body.shard in (None, key.shard.shard):
-                context.deps.positions.seek(key, where)
+                context.deps.positions.seek(found, key, where)
     context.deps.waker.group(found, wanted)
     return Answer(_shown(context, found, wanted))
 

@@ -116,7 +116,8 @@ class MemoryLog:
             row = self._rows.get((shard, first))
             if row is None or row.expires_s >= until_s:
                 return False
-            self._rows[shard, first] = replace(row, expires_s=until_s)
+            planned_s = row.planned_s or row.expires_s
+            self._rows[shard, first] = replace(row, expires_s=until_s, planned_s=planned_s)
             return True
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:

@@ -1,0 +1,232 @@
+"""Retention ends when it ends, whether TTL comes in time, late or never: what is past it reaches nobody, and what a
+group still owes becomes a dead letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from chalicelib.domain.errors import NotFound
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.topic import Group
+from chalicelib.scheduler.keeper import PROOF
+from chalicelib.services.lookup import Filters
+from chalicelib.services.settle import Nack
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
+from tests.support.desk import Desk, offsets
+from tests.support.stages import Stage
+
+Pass = Callable[[int], None]
+
+
+@pytest.fixture(params=["in time", "never"])
+def ttl(request: pytest.FixtureRequest, empty_stage: Stage) -> Pass:
+    """Lets time pass, in which TTL comes by or not."""
+
+    def passes(ms: int) -> None:
+        empty_stage.clock.advance(ms)
+        if request.param == "in time":
+            empty_stage.drop_expired()
+
+    return passes
+
+
+def letters(desk: Desk, group: Group) -> list[tuple[int, str]]:
+    found = desk.deps.adapters.records.dead(desk.topic, group, None, 100)
+    return [(letter.offset, letter.reason) for _, letter in found]
+
+
+def listed(desk: Desk) -> list[int]:
+    """In a process that has looked at nothing yet."""
+    deps = desk.stage.process()
+    return [m.offset for m in deps.lookup.newest_first(desk.topic, Filters(), 100, None)[0]]
+
+
+def shows(desk: Desk, message_id: str) -> bool:
+    try:
+        desk.stage.process().lookup.find(desk.topic, message_id)
+    except NotFound:
+        return False
+    return True
+
+
+def test_what_a_group_owes_past_its_retention_is_buried_by_the_claim_that_meets_it(
+    empty_stage: Stage, ttl: Pass
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    ttl(DAY_MS - 1)
+    desk.produce(make.draft("young"))
+    assert offsets(desk.receive(group, most=1)) == [0]
+    ttl(1)
+    assert offsets(desk.receive(group)) == [3]
+    assert letters(desk, group) == [(1, "EXPIRED"), (2, "EXPIRED")]
+    ttl(DAY_MS - SECOND_MS)  # the first one's lease has lapsed
+    desk.stage.process().expirer.run_once()
+    assert letters(desk, group) == [(n, "EXPIRED") for n in range(3)]
+    ttl(SECOND_MS)
+    desk.stage.process().expirer.run_once()
+    assert letters(desk, group) == [(n, "EXPIRED") for n in range(4)]
+
+
+def test_what_is_done_is_gone_when_its_retention_ends(empty_stage: Stage, ttl: Pass) -> None:
+    desk = Desk.at(empty_stage, retention_days=2)
+    group = desk.group()
+    places = desk.produce(*make.drafts(3, keys=("k",)))
+    assert desk.drain(group) == [0, 1, 2]
+    ttl(2 * DAY_MS - 1)
+    assert listed(desk) == [2, 1, 0]
+    assert all(shows(desk, place.id) for place in places)
+    ttl(1)
+    assert listed(desk) == []
+    assert not any(shows(desk, place.id) for place in places)
+    found = desk.stage.process().key_lookup.newest_first(desk.topic, "k", Filters(), 10, None)
+    assert found == ([], None)
+    ttl(5 * DAY_MS)
+    assert listed(desk) == []
+    assert letters(desk, group) == []
+
+
+def test_what_is_owed_or_dead_shows_by_its_id_for_a_day_more(empty_stage: Stage, ttl: Pass) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    owed, done = desk.produce(*make.drafts(2))
+    held = desk.receive(group, lease=2 * 3600)
+    ttl(HOUR_MS)
+    assert desk.ack(group, held[1:]) == [None]
+    assert desk.nack(group, held[:1]) == [None]
+    ttl(23 * HOUR_MS)
+    assert listed(desk) == []
+    for buried in ([], [(0, "EXPIRED")]):
+        assert letters(desk, group) == buried
+        assert [shows(desk, place.id) for place in (owed, done)] == [True, False]
+        desk.stage.process().expirer.run_once()
+    ttl(DAY_MS + SECOND_MS)
+    assert not shows(desk, owed.id)
+    assert letters(desk, group) == [(0, "EXPIRED")]
+
+
+@pytest.mark.parametrize("where", ["earliest", 0, "@1"])
+def test_who_begins_at_the_beginning_begins_with_what_is_kept(
+    empty_stage: Stage, ttl: Pass, where: int | str
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=2)
+    sent = desk.group("sent")
+    for _ in range(4):
+        desk.produce(*make.drafts(2))
+        assert len(desk.drain(sent)) == 2
+        ttl(DAY_MS)
+    if isinstance(where, str):
+        new = desk.group("new", begin=where)
+        assert desk.drain(new) == [4, 5, 6, 7][2:]
+        assert letters(desk, new) == []
+    desk.seek(sent, where)
+    assert desk.drain(sent) == [6, 7]
+    assert letters(desk, sent) == []
+
+
+def test_a_retention_that_is_shortened_counts_for_what_is_there(empty_stage: Stage, ttl: Pass) -> None:
+    desk = Desk.at(empty_stage, retention_days=30)
+    group, done = desk.group(), desk.group("done")
+    owed, _ = desk.produce(*make.drafts(2))
+    desk.drain(done)
+    ttl(3 * DAY_MS)
+    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
+    after = Desk(empty_stage, empty_stage.process(), desk.deps.catalog.topic(desk.topic.name))
+    after.produce(make.draft("young"))
+    assert listed(after) == [2]
+    assert shows(after, owed.id), "one group owes it still"
+    late = after.group("late")
+    assert offsets(after.receive(late)) == [2]
+    assert offsets(after.receive(group)) == [2]
+    assert letters(after, group) == [(0, "EXPIRED"), (1, "EXPIRED")]
+    assert letters(after, late) == letters(after, done) == []
+
+
+def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(
+    empty_stage: Stage, ttl: Pass
+) -> None:
+    """Its row dies under the old one, so what is owed is buried under the old one."""
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 30})
+    for _ in range(12):
+        ttl(6 * HOUR_MS)
+        empty_stage.process().expirer.run_once()
+    assert letters(desk, group) == [(0, "EXPIRED"), (1, "EXPIRED")]
+    after = Desk(empty_stage, empty_stage.process(), desk.deps.catalog.topic(desk.topic.name))
+    assert offsets(after.receive(after.group("late"))) == []
+    assert letters(after, after.deps.catalog.group(after.topic, "late")) == []
+
+
+def test_rows_that_wait_for_the_archive_are_out_of_reach_all_the_same(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    desk.drain(group)
+    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 30})
+    archiving = Deps(replace(empty_stage.another(), archive=True))
+    empty_stage.adapters.blobs.put(PROOF, json.dumps({"v": 1, "ranges": {}, "lost": {}}).encode())
+    for _ in range(16):
+        empty_stage.clock.advance(6 * HOUR_MS)
+        archiving.expirer.run_once()
+        empty_stage.drop_expired()
+    assert len(desk.rows()) == 1, "it is kept"
+    after = Desk(empty_stage, empty_stage.process(), archiving.catalog.topic(desk.topic.name))
+    assert listed(after) == []
+    assert after.receive(after.group("late")) == []
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_i1_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(
+    empty_stage: Stage, ttl: Pass, mode: str
+) -> None:
+    """Of a group that is paused, say, so that nobody claims."""
+    desk = Desk.at(empty_stage, mode=mode, retention_days=1, retry=Retry(9, (1,), jitter=0.0))
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    desk.produce(*make.drafts(2))
+    held = desk.receive(group, consumer=consumer)
+    assert desk.nack(group, held, Nack(delay_ms=SECOND_MS)) == [None, None]
+    ttl(SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    for _ in range(8):
+        ttl(6 * HOUR_MS)
+        empty_stage.process().expirer.run_once()
+    assert letters(desk, group) == [(0, "EXPIRED"), (1, "EXPIRED")]
+    assert desk.receive(group, consumer=consumer) == []
+
+
+def test_a_dead_letter_that_is_redriven_long_after_its_retention_is_delivered(
+    empty_stage: Stage, ttl: Pass
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft("late"))
+    ttl(DAY_MS)
+    desk.stage.process().expirer.run_once()
+    ttl(9 * DAY_MS)
+    found = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
+    assert desk.deps.redriver.redrive(desk.topic, group, found) == 1
+    (again,) = desk.receive(group)
+    assert (again.message.draft.body, again.message.offset) == (b'"late"', 0)
+    assert desk.ack(group, [again]) == [None]
+
+
+def test_the_retention_of_a_delayed_message_begins_when_it_is_due(empty_stage: Stage, ttl: Pass) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    due_ms = empty_stage.clock.now_ms() + 5 * DAY_MS
+    desk.produce(make.draft("later", due_ms=due_ms))
+    ttl(5 * DAY_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    ttl(DAY_MS - 1)
+    assert offsets(desk.receive(group)) == [0]
