@@ -47,6 +47,7 @@ def topic(t: Topic) -> dict[str, Any]:
         "topic": t.name,
         "mode": t.mode,
         "shards": t.shards,
+        **({"key_shards": t.shards_of_keys} if t.shards_of_keys != t.shards else {}),
         "retry": retry(t.retry),
         "lease_seconds": t.lease_seconds,
         "retention_days": t.retention_days,

@@ -47,6 +47,7 @@ class TopicBody(Struct, forbid_unknown_fields=True):
 
     mode: Mode | UnsetType = UNSET
     shards: Annotated[int, Meta(ge=1, le=lim.MAX_SHARDS)] | UnsetType = UNSET
+    key_shards: Annotated[int, Meta(ge=1, le=lim.MAX_SHARDS)] | UnsetType = UNSET
     retry: Retry | UnsetType = UNSET
     lease_seconds: LeaseSeconds | UnsetType = UNSET
     retention_days: Annotated[int, Meta(ge=1, le=lim.MAX_RETENTION_DAYS)] | UnsetType = UNSET

@@ -28,7 +28,8 @@ DEFAULT_RETRY = Retry(DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic's settings. `uid` tells it from an earlier topic of the same name."""
+    """A topic's settings. `uid` tells it from an earlier topic of the same name. Ordering keys are spread over the
+    first `key_shards`; None: over all."""
 
     name: str
     uid: str
@@ -44,7 +45,13 @@ class Topic:
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
     wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
+    key_shards: int | None = None
     version: int = 0  # rises with every write
+
+    @property
+    def shards_of_keys(self) -> int:
+        """Over how many shards ordering keys are spread."""
+        return self.key_shards or self.shards
 
     def expires_s(self, accepted_ms: int) -> int:
         """When DynamoDB may remove a row of the topic's log."""

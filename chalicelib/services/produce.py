@@ -267,7 +267,7 @@ def _shard_of(topic: Topic, draft: Draft) -> int | None:
         return draft.shard
     if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
         return 0
-    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards)
+    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards_of_keys)
 
 
 def _line_of(topic: Topic, draft: Draft) -> str | None:

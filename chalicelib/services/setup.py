@@ -99,12 +99,11 @@ class Setup:
                 )
                 new = replace(new, **settings)
             else:
-                new = replace(old, **settings)
-                if new.shards < old.shards:
-                    raise Conflict(
-                        "SHARDS_CANNOT_SHRINK",
-                        f"Topic {name!r} has {old.shards} shards; shards may grow, never shrink.",
-                    )
+                # A key stays in its shard while the topic grows: in another it might overtake what waits in this one.
+                new = replace(old, **{"key_shards": _kept(old, settings), **settings})
+                _check_growth(old, new)
+            if new.shards_of_keys > new.shards:
+                raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")
             if new == old or self._control.put_topic(new, old):
                 self._catalog.forget(new)
                 return new, old is None
@@ -368,3 +367,21 @@ def _signing(held: Consumer, secret: bytes, now_ms: int) -> Consumer:
 
 def _busy() -> Unavailable:
     return unavailable("Others keep changing this consumer; try again.")
+
+
+def _kept(old: Topic, settings: Mapping[str, Any]) -> int | None:
+    """The `key_shards` of a topic that is not told any."""
+    return old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards
+
+
+def _check_growth(old: Topic, new: Topic) -> None:
+    if new.shards < old.shards:
+        raise Conflict(
+            "SHARDS_CANNOT_SHRINK",
+            f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink.",
+        )
+    if new.shards_of_keys < old.shards_of_keys:
+        raise Conflict(
+            "SHARDS_CANNOT_SHRINK",
+            f"Topic {old.name!r} spreads ordering keys over {old.shards_of_keys} shards; they may grow, never shrink.",
+        )

@@ -25,9 +25,9 @@ TYPES: dict[str, list[Any]] = {
 SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "topic": (
         "PUT", "", {},
-        {"mode": "-", "shards": "int", "retry": "dict", "lease_seconds": "int", "retention_days": "int",
-         "alarm_backlog": "int null", "rate_limit": "int null", "on_rate_limit": "-", "max_body_bytes": "int",
-         "dedup_window_seconds": "int", "wake": "-"},
+        {"mode": "-", "shards": "int", "key_shards": "int", "retry": "dict", "lease_seconds": "int",
+         "retention_days": "int", "alarm_backlog": "int null", "rate_limit": "int null", "on_rate_limit": "-",
+         "max_body_bytes": "int", "dedup_window_seconds": "int", "wake": "-"},
     ),
     "message": (
         "POST", "/messages", {"body": 1},

@@ -67,6 +67,16 @@ def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, va
     assert {name: shown[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
 
 
+def test_growing_shows_where_keys_stay(api: Client) -> None:
+    topic = api.topic(shards=2)
+    grown = api.put(topic.path, {"shards": 6}).expect(200)
+    assert (grown["shards"], grown["key_shards"]) == (6, 2)
+    assert api.get(topic.path).expect(200)["key_shards"] == 2
+    assert api.put(topic.path, {"key_shards": 1}).expect(409)["code"] == "SHARDS_CANNOT_SHRINK"
+    assert api.put(topic.path, {"key_shards": 7}).expect(422)["code"] == "NO_SUCH_SHARD"
+    assert "key_shards" not in api.put(topic.path, {"key_shards": 6}).expect(200)
+
+
 def test_a_change_keeps_the_settings_that_are_not_given(api: Client) -> None:
     topic = api.topic(lease_seconds=7, retry={"max_attempts": 3})
     changed = api.put(topic.path, {"retry": {"jitter": 0}}).expect(200)

@@ -1,0 +1,133 @@
+"""A topic grows: its ordering keys stay where they are and keep their order, whoever has heard of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chalicelib.domain.errors import Conflict, Refused
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.services.settle import Nack
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage, memory_stage
+
+KEYS = [f"customer-{n}" for n in range(12)]
+
+
+def shards_of(desk: Desk, keys: list[str]) -> list[int | None]:
+    places = desk.produce(*(make.draft(1, ordering_key=key) for key in keys))
+    return [place.shard for place in places]
+
+
+def grow(desk: Desk, **changes: int) -> None:
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, changes)
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_keys_stay_and_what_has_no_key_spreads(stage: Stage, first: int) -> None:
+    desk = Desk.at(stage, shards=first)
+    before = shards_of(desk, KEYS)
+    grow(desk, shards=16)
+    assert (desk.topic.shards, desk.topic.shards_of_keys) == (16, first)
+    assert shards_of(desk, KEYS) == before
+    grow(desk, shards=32)
+    grow(desk, retention_days=9)
+    assert shards_of(desk, KEYS) == before
+    spread = {stage.process().producer.produce(desk.topic, [make.draft(1)])[0].shard for _ in range(60)}  # type: ignore[union-attr]
+    assert len(spread) > first
+
+
+def test_a_process_that_has_not_heard_of_it_puts_keys_where_the_others_do(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    other = stage.process()
+    old = other.catalog.topic(desk.topic.name)
+    grow(desk, shards=8)
+    places = other.producer.produce(old, [make.draft(1, ordering_key=key) for key in KEYS])
+    assert [place.shard for place in places] == shards_of(desk, KEYS)  # type: ignore[union-attr]
+
+
+def test_keys_spread_further_when_that_is_asked_for(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    before = shards_of(desk, KEYS)
+    grow(desk, shards=8)
+    grow(desk, key_shards=8)
+    assert shards_of(desk, KEYS) != before
+    with pytest.raises(Conflict, match="SHARDS_CANNOT_SHRINK"):
+        grow(desk, key_shards=4)
+    with pytest.raises(Refused, match="NO_SUCH_SHARD"):
+        grow(desk, key_shards=9)
+    grow(desk, shards=9, key_shards=9)
+    assert desk.topic.shards_of_keys == 9
+
+
+steps = st.one_of(
+    st.tuples(
+        st.just("produce"),
+        st.lists(st.tuples(st.sampled_from(KEYS[:3]), st.sampled_from((0, 0, 1, 3))), min_size=1, max_size=6),
+    ),
+    st.tuples(st.just("grow"), st.integers(1, 4)),
+    st.tuples(st.just("pass"), st.integers(1, 4)),
+    st.tuples(st.just("fail"), st.integers(1, 4)),
+    st.tuples(st.just("succeed"), st.integers(1, 4)),
+)
+
+
+class Shop:
+    """A serial group, and what it was given first of each key."""
+
+    def __init__(self) -> None:
+        self.desk = Desk.at(memory_stage(), shards=2)
+        self.group = self.desk.group(mode="serial")
+        self.sent: list[tuple[str, int, int]] = []  # key, when it came or was due, its number
+        self.started: dict[str, list[int]] = {}
+
+    def produce(self, messages: list[tuple[str, int]]) -> None:
+        now_ms = self.desk.stage.clock.now_ms()
+        for key, seconds in messages:
+            due_ms = now_ms + seconds * SECOND_MS
+            number = len(self.sent)
+            self.desk.produce(make.draft(number, ordering_key=key, due_ms=due_ms if seconds else None))
+            self.sent.append((key, due_ms, number))
+
+    def grow(self, by: int) -> None:
+        grow(self.desk, shards=self.desk.topic.shards + by)
+
+    def receive(self, most: int) -> list[Any]:
+        found = self.desk.receive(self.group, most)
+        for delivery in found:
+            seen = self.started.setdefault(delivery.message.draft.ordering_key or "", [])
+            number = int(delivery.message.draft.body)
+            if number not in seen:
+                seen.append(number)
+        return found
+
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.desk.stage.clock.advance(SECOND_MS)
+            self.desk.deps.mover.tick(range(FRAGMENTS))
+
+    def fail(self, most: int) -> None:
+        self.desk.nack(self.group, self.receive(most), Nack(delay_ms=1_500))
+
+    def succeed(self, most: int) -> None:
+        self.desk.ack(self.group, self.receive(most))
+
+
+@settings(max_examples=60)
+@given(plan=st.lists(steps, max_size=20))
+def test_i7_a_key_keeps_its_order_through_delay_growth_and_retry(plan: list[tuple[str, Any]]) -> None:
+    shop = Shop()
+    for what, how in plan:
+        getattr(shop, {"pass": "pass_time"}.get(what, what))(how)
+    shop.pass_time(10)
+    while shop.receive(1):
+        shop.pass_time(31)
+        shop.succeed(100)
+    for key in KEYS[:3]:
+        expected = [number for k, _, number in sorted(shop.sent, key=lambda sent: sent[1]) if k == key]
+        assert shop.started.get(key, []) == expected
