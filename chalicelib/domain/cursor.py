@@ -26,6 +26,7 @@ from enum import StrEnum
 from . import ranges
 from .limits import MAX_AMENDED_RANGES, MAX_OFFSET
 from .ranges import Ranges
+from .sharing import Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Lease:
 class Cursor:
     """One group's position in one shard. `begin` is the first offset it is owed; `segment_at` is the offset
     at which the log segment that holds `next` begins, as far as known (a hint that saves a read). `amended` holds
-    the offsets whose messages were changed in the log, and perhaps some around them."""
+    the offsets whose messages were changed in the log, and perhaps some around them. `round` says how those that pull
+    share the shard."""
 
     floor: int = 0
     next: int = 0
@@ -76,6 +78,7 @@ class Cursor:
     begin: int = 0
     segment_at: int = 0
     amended: Ranges = ()
+    round: Round | None = None
 
     @property
     def entries(self) -> int:

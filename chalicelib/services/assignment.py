@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..domain.assignment import EVERYONE, Assignment, Team, deal, is_online
+from ..domain.sharing import Seat
 from ..domain.topic import Consumer, Group, Topic
 from ..modes import POLICIES
 from ..ports import Clock, Control, Staffed
@@ -69,6 +70,19 @@ class Assignments:
         waiting = [c.uid for c in called]
         owners = [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
         return Team(owners, [c for c in called if c.uid in held.members] or called)
+
+    def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
+        """A consumer's place among those online that pull, where what they get is shared out; None where it is the only
+        one."""
+        policy = POLICIES[group.mode]
+        if not uid or policy.per_consumer or policy.holds_back:
+            return None
+        held = self.current(topic, group)
+        called = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
+        pulling = [member for member in held.members if member not in called]
+        if uid not in pulling or len(pulling) < 2:
+            return None
+        return Seat(held.epoch, pulling.index(uid), len(pulling), asked)
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
         """A consumer's name, rank and total, for those who look later; nothing for a caller without a name."""

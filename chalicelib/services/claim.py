@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..domain import cursor as algebra
-from ..domain import ranges
+from ..domain import ranges, sharing
 from ..domain.cursor import Cursor, Selection, Span
 from ..domain.errors import Unavailable
 from ..domain.ids import base32
 from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_RECEIVE
 from ..domain.message import Draft, Message, expired
 from ..domain.sharding import unit_of
+from ..domain.sharing import Round, Seat
 from ..domain.signing import Receipt
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, matches
 from ..domain.trace import Tried
@@ -47,7 +48,7 @@ class Delivery:
 class Claimant:
     """Who claims, for what group, under which settings. `most_in_flight` bounds what one cursor has leased: `sure` in
     any case, more only while there are `spare` places. It takes one of so many equal `parts` of what is there, in
-    multiples of `batch`."""
+    multiples of `batch`; where it has a `seat`, what those beside it leave."""
 
     topic: Topic
     group: Group
@@ -59,6 +60,7 @@ class Claimant:
     spare: int = 0
     parts: int = 1
     batch: int = 1
+    seat: Seat | None = None
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -72,8 +74,15 @@ class Claimant:
         """How many more one cursor may have leased that has so many."""
         return max(0, min(self.most_in_flight - in_flight, max(self.sure - in_flight, self.spare)))
 
-    def part(self, available: int, most: int) -> int:
+    @property
+    def claimants(self) -> int:
+        """Among how many what is there is shared out."""
+        return self.seat.total if self.seat else self.parts
+
+    def part(self, held: Round | None, available: int, most: int, now_ms: int) -> int:
         """How many to take of what is there."""
+        if self.seat:
+            return min(most, sharing.room(held, self.seat, available, now_ms))
         batches = -(-available // (self.parts * self.batch))
         return min(most, batches * self.batch)
 
@@ -91,6 +100,7 @@ class _Plan:
     cursor: Cursor  # with overdue leases returned
     messages: dict[int, Message]
     dead: tuple[Record, ...]
+    available: int = 0  # of what was looked at, what could have been granted
 
 
 class Claimer:
@@ -155,6 +165,10 @@ class Claimer:
             token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
             deadline_ms = now_ms + claimant.lease_seconds * 1000
             after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
+            if claimant.seat:
+                taken = sum(span.count for span in plan.selection.granted)
+                held, left = state.cursor.round, plan.available - taken
+                after = replace(after, round=sharing.after(held, claimant.seat, taken, left, now_ms))
             if not state.exists and not self._may_begin(claimant):
                 return []
             if not self._wrote(key, state, _change(state, after), plan.dead, token):
@@ -252,7 +266,7 @@ class _Claim:
         """Read what could be claimed and let the policy choose, looking further where much is passed over."""
         current = algebra.expire(known, self._now_ms)
         most = min(most, self._claimant.room(current.in_flight))
-        mine, most = most, min(most * self._claimant.parts, self._claimant.room(current.in_flight))
+        mine, most = most, min(most * self._claimant.claimants, self._claimant.room(current.in_flight))
         spans = algebra.returned(current, self._now_ms) if most else ()
         due = [(offset, span) for span in spans for offset in range(span.start, span.end)]
         due = due if self._policy.reads_units else due[:most]
@@ -274,8 +288,8 @@ class _Claim:
             if granted >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
-        if self._claimant.parts > 1:
-            part = self._claimant.part(granted, mine)
+        if self._claimant.claimants > 1:
+            part = self._claimant.part(known.round, granted, mine, self._now_ms)
             selection = self._policy.select(current, returned, fresh, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return _Plan(
@@ -283,6 +297,7 @@ class _Claim:
             current,
             messages,
             self._records(dead, selection, messages),
+            granted,
         )
 
     def plan_burial(self, known: Cursor) -> _Plan:

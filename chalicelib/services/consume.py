@@ -69,6 +69,7 @@ class Receiver:
             raise broadcast_needs_consumer()
         uid = consumer.uid if consumer else ""
         claimant = Claimant(topic, group, lease_seconds, uid, uid if policy.per_consumer else "")
+        claimant = replace(claimant, seat=self._assignments.seat(topic, group, uid, most))
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -108,7 +109,7 @@ class Receiver:
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
         """Go round the shards and the lane; one that another thread is claiming from, or a lost race, comes again
         at the end of the round. A process's threads need not race each other: they take turns on a cursor."""
-        if not shards:
+        if claimant.group.paused or not (shards or self._far(claimant, shards)):
             return []
         queue = deque((*turn, 0, False) for turn in self._turns_of(claimant, shards, most))
         got: list[Delivery] = []
@@ -122,7 +123,8 @@ class Receiver:
                 continue
             try:
                 wanted = min(share, most - len(got))
-                granted = self._claimer.claim(claimant, shard, wanted, MAX_ANSWER_BYTES - size)
+                seated = claimant if shard is not None else replace(claimant, seat=None)
+                granted = self._claimer.claim(seated, shard, wanted, MAX_ANSWER_BYTES - size)
             except Unavailable as error:  # one shard may be; what the others gave is the caller's now
                 faults.append(error)
                 if len(faults) < _FAULTS:
@@ -144,12 +146,23 @@ class Receiver:
     def _turns_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[tuple[int | None, int]]:
         """Where to look in which order, and how many to take there at most."""
         start = self._start(claimant, shards)
-        turns: list[tuple[int | None, int]] = [(s, most) for s in (*shards[start:], *shards[:start])]
+        near = (*shards[start:], *shards[:start])
+        turns: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
         if self._empty_lanes.get(claimant.key(None)):
             return turns
         first = most >= LANE_SHARE or not self._chance.below(LANE_SHARE)
         share: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*share, *turns, (None, most)]
+
+    def _far(self, claimant: Claimant, near: Sequence[int]) -> Sequence[int]:
+        """The shards of others, from the next one on: in a queue what is shared out is messages, so who finds nothing
+        in its own shards looks there."""
+        policy, shards = claimant.policy(0), claimant.topic.shards
+        if not claimant.owner or policy.per_consumer or policy.holds_back:
+            return ()
+        first = near[0] if near else 0
+        round_from = (n % shards for n in range(first, first + shards))
+        return [shard for shard in round_from if shard not in near]
 
     def _note(self, claimant: Claimant, shard: int | None, *, given: bool) -> None:
         if shard is None and not given:
@@ -160,6 +173,8 @@ class Receiver:
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
         """Mostly the shard that gave something last (the others may be empty, and looking costs a read); now
         and then a random one, so that none is forgotten behind a busy one."""
+        if not shards:
+            return 0
         giving = self._giving.get(claimant.group.uid + claimant.owner)
         if giving in shards and self._chance.below(_STAY):
             return shards.index(giving)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..domain.cursor import CLOSED, Change, Cursor, Lease, Span, amend, took
 from ..domain.ranges import Ranges
+from ..domain.sharing import Part, Round
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports import Conflict, Record, Refused
@@ -181,6 +182,8 @@ def _expressions(change: Change) -> dict[str, Any]:
     sets += [f"{entry('d', str(k))} = {value(number(n))}" for k, n in change.set_settled.items()]
     removes += [entry("w", str(k)) for k in change.removed_waiting]
     removes += [entry("d", str(k)) for k in change.removed_settled]
+    if change.scalars is not None and change.scalars.round not in (None, change.before.round):
+        sets.append(f"r = {value(text(_round_text(change.scalars.round)))}")
     update = f"SET {', '.join(sets)}" if sets else ""
     if removes:
         update += f" REMOVE {', '.join(removes)}"
@@ -241,6 +244,7 @@ def cursor_of(item: Item) -> Cursor:
         leases={t: parse_lease(t, v["S"]) for t, v in item["l"]["M"].items()},
         waiting=tuple(sorted(waiting, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
+        round=_parse_round(text_of(item, "r")),
         **{field: int_of(item, name) for name, field in _SCALARS.items()},
     )
 
@@ -252,6 +256,21 @@ def _ranges_text(held: Ranges) -> str:
 def _parse_ranges(text: str | None) -> Ranges:
     spans = [parse_span(part) for part in text.split(",")] if text else []
     return tuple((span.start, span.end) for span in spans)
+
+
+def _round_text(held: Round) -> str:
+    parts = (f"{rank}.{p.taken}.{p.last_ms - held.began_ms}.{p.asked}" for rank, p in held.parts.items())
+    return f"{held.epoch};{held.began_ms};{held.left};{','.join(parts)}"
+
+
+def _parse_round(told: str | None) -> Round | None:
+    if told is None:
+        return None
+    epoch, began, left, parts = told.split(";")
+    rows = [[int(number) for number in part.split(".")] for part in parts.split(",") if part]
+    began_ms = int(began)
+    taken = {rank: Part(taken, began_ms + last, asked) for rank, taken, last, asked in rows}
+    return Round(int(epoch), began_ms, int(left), taken)
 
 
 def _leases(cursor: Cursor) -> dict[str, Any]:
@@ -266,5 +285,6 @@ def _item(cursor: Cursor) -> Item:
         "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
         "d": {"M": {str(start): number(end - start) for start, end in cursor.settled}},
         **({"a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
+        **({"r": text(_round_text(cursor.round))} if cursor.round else {}),
         "v": {"N": FORMAT},
     }

@@ -31,6 +31,8 @@ Attribute names are short because a row is billed by its size, names included.
     d  M   settled ranges above the floor: first offset → count
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
            on it, raises the epoch, and expects `next` not to have passed the offset.
+    r  S   how those that pull share the shard (domain/sharing): `epoch;began ms;left;rank.taken.ms after.asked,…`.
+           Written by their claims only; it is no harm to lose it.
     z  N   in the place of a cursor whose group was deleted (all of it beyond any offset): when TTL may remove it, s
   A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
   the start of one that begins where the one before ends. Maps, not sets or lists, so that

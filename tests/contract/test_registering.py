@@ -163,7 +163,7 @@ def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, gro
         assert (held.failing_ms, held.open_until_ms, held.trips) == (now_ms, now_ms + 5 * SECOND_MS, 1)
     assert held == stored(desk, group)
     assert desk.deps.assignments.current(desk.topic, group).members == ()
-    assert desk.deps.assignments.owners(desk.topic, group) == [held, held], "somebody must look again"
+    assert desk.deps.assignments.team(desk.topic, group).owners == [held, held], "somebody must look again"
     desk.deps.admin.set_health(desk.topic, group, consumer, Health())
     assert desk.deps.admin.membership(desk.topic, group, consumer).shards == (0, 1)
 
@@ -230,11 +230,11 @@ def test_deliveries_of_a_broadcast_go_to_everyone_who_is_active(desk: Desk) -> N
     a = register(desk, group, HOOK, "a").member.consumer
     register(desk, group, replace(HOOK, state="PENDING"), "b")
     c = register(desk, group, FUNCTION, "c").member.consumer
-    assert desk.deps.assignments.owners(desk.topic, group) == [a, c]
+    assert desk.deps.assignments.team(desk.topic, group).owners == [a, c]
 
 
 def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
-    assert desk.deps.assignments.owners(desk.topic, group) == []
+    assert desk.deps.assignments.team(desk.topic, group).owners == []
     a = register(desk, group, HOOK, "a").member.consumer
     p = register(desk, group, PULLS, "p").member.consumer
-    assert desk.deps.assignments.owners(desk.topic, group) == [a, p]
+    assert desk.deps.assignments.team(desk.topic, group).owners == [a, p]

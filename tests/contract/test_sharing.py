@@ -6,9 +6,12 @@ from collections import Counter
 
 import pytest
 
+from chalicelib.domain.cursor import Fate
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.services.settle import Ruling
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
@@ -110,3 +113,51 @@ def test_in_a_serial_group_a_shard_has_one_holder(stage: Stage) -> None:
     for shard in range(2):
         held = {target for id, target in placed.items() if (at := parse_message_id(id)) and at[1] == shard}
         assert len(held) == 1
+
+
+@pytest.mark.parametrize("consumers", [3, 4, 6])
+@pytest.mark.parametrize("asked", [1, 10, 1000])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
+    stage: Stage, consumers: int, asked: int, processes: int
+) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group()
+    names = [f"c{n}" for n in range(consumers)]
+    for name in names:
+        desk.deps.admin.register(desk.topic, group, name)
+    others = [Deps(stage.another()) for _ in range(processes)]
+    desk.produce(*make.drafts(60))
+    taken: Counter[str] = Counter()
+    for turn in range(60):
+        for n, name in enumerate(names):
+            deps = others[(turn + n) % processes]
+            member = deps.catalog.consumer(desk.topic, group, name)
+            granted = deps.receiver.receive(desk.topic, group, member, asked, 0, 30)
+            deps.settler.settle(
+                desk.topic, group, [d.receipt for d in granted], lambda *_: Ruling(Fate.SUCCESS)
+            )
+            taken[name] += len(granted)
+    assert taken.total() == 60
+    assert are_even(taken, consumers)
+
+
+def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group()
+    members = [desk.deps.admin.register(desk.topic, group, name).member.consumer for name in "abcd"]
+    desk.produce(*(make.draft(shard=3) for _ in range(60)))
+    granted = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
+    assert len(granted) == 15
+    stage.clock.advance(1_001)
+    granted = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
+    assert len(granted) == 45
+
+
+def test_in_a_serial_group_nobody_pulls_from_the_shards_of_others(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(mode="serial")
+    first, second = (desk.deps.admin.register(desk.topic, group, name).member.consumer for name in "ab")
+    desk.produce(*(make.draft(shard=0, ordering_key=str(n)) for n in range(4)))
+    assert desk.deps.receiver.receive(desk.topic, group, second, 10, 0, 30) == []
+    assert len(desk.deps.receiver.receive(desk.topic, group, first, 10, 0, 30)) == 4
