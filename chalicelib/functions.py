@@ -48,7 +48,11 @@ def _shards(event: Event) -> Iterator[str]:
 
 def journal(event: Event, deps: Deps) -> dict[str, Any]:
     """What the streams of the log and the traces carry (a batch of one of them): write it down."""
-    return _of_stream("journal", event, lambda: deps.journal.write(event["Records"]))
+    report = _of_stream("journal", event, lambda: deps.journal.write(event["Records"]))
+    if unreadable := report.get("unreadable"):
+        observe.metrics(deps.adapters.stage, {"Undecodable": unreadable})
+        observe.event("records in quarantine", records=unreadable)
+    return report
 
 
 def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]]) -> dict[str, Any]:
@@ -160,6 +164,8 @@ def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
     if not report.get("finished", True) and function != "sweep":  # a sweep at rest stops early on purpose
         counts["Unfinished"] = 1
     observe.metrics(deps.adapters.stage, counts | deps.tally.take())
+    for event, place in deps.tally.events():
+        observe.event(event, **place)
     if any(value for name, value in report.items() if name not in _ROUTINE and value is not True):
         observe.report(function, report)
     return report

@@ -15,6 +15,8 @@ UNITS = {
     "Delivered": "Count",  # deliveries that ended in SUCCESS
     "Failed": "Count",  # attempts that did not, as whoever made them said
     "Dead": "Count",  # deliveries that became dead letters
+    "Undecodable": "Count",  # dead letters of what cannot be read, and records of a stream
+    "NewerFormat": "Count",  # reads of a shard that ended before what only a later release can read
     "Stale": "Count",  # settlements of pushes that came after their lease
     "Moved": "Count",  # delayed messages and retries that came to their shards
     "DelayLateness": "Milliseconds",  # the greatest of a run, behind the due time

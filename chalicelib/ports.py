@@ -476,6 +476,13 @@ class Written:
     segment: Segment
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stream's record of a row that is damaged, or that only a later release can read; as it came."""
+
+    record: Mapping[str, Any]
+
+
 class Traces(Protocol):
     """What was tried."""
 

@@ -98,7 +98,7 @@ class Deps:
     def reader(self) -> Reader:
         from .services.reader import Reader
 
-        return Reader(self.adapters.log, self.adapters.clock)
+        return Reader(self.adapters.log, self.adapters.clock, self.tally)
 
     @cached_property
     def tails(self) -> Tails:

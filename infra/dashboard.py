@@ -73,6 +73,8 @@ class _Stage:
             self._own("BacklogOverAlarm", "Maximum"),
             self._own("OldestAge", "Maximum"),
             self._own("Dead", "Sum"),
+            self._own("Undecodable", "Sum"),
+            self._own("NewerFormat", "Sum"),
             self._own("Unavailable", "Sum"),
             _aws("AWS/SQS", "ApproximateNumberOfMessagesVisible", queue, "Maximum", "given up"),
         ]

@@ -138,9 +138,11 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
 
 
 def tell(deps: Deps) -> None:
-    """What happened to messages, as metrics."""
+    """What happened to messages, as metrics and log lines."""
     if counts := deps.tally.take():
         observe.metrics(deps.adapters.stage, counts)
+    for event, place in deps.tally.events():
+        observe.event(event, **place)
 
 
 def _request_id(request: Request) -> str:

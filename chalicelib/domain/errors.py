@@ -109,3 +109,10 @@ def changed_meanwhile(thing: str) -> ChangedMeanwhile:
 def unavailable(detail: str = "The store did not answer in time; try again.") -> Unavailable:
     """The error for an outcome nobody knows: a time-out or a fault below us."""
     return Unavailable("UNAVAILABLE", detail, retry_after_seconds=1)
+
+
+def newer_format() -> Conflict:
+    """The error for what a later release has stored, while this one still runs beside it."""
+    return Conflict(
+        "NEWER_FORMAT", "This was stored by a later release of Headrace, and this one cannot read it."
+    )

@@ -12,6 +12,7 @@ from .status import combined
 
 JSON = "application/json"
 RATE_LIMITED = "RATE_LIMITED"
+UNDECODABLE = "UNDECODABLE"
 TRACEPARENT = "traceparent"
 _NEVER_MS = 1 << 62
 _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
@@ -57,7 +58,8 @@ class Draft:
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
     it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
     before which it must not enter the log, and in the log the time that was. `dead` is why every group that wants it
-    gets it as a dead letter. `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of
+    gets it as a dead letter: what is UNDECODABLE was stored, cannot be read, and has what is left of it as its body.
+    `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of
     the one group that gets it. `accepted_ms` and `by`, a token's id, say when and by whom it was given to us, where it
     waited before it came into the log; `acts` what was done to it since.
     """

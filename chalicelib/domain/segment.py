@@ -38,6 +38,8 @@ class Segment:
 
     `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote all of it. `planned_s`
     is when it was to expire, where it is kept for longer.
+    A `newer` one was written by a later release in a format that this one cannot read: there are messages, and whoever
+    meets them has to leave them alone.
     """
 
     first: int
@@ -50,6 +52,7 @@ class Segment:
     edition: int = 0
     by: str = ""
     planned_s: int = 0
+    newer: bool = False
 
     @property
     def ends_ms(self) -> int:
@@ -62,11 +65,11 @@ class Segment:
 
     @property
     def is_tombstone(self) -> bool:
-        return not self.drafts
+        return not self.drafts and not self.newer
 
     def message(self, shard: int, offset: int) -> Message | None:
-        """The message at `offset`; None in a tombstone."""
-        if self.is_tombstone:
+        """The message at `offset`; None in a tombstone, and in what cannot be read yet."""
+        if not self.drafts:
             return None
         draft = self.drafts[offset - self.first]
         id = draft.id or ids.message_id(self.request_id, shard, offset)

@@ -12,7 +12,7 @@ from ..domain.cursor import Cursor, Selection, Span
 from ..domain.errors import Unavailable
 from ..domain.ids import base32
 from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_RECEIVE
-from ..domain.message import Draft, Message, expired
+from ..domain.message import UNDECODABLE, Draft, Message, expired
 from ..domain.sharding import unit_of
 from ..domain.sharing import Round, Seat
 from ..domain.signing import Receipt
@@ -273,8 +273,8 @@ class _Claim:
         trust = self._trust(known)
         found = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
         slots = self._meant(found.values(), trust)
-        held = {slot.offset: slot for slot in slots}
-        back = [self._candidate(held[offset], span) for offset, span in due]
+        held = {slot.offset: slot for slot in slots if not slot.newer}
+        back = [self._candidate(held[offset], span) for offset, span in due if offset in held]
         room = algebra.joined(current).entries < MAX_CURSOR_ENTRIES
         want = min(most, MAX_RECEIVE) if room else 0
         if not self._policy.reads_units:
@@ -307,7 +307,7 @@ class _Claim:
         trust = self._trust(known)
         found = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
         slots = {slot.offset: slot for slot in self._meant(found.values(), trust)}
-        back = [self._candidate(slots[offset], span) for offset, span in waiting]
+        back = [self._candidate(slots[offset], span) for offset, span in waiting if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         fresh = takewhile(_is_settled, (self._candidate(slot, None) for slot in ahead))
         returned, fallen, dead = _within_bounds(
@@ -324,7 +324,7 @@ class _Claim:
 
     def _ahead(self, current: Cursor, want: int, trust: Trust) -> list[Slot]:
         slots = self._reader.fresh(self._key.shard, current.next, current.segment_at, want, trust)
-        return self._meant(slots, trust)
+        return list(takewhile(lambda slot: not slot.newer, self._meant(slots, trust)))
 
     def _trust(self, cursor: Cursor) -> Trust:
         """Which copies of messages will do: a lane's cursor has no notes, and needs none."""
@@ -334,12 +334,13 @@ class _Claim:
         """What a lane's entries stand for, kept as long as the entries are; a topic's messages as they are."""
         if self._shard is not None:
             return list(slots)
-        return [
-            replace(slot, message=lanes.meant(self._reader, self._claimant.topic, slot.message, trust))
-            if slot.message
-            else slot
-            for slot in slots
-        ]
+        return [self._meant_by(slot, trust) for slot in slots]
+
+    def _meant_by(self, slot: Slot, trust: Trust) -> Slot:
+        if slot.message is None:
+            return slot
+        message = lanes.meant(self._reader, self._claimant.topic, slot.message, trust)
+        return replace(slot, message=message, newer=message is None)
 
     def _with_hint(self, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
         if selection.next <= cursor.next:
@@ -354,7 +355,7 @@ class _Claim:
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         group = self._claimant.group
-        wanted = draft.origin is not None or matches(group.tags, draft.tag)
+        wanted = draft.origin is not None or draft.dead == UNDECODABLE or matches(group.tags, draft.tag)
         wanted = wanted and not draft.cancelled and draft.only in (None, group.uid)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
         dead = exhausted or draft.dead is not None or self._is_over(slot.message)

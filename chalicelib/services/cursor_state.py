@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from ..domain.cursor import Change, Cursor
 from ..domain.errors import unavailable
+from ..domain.message import UNDECODABLE
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports import Clock, Conflict, Cursors, Record, Refused
 from .cache import Aging
 from .tally import DEAD, Tally
+from .tally import UNDECODABLE as UNREADABLE
 
 _FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
 
@@ -66,7 +68,14 @@ class CursorStates:
                 raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
             return None
         self._tally.add(DEAD, sum(record.status == "DEAD" for record in records))
+        self._tell_unreadable(key, [record for record in records if record.reason == UNDECODABLE])
         return self._keep(key, result)
+
+    def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:
+        self._tally.add(UNREADABLE, len(records))
+        for record in records:
+            place = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
+            self._tally.note("undecodable", **place, group_uid=key.group_uid)
 
     def update(self, key: CursorKey, attempt: Callable[[State], Change | None]) -> State | None:
         """Try a change until it wins; `attempt` answers None to give up."""

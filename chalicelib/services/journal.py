@@ -15,14 +15,15 @@ from typing import Any
 
 import msgspec
 
-from ..domain.message import Draft
+from ..domain.message import UNDECODABLE, Draft
 from ..domain.segment import Segment, ShardKey
 from ..domain.trace import DELETED, EDITED, REDRIVEN, TraceRow
-from ..ports import Blobs, Written
+from ..ports import Blobs, Unreadable, Written
 
 VERSION = 1
 MESSAGES, DELIVERIES = "messages", "deliveries"
-TOMBSTONE, CANCELLED = "tombstone", "cancelled"
+QUARANTINE = "quarantine"
+TOMBSTONE, CANCELLED, DAMAGED = "tombstone", "cancelled", "undecodable"
 Line = dict[str, Any]
 Records = list[Mapping[str, Any]]
 
@@ -32,7 +33,7 @@ class Journal:
 
     def __init__(
         self,
-        written: Callable[[Records], list[Written | TraceRow]],
+        written: Callable[[Records], list[Written | TraceRow | Unreadable]],
         batch_name: Callable[[Records], str],
         blobs: Blobs,
     ) -> None:
@@ -42,20 +43,28 @@ class Journal:
         self._blobs = blobs
 
     def write(self, records: Records) -> dict[str, int]:
-        """Store a batch; how many lines and objects. Harmless to repeat. Raises Unavailable: then it must be."""
+        """Store a batch; how many lines and objects. Harmless to repeat. Raises Unavailable: then it must be.
+
+        What cannot be read lies in quarantine as it came, and what is behind it goes on: a record that stopped its
+        shard would take all of them with it when the stream forgets.
+        """
         objects: defaultdict[str, list[bytes]] = defaultdict(list)
         for row in self._written(records):
             for folder, line in lines(row):
                 objects[folder].append(_encode(line))
+        unreadable = len(objects.get(QUARANTINE, ()))
         for folder, encoded in objects.items():
             name = f"journal/{folder}/{self._batch_name(records)}.jsonl.gz"
             self._blobs.put(name, gzip.compress(b"".join(encoded), 6, mtime=0))
-        return {"lines": sum(map(len, objects.values())), "objects": len(objects)}
+        told = {"lines": sum(map(len, objects.values())) - unreadable, "objects": len(objects)}
+        return told | ({"unreadable": unreadable} if unreadable else {})
 
 
-def lines(row: Written | TraceRow) -> Iterator[tuple[str, Line]]:
+def lines(row: Written | TraceRow | Unreadable) -> Iterator[tuple[str, Line]]:
     """The lines of a row, each with its folder. Entries of retry lanes are only references: they have none."""
-    if isinstance(row, TraceRow):
+    if isinstance(row, Unreadable):
+        yield QUARANTINE, dict(row.record)
+    elif isinstance(row, TraceRow):
         folder = _folder(DELIVERIES, row.started_ms)
         yield from ((folder, line) for line in _deliveries(row))
     elif "~" not in row.shard.topic:
@@ -89,6 +98,8 @@ def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
 def _content(draft: Draft) -> Line:
     if draft.cancelled:
         return {"void": CANCELLED}
+    if draft.dead == UNDECODABLE:
+        return {"void": DAMAGED}
     line = {
         "tag": draft.tag,
         "keys": list(draft.keys),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..domain.errors import NotFound
+from ..domain.errors import Conflict, NotFound
 from ..domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ..domain.message import Draft, Message
 from ..domain.topic import Topic
@@ -46,10 +46,11 @@ class KeyLookup:
         return found, before
 
     def _message(self, topic: Topic, entry: KeyEntry, filters: Filters) -> Seen | None:
-        """The entry's message if it is wanted. None also for one that never was stored, or has expired."""
+        """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a
+        later release to read."""
         try:
             message = self._lookup.find(topic, entry.message_id)
-        except NotFound:
+        except (NotFound, Conflict):
             return None
         if isinstance(message, Message):
             return message if self._lookup.passes(topic, filters, message) else None

@@ -15,8 +15,9 @@ from .reader import Reader, Trust
 _LONG_AGO_MS = 1
 
 
-def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message:
+def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message | None:
     """The message an entry stands for, with its origin, kept as long as the entry; an ordinary message is itself.
+    None for one that only a later release can read.
 
     What retention has taken meanwhile is empty and expired: it will be buried as such.
     """
@@ -26,7 +27,10 @@ def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message
     if origin.whole:
         place = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
         return Message(*place, entry.draft, ends_ms=entry.ends_ms)
-    found = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset].message
+    slot = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset]
+    if slot.newer:
+        return None
+    found = slot.message
     if found is None:
         gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from ..domain import cursor as algebra
 from ..domain import ids, ranges
 from ..domain.cursor import Cursor
-from ..domain.errors import NotFound
+from ..domain.errors import Conflict, NotFound, newer_format
 from ..domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE
 from ..domain.message import Message, overall
 from ..domain.segment import Segment
@@ -123,11 +123,13 @@ class Lookup:
         return any(delivery.status in _UNDONE for delivery in found)
 
     def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
-        """The message whose id tells its shard and offset."""
+        """The message whose id tells its shard and offset. Raises Conflict where only a later release can read it."""
         place = ids.parse_message_id(message_id)
         if place is None or place[1] >= topic.shards:
             return None
         slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], self._reader.recent())[place[2]]
+        if slot.newer:
+            raise newer_format()
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def standing(self, topic: Topic) -> Callable[[str], str]:
@@ -139,7 +141,7 @@ class Lookup:
         def status_of(message_id: str) -> str:
             try:
                 message = self.find(topic, message_id)
-            except NotFound:
+            except (NotFound, Conflict):
                 return "NEW"
             if not isinstance(message, Message):
                 return before_log(message)
@@ -192,7 +194,7 @@ class Lookup:
             budget.take(len(rows))
             wanted = min(_ROWS, wanted * 4)
             for row in rows:
-                if row.accepted_ms < from_ms:
+                if 0 < row.accepted_ms < from_ms:  # a damaged row may not know its time
                     rows = []
                     break
                 if now_ms < topic.keeps_until_ms(row):

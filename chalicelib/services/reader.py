@@ -15,6 +15,7 @@ from ..domain.topic import Group
 from ..ports import Clock, Log
 from .cache import Aging, Few
 from .segments import Segments
+from .tally import NEWER_FORMAT, Tally
 
 _FIRST_ROWS = 8
 _MOST_ROWS = 256
@@ -25,12 +26,14 @@ _SKEW_MS = 3_600_000  # generous: by how much the clocks of two processes may di
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One offset and its message; None where none is (left) there, which may hold for `count` offsets."""
+    """One offset and its message; None where none is (left) there, which may hold for `count` offsets. A `newer` one
+    is there, and only a later release can read it: leave it alone."""
 
     offset: int
     message: Message | None
     segment_first: int
     count: int = 1
+    newer: bool = False
 
     @property
     def end(self) -> int:
@@ -53,7 +56,9 @@ ANY_COPY = Trust()
 class Reader:
     """Reads segments, keeps them, and answers offsets and messages."""
 
-    def __init__(self, log: Log, clock: Clock) -> None:
+    def __init__(self, log: Log, clock: Clock, tally: Tally) -> None:
+        """`tally` counts the reads that ended before a row of a later release."""
+        self._tally = tally
         self._log = log
         self._clock = clock
         self._segments = Segments()
@@ -87,8 +92,8 @@ class Reader:
     def fresh(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Trust = ANY_COPY
     ) -> list[Slot]:
-        """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young,
-        or where the bodies are more than an answer can hold.
+        """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young, where
+        only a later release can read on, or where the bodies are more than an answer can hold.
 
         `segment_at` is where the segment that holds `first` begins, as far as the caller knows.
         """
@@ -100,7 +105,9 @@ class Reader:
             hint = segment_at if at == first and segment_at <= first else at
             rows = self._rows_for(shard, first, most - len(slots))
             segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, sure)
-            if segment is None:
+            if segment and segment.newer:
+                self._tally.add(NEWER_FORMAT, 1)
+            if segment is None or segment.newer:
                 break
             found = list(_slots(shard, segment, at, most - len(slots)))
             slots += found
@@ -209,8 +216,8 @@ class Reader:
 
 
 def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:
-    if segment.is_tombstone:
-        yield Slot(at, None, segment.first, segment.end - at)
+    if not segment.drafts:
+        yield Slot(at, None, segment.first, segment.end - at, segment.newer)
         return
     for offset in range(at, min(segment.end, at + most)):
         yield Slot(offset, segment.message(shard.shard, offset), segment.first)

@@ -9,7 +9,7 @@ from ..domain import cursor as algebra
 from ..domain import ids
 from ..domain.cursor import Position
 from ..domain.errors import Conflict, NotFound
-from ..domain.message import JSON, Draft
+from ..domain.message import JSON, UNDECODABLE, Draft
 from ..domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ..domain.trace import DELETED, EDITED, REDRIVEN, Tried
 from ..ports import Clock, DeadLetter, Record, Records
@@ -146,12 +146,13 @@ class Redriver:
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
-        faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them."""
+        faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them.
+        So do those that nobody can read, until somebody gives them a body."""
         went = 0
         owners = set(self._catalog.cursor_owners(topic, group))
         by_owner: dict[str, list[DeadLetter]] = {}
         for letter in letters:
-            if letter.key.consumer_uid in owners:
+            if letter.key.consumer_uid in owners and not _is_unreadable(letter):
                 by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
             now_ms = self._clock.now_ms()  # before anybody can take them up
@@ -203,6 +204,11 @@ class Redriver:
     ) -> bool:
         letter = self._records.dead_letter(key, offset)
         if letter and letter.message.id == message_id:
+            if _is_unreadable(letter):
+                raise Conflict(
+                    "UNDECODABLE",
+                    "What is left of the message cannot be read: give its dead letter a body first.",
+                )
             return self.redrive(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
         if record and record.status == "RETRYING" and record.next_ms is not None:
@@ -228,6 +234,10 @@ class Redriver:
         if self._states.update(key, attempt) is not None:
             return True
         return algebra.position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
+
+
+def _is_unreadable(letter: DeadLetter) -> bool:
+    return letter.message.draft.dead == UNDECODABLE and not letter.edited
 
 
 def _entry_of(letter: DeadLetter) -> Draft:

@@ -9,7 +9,7 @@ from enum import Enum
 
 from ..domain import cursor as algebra
 from ..domain.cursor import Fate, Result
-from ..domain.errors import Conflict, HeadraceError, Malformed
+from ..domain.errors import Conflict, HeadraceError, Malformed, unavailable
 from ..domain.ladder import overridden, wait_ms
 from ..domain.message import Draft, Message, Origin
 from ..domain.ranges import Ranges
@@ -343,11 +343,15 @@ class _Leased:
         return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
 
     def _message(self, receipt: Receipt) -> Message | None:
-        """The message that was delivered; None where retention took it meanwhile."""
+        """The message that was delivered; None where retention took it meanwhile. Raises Unavailable where only a later
+        release, which has delivered it, can read it."""
         reader = self._of._reader
         trust = reader.trust(self._group, self._key.consumer_uid, self._amended)
         slot = reader.fetch(self._key.shard, [receipt.leased], trust)[receipt.leased]
-        return lanes.meant(reader, self._topic, slot.message, trust) if slot.message else None
+        message = lanes.meant(reader, self._topic, slot.message, trust) if slot.message else None
+        if slot.newer or (slot.message and message is None):
+            raise unavailable("Only a later release can read this message; try again.")
+        return message
 
     def _content(self, receipt: Receipt) -> Message | None:
         message = self._message(receipt)

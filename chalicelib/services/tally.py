@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 ACCEPTED = "Accepted"
 DELIVERED = "Delivered"
 FAILED = "Failed"
 DEAD = "Dead"
+UNDECODABLE = "Undecodable"
+NEWER_FORMAT = "NewerFormat"
+_MOST_EVENTS = 100
 
 
 class Tally:
@@ -17,6 +21,21 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._events: list[tuple[str, dict[str, Any]]] = []
+
+    def note(self, event: str, **ids: Any) -> None:
+        """Something that a person may want to find again, by its ids; the first hundred until they are taken."""
+        with self._lock:
+            if len(self._events) < _MOST_EVENTS:
+                self._events.append((event, ids))
+
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        """What was noted since the last call."""
+        if not self._events:
+            return []
+        with self._lock:
+            events, self._events = self._events, []
+        return events
 
     def add(self, name: str, count: int) -> None:
         if count:

@@ -6,9 +6,11 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..domain.message import UNDECODABLE
 from ..domain.trace import TraceRow
-from ..ports import Written
-from .layout import META_OFFSET, Item, int_of, shard_of
+from ..ports import Unreadable, Written
+from . import codec
+from .layout import META_OFFSET, Item, int_of, is_newer, shard_of
 from .log import segment_of
 from .traces import row_of
 
@@ -16,19 +18,35 @@ Records = Iterable[Mapping[str, Any]]
 """Stream records as Lambda gets them: JSON, with binary values in base64."""
 
 
-def written(records: Records) -> list[Written | TraceRow]:
-    """The rows that writes left, in order. What was removed, and a shard's memory, is left out."""
-    rows: list[Written | TraceRow] = []
+def written(records: Records) -> list[Written | TraceRow | Unreadable]:
+    """The rows that writes left, in order. What was removed, and a shard's memory, is left out. A damaged row of the
+    log is told twice: as it came, and with what can be read of it."""
+    rows: list[Written | TraceRow | Unreadable] = []
     for record in records:
         image = record["dynamodb"].get("NewImage")
         if record["eventName"] == "REMOVE" or not image:
             continue
-        item = _item(image)
-        if "k" in item:
-            rows.append(row_of(item))
-        elif int_of(item, "o") != META_OFFSET:
-            rows.append(Written(shard_of(item["s"]["S"]), segment_of(item)))
+        try:
+            row = _row(_item(image))
+        except codec.Undecodable:
+            rows.append(Unreadable(record))
+            continue
+        if isinstance(row, Written) and any(draft.dead == UNDECODABLE for draft in row.segment.drafts):
+            rows.append(Unreadable(record))
+        if row:
+            rows.append(row)
     return rows
+
+
+def _row(item: Item) -> Written | TraceRow | None:
+    """What a row of either table says; None for a shard's memory. Raises Undecodable."""
+    if "k" in item:
+        return row_of(item)
+    if int_of(item, "o") == META_OFFSET:
+        return None
+    if is_newer(item):
+        raise codec.Undecodable("of a later release")
+    return Written(shard_of(item["s"]["S"]), segment_of(item))
 
 
 def batch_name(records: Records) -> str:

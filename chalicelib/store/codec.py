@@ -5,18 +5,25 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
-from ..domain.message import JSON, Act, Draft, Origin
+from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
+from ..domain.message import JSON, UNDECODABLE, Act, Draft, Origin
 from ..domain.trace import Tried
 from ..ports import Pack
 
+T = TypeVar("T")
 _COMPRESSION_LEVEL = 3
+_MOST_REMAINS_BYTES = 200_000  # base64 of them fits a dead letter
+_DAMAGE = (msgspec.MsgspecError, zlib.error, ValueError, TypeError)
+
+
+class Undecodable(Exception):
+    """What is stored is nothing that any release has written."""
 
 
 class Wire(msgspec.Struct, omit_defaults=True):
@@ -51,6 +58,8 @@ class Wire(msgspec.Struct, omit_defaults=True):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Wire])
+_wire_decoder = msgspec.json.Decoder(Wire)
+_texts = msgspec.json.Decoder(list[msgspec.Raw])
 _runs = msgspec.json.Decoder(list[tuple[int, int, int, str, int, str]])
 
 
@@ -101,12 +110,15 @@ def _body(draft: Draft) -> dict[str, Any]:
 
 def _draft(wire: Wire) -> Draft:
     body = b""
+    origin = _restored(Origin, wire.i) if wire.i else None
     if isinstance(wire.b, msgspec.Raw):
         body = bytes(wire.b)
     elif wire.t is not None:
         body = wire.t.encode()
     elif wire.x is not None:
-        body = base64.b64decode(wire.x)
+        body = base64.b64decode(wire.x, validate=True)
+    elif wire.u is None and (origin is None or origin.whole):
+        raise ValueError("no body")
     return Draft(
         body=body,
         is_json=wire.j,
@@ -121,7 +133,7 @@ def _draft(wire: Wire) -> Draft:
         jitter=wire.f,
         blob=wire.u,
         blob_bytes=wire.s,
-        origin=Origin(*wire.i) if wire.i else None,
+        origin=origin,
         id=wire.n,
         dead=wire.d,
         changed_ms=wire.y,
@@ -130,7 +142,7 @@ def _draft(wire: Wire) -> Draft:
         accepted_ms=wire.z,
         due_ms=wire.l,
         by=wire.p,
-        acts=tuple(Act(*fields) for fields in wire.m),
+        acts=tuple(_restored(Act, values) for values in wire.m),
     )
 
 
@@ -151,8 +163,58 @@ def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
 
 
 def unpack(payload: bytes | str) -> tuple[Draft, ...]:
-    """The drafts of a stored payload."""
-    return tuple(_draft(wire) for wire in _decoder.decode(_plain(payload)))
+    """The drafts of a stored payload. Raises Undecodable."""
+    try:
+        return tuple(_draft(wire) for wire in _decoder.decode(_plain(payload)))
+    except _DAMAGE as error:
+        raise Undecodable(str(error)) from error
+
+
+def read(payload: bytes | str | None, count: int) -> tuple[Draft, ...]:
+    """The drafts of a payload that should have `count`. What cannot be read is UNDECODABLE."""
+    try:
+        drafts = unpack(payload or "")
+    except Undecodable:
+        return salvage(payload, count)
+    return drafts if len(drafts) == count else salvage(payload, count)
+
+
+def salvage(payload: object, count: int) -> tuple[Draft, ...]:
+    """The drafts of a payload that is not as it was written, those that can be read among them; all UNDECODABLE where
+    it does not have `count`. There may be more or fewer then: as many as can be told."""
+    rest = payload if isinstance(payload, bytes) else str(payload or "").encode()
+    try:
+        texts = _texts.decode(_plain(payload if isinstance(payload, bytes) else rest.decode()))
+    except _DAMAGE:
+        texts = []
+    if len(texts) == count:
+        return tuple(_readable(bytes(text)) for text in texts)
+    if texts:
+        return tuple(remains(bytes(text)) for text in texts)
+    return (remains(rest), *(count - 1) * (remains(b""),))
+
+
+def remains(rest: bytes) -> Draft:
+    """What stands for a message that cannot be read."""
+    return Draft(
+        rest[:_MOST_REMAINS_BYTES],
+        is_json=False,
+        content_type="application/octet-stream",
+        dead=UNDECODABLE,
+    )
+
+
+def _readable(text: bytes) -> Draft:
+    try:
+        return _draft(_wire_decoder.decode(text))
+    except _DAMAGE:
+        return remains(text)
+
+
+def _restored(kind: type[T], values: Sequence[Any]) -> T:
+    """What `astuple` made a tuple of."""
+    names = (each.name for each in fields(kind))  # type: ignore[arg-type]
+    return msgspec.convert(dict(zip(names, values, strict=False)), kind)
 
 
 def stored(draft: Draft) -> Draft:
@@ -171,12 +233,18 @@ def pack_tried(tried: Sequence[Tried]) -> bytes | str:
 
 
 def unpack_tried(payload: bytes | str, first: int) -> tuple[Tried, ...]:
-    """The attempts of a stored payload whose first offset is `first`."""
-    return tuple(
-        Tried(offset, attempt, outcome, duration_ms, detail)
-        for start, count, attempt, outcome, duration_ms, detail in _runs.decode(_plain(payload))
-        for offset in range(first + start, first + start + count)
-    )
+    """The attempts of a stored payload whose first offset is `first`. Raises Undecodable."""
+    try:
+        runs = _runs.decode(_plain(payload))
+        if sum(max(0, count) for _, count, *_ in runs) > 10 * MAX_RECEIVE:
+            raise ValueError("no row covers so many attempts")
+        return tuple(
+            Tried(offset, attempt, outcome, duration_ms, detail)
+            for start, count, attempt, outcome, duration_ms, detail in runs
+            for offset in range(first + start, first + start + count)
+        )
+    except _DAMAGE as error:
+        raise Undecodable(str(error)) from error
 
 
 def _smaller(plain: bytes) -> bytes | str:

@@ -1,5 +1,9 @@
 """The tables, told in prose before any code. Every row carries `v`, the version of its format (now 1).
 
+The format changes when a release begins to write what the one before would misread; to add an attribute does not
+change it. Keys, `v`, and of a log's row `n`, `r`, `a`, `x`, `w` and `e` mean the same in every format: so two releases
+can work side by side, and the older one leaves alone what only the newer one can read (docs/adr/0030).
+
 Attribute names are short because a row is billed by its size, names included.
 
 **log** · the messages. Written once by producers; read by claims, lookups and lists. Its stream carries the new rows.
@@ -256,6 +260,12 @@ def int_of(item: Item, name: str, default: int = 0) -> int:
     return int(item[name]["N"]) if name in item else default
 
 
+def known_int(item: Item, name: str, default: int = 0) -> int:
+    """The same of a damaged row, whatever the attribute is now."""
+    value = str(item.get(name, {}).get("N", ""))
+    return int(value) if value.isdecimal() else default
+
+
 def text_of(item: Item, name: str) -> str | None:
     """The string in an attribute; None where it is absent."""
     return str(item[name]["S"]) if name in item else None
@@ -283,6 +293,12 @@ def payload_of(item: Item, name: str = "m") -> bytes | str | None:
     """What `packed` put into an attribute; None where it is absent."""
     payload: bytes | str | None = next(iter(item[name].values())) if name in item else None
     return payload
+
+
+def is_newer(item: Item) -> bool:
+    """Was the row written in a format that only a later release knows?"""
+    version = item.get("v", {}).get("N", FORMAT)
+    return version.isdigit() and int(version) > int(FORMAT)
 
 
 def shard_of(told: str) -> ShardKey:

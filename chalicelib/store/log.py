@@ -24,6 +24,8 @@ from .layout import (
     META_OFFSET,
     Item,
     int_of,
+    is_newer,
+    known_int,
     number,
     packed,
     payload_of,
@@ -37,6 +39,9 @@ from .timers import timer_delete
 from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
+_MOST_MESSAGES = 50_000  # more find no room in a row
+_NEVER_S = 253_402_300_799  # the year 9999
+_DAMAGE = (KeyError, ValueError, TypeError)
 
 
 class DynamoLog:
@@ -259,29 +264,61 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
 
 
 def segment_of(item: Item) -> Segment:
-    """The segment a row holds."""
+    """The segment a row holds. In a damaged row a message that cannot be read is UNDECODABLE."""
     payload = payload_of(item)
-    return Segment(
-        first=int_of(item, "o"),
-        count=int_of(item, "n"),
-        request_id=text_of(item, "r") or "",
-        accepted_ms=int_of(item, "a"),
-        expires_s=int_of(item, "x"),
-        drafts=codec.unpack(payload) if payload else (),
-        way=Way(text_of(item, "w") or Way.OPTIMISTIC),
-        edition=int_of(item, "e"),
-        by=text_of(item, "p") or "",
-        planned_s=int_of(item, "y"),
-    )
+    try:
+        head = _head(item)
+    except _DAMAGE:
+        head, drafts = _head_of_damaged(item), codec.salvage(payload, 0)
+        return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
+    if is_newer(item):
+        return Segment(**head, newer=True)
+    if payload is None and head["request_id"] == TOMBSTONE:
+        return Segment(**head)
+    drafts = codec.read(payload, head["count"])
+    return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
+
+
+def _head(item: Item) -> dict[str, Any]:
+    """What a row says beside its messages."""
+    count = int(item["n"]["N"])
+    if not 1 <= count <= _MOST_MESSAGES:
+        raise ValueError("no row covers so many offsets")
+    return {
+        "first": int_of(item, "o"),
+        "count": count,
+        "request_id": str(item["r"]["S"]),
+        "accepted_ms": int(item["a"]["N"]),
+        "expires_s": int(item["x"]["N"]),
+        "way": Way(text_of(item, "w") or Way.OPTIMISTIC),
+        "edition": int_of(item, "e"),
+        "by": text_of(item, "p") or "",
+        "planned_s": int_of(item, "y"),
+    }
+
+
+def _head_of_damaged(item: Item) -> dict[str, Any]:
+    """As much of it as can be told."""
+    return {
+        "first": int_of(item, "o"),
+        "request_id": str(item.get("r", {}).get("S") or "damaged"),
+        "accepted_ms": known_int(item, "a"),
+        "expires_s": known_int(item, "x", _NEVER_S),
+        "edition": known_int(item, "e"),
+    }
 
 
 def tail_of(item: Item) -> Tail:
     """The tail that the highest row of a shard tells."""
-    way = Way(text_of(item, "w") or Way.OPTIMISTIC)
-    first = int_of(item, "o")
-    if first == META_OFFSET:
+    if int_of(item, "o") == META_OFFSET:
+        way = Way(text_of(item, "w") or Way.OPTIMISTIC)
         return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), way)
-    return Tail(first + int_of(item, "n") - 1, way, int_of(item, "a"))
+    try:
+        head = _head(item)
+        return Tail(head["first"] + head["count"] - 1, head["way"], head["accepted_ms"])
+    except _DAMAGE:
+        segment = segment_of(item)
+        return Tail(segment.end - 1, segment.way, segment.accepted_ms)
 
 
 def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:

@@ -7,16 +7,31 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ..domain.message import Message
+from ..domain.errors import newer_format
+from ..domain.ids import message_id
+from ..domain.message import UNDECODABLE, Message
 from ..domain.topic import CursorKey, Group, Topic
 from ..ports import DeadLetter, Record
 from . import codec
 from .dynamo import Dynamo
 from .failures import ConditionFailed
-from .layout import FORMAT, Item, int_of, number, packed, payload_of, record_key, text, text_of
+from .layout import (
+    FORMAT,
+    Item,
+    int_of,
+    is_newer,
+    known_int,
+    number,
+    packed,
+    payload_of,
+    record_key,
+    text,
+    text_of,
+)
 
 DEAD = "DEAD"
 RETRYING = "RETRYING"
+_DAMAGE = (KeyError, ValueError, TypeError)
 
 
 class DynamoRecords:
@@ -75,7 +90,7 @@ class DynamoRecords:
             Limit=limit,
             ConsistentRead=True,
         )
-        whole = (item for item in found if "m" in item)
+        whole = (item for item in found if "m" in item and not is_newer(item))
         return [(item["k"]["S"], _letter(_key(topic, group, item), item)) for item in islice(whole, limit)]
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
@@ -83,6 +98,8 @@ class DynamoRecords:
             "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
         )
         item: Item = answer.get("Item", {})
+        if is_newer(item):
+            raise newer_format()
         return _letter(key, item) if "m" in item else None
 
     def edit(self, letter: DeadLetter) -> bool:
@@ -217,35 +234,50 @@ def _letter_item(letter: DeadLetter) -> Item:
 
 def _record(item: Item) -> Record:
     shard, offset, consumer_uid = _place(item)
-    return Record(
-        shard=shard,
-        offset=offset,
-        status=text_of(item, "j") or "",
-        attempts=int_of(item, "n"),
-        at_ms=int_of(item, "a"),
-        consumer_uid=consumer_uid,
-        reason=text_of(item, "q"),
-        last_error=text_of(item, "h"),
-        next_ms=int_of(item, "d") if "d" in item else None,
-        spent=int_of(item, "p"),
-        expires_s=int_of(item, "x") if "x" in item else None,
-    )
+    try:
+        return Record(
+            shard=shard,
+            offset=offset,
+            status=str(item["j"]["S"]),
+            attempts=int(item["n"]["N"]),
+            at_ms=int(item["a"]["N"]),
+            consumer_uid=consumer_uid,
+            reason=text_of(item, "q"),
+            last_error=text_of(item, "h"),
+            next_ms=int_of(item, "d") if "d" in item else None,
+            spent=int_of(item, "p"),
+            expires_s=int_of(item, "x") if "x" in item else None,
+        )
+    except _DAMAGE:  # it was no success, and what it was nobody knows
+        return Record(shard, offset, DEAD, 0, 0, consumer_uid, UNDECODABLE)
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:
     shard, offset, _ = _place(item)
-    (draft,) = codec.unpack(payload_of(item) or "")
-    return DeadLetter(
-        key=key,
-        offset=offset,
-        message=Message(item["i"]["S"], shard, offset, int_of(item, "c"), draft),
-        reason=text_of(item, "q") or "",
-        attempts=int_of(item, "n"),
-        at_ms=int_of(item, "a"),
-        last_error=text_of(item, "h"),
-        edited="w" in item,
-        version=int_of(item, "e"),
-    )
+    (draft,) = codec.read(payload_of(item), 1)[:1]
+    try:
+        return DeadLetter(
+            key=key,
+            offset=offset,
+            message=Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft),
+            reason=text_of(item, "q") or "",
+            attempts=int(item["n"]["N"]),
+            at_ms=int(item["a"]["N"]),
+            last_error=text_of(item, "h"),
+            edited="w" in item,
+            version=int(item["e"]["N"]),
+        )
+    except _DAMAGE:
+        rest = codec.salvage(payload_of(item), 0)[0]
+        message = Message(_id(item), shard, offset, known_int(item, "c"), rest)
+        attempts, at_ms, version = (known_int(item, name) for name in ("n", "a", "e"))
+        return DeadLetter(key, offset, message, UNDECODABLE, attempts, at_ms, version=version)
+
+
+def _id(item: Item) -> str:
+    """The message's id; where that is lost, one that leads to the letter all the same."""
+    shard, offset, _ = _place(item)
+    return str(item.get("i", {}).get("S") or message_id("damaged", shard, offset))
 
 
 def _key(topic: Topic, group: Group, item: Item) -> CursorKey:

@@ -11,7 +11,7 @@ from ..domain.topic import CursorKey
 from ..domain.trace import TraceRow, Tried
 from . import codec
 from .dynamo import Dynamo
-from .layout import FORMAT, Item, int_of, number, packed, payload_of, text, text_of, trace_home
+from .layout import FORMAT, Item, int_of, is_newer, number, packed, payload_of, text, text_of, trace_home
 
 
 class DynamoTraces:
@@ -35,7 +35,7 @@ class DynamoTraces:
                 ":last": text(f"{_place(offset)}~"),
             },
         )
-        return in_order((_row(key, item) for item in found), offset)
+        return in_order((row for item in found if (row := _readable(key, item))), offset)
 
 
 def parts(row: TraceRow) -> Iterator[TraceRow]:
@@ -81,21 +81,37 @@ def _item(row: TraceRow) -> Item:
 
 
 def row_of(item: Item) -> TraceRow:
-    """The row that an item is, whoever asks."""
+    """The row that an item is, whoever asks. Raises Undecodable, also where only a later release can read it."""
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
-    return _row(CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid), item)
+    try:
+        key = CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid)
+    except (KeyError, ValueError) as error:
+        raise codec.Undecodable(str(error)) from error
+    return _row(key, item)
+
+
+def _readable(key: CursorKey, item: Item) -> TraceRow | None:
+    try:
+        return _row(key, item)
+    except codec.Undecodable:  # traces are best effort: nothing depends on them
+        return None
 
 
 def _row(key: CursorKey, item: Item) -> TraceRow:
+    if is_newer(item):
+        raise codec.Undecodable("of a later release")
     first, _, row_id = item["o"]["S"].partition("#")
-    return TraceRow(
-        key=replace(key, consumer_uid=text_of(item, "u") or ""),
-        id=row_id,
-        consumer=item["w"]["S"],
-        rank=int_of(item, "r") if "r" in item else None,
-        total=int_of(item, "n"),
-        started_ms=int_of(item, "a"),
-        tried=codec.unpack_tried(payload_of(item) or "[]", int(first)),
-        expires_s=int_of(item, "x"),
-        group=text_of(item, "g") or "",
-    )
+    try:
+        return TraceRow(
+            key=replace(key, consumer_uid=text_of(item, "u") or ""),
+            id=row_id,
+            consumer=item["w"]["S"],
+            rank=int_of(item, "r") if "r" in item else None,
+            total=int_of(item, "n"),
+            started_ms=int(item["a"]["N"]),
+            tried=codec.unpack_tried(payload_of(item) or "", int(first)),
+            expires_s=int_of(item, "x"),
+            group=text_of(item, "g") or "",
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise codec.Undecodable(str(error)) from error

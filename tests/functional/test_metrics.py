@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from chalicelib import observe
+from chalicelib.domain.segment import ShardKey
 from infra import names
 from infra.alarms import all_alarms
 from infra.dashboard import dashboard
 from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, http_receiver, raw_receiver
+from tests.support.damage import NEWER, change_row, having
 from tests.support.day import World, a_world, work
 from tests.support.http import Topic
 from tests.support.roles import Guard
@@ -116,6 +118,18 @@ def trouble(world: World) -> None:
     world.later(late, 100)
     stale(world)
     leaving(world)
+    unreadable(world)
+
+
+def unreadable(world: World) -> None:
+    """Rows that are damaged, and rows of a later release."""
+    for change in (having("m", {"S": "damaged"}), NEWER):
+        topic = world.api.topic(shards=1)
+        group = topic.group()
+        topic.produce("x")
+        uid = world.deps.catalog.topic(topic.name).uid
+        change_row(world, ShardKey(topic.name, uid, 0), 0, change)
+        assert group.receive() == []
 
 
 def stale(world: World) -> None:

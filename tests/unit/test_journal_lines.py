@@ -91,3 +91,28 @@ def test_lines_of_another_hour_are_another_object() -> None:
         "journal/messages/day=2026-11-21/hour=12",
         "journal/messages/day=2026-11-22/hour=00",
     }
+
+
+def test_what_cannot_be_read_lies_in_quarantine_and_the_rest_is_written() -> None:
+    good, later, damaged = stored([MESSAGES[1]] * 3)
+    later = {**later, "o": {"N": "100"}, "v": {"N": "2"}}
+    damaged = {**damaged, "o": {"N": "200"}, "m": {"S": "[{"}}
+    trace = trace_item(DELIVERIES[0])
+    items = [damaged, later, {**trace, "m": {"S": "?"}}, {**trace, "v": {"N": "2"}}, good, trace]
+    records = [record(n, item) for n, item in enumerate(items)]
+    blobs = MemoryBlobs()
+    made = Journal(written, batch_name, blobs).write(records)
+    assert made["unreadable"] == 4
+    objects = {name.split("/")[1]: lines_in(blobs, name) for name in blobs._blobs}
+    assert objects["quarantine"] == records[:4], "as they came"
+    voids = [line["offset"] for line in objects["messages"] if line.get("void") == "undecodable"]
+    assert voids == list(range(200, 200 + MESSAGES[1].segment.count))
+    healthy = [line for line in objects["messages"] if line["offset"] < 100]
+    assert healthy == [line for _, line in lines_of([MESSAGES[1]])]
+    assert objects["deliveries"] == [line for _, line in lines_of([DELIVERIES[0]])]
+
+
+def lines_in(blobs: MemoryBlobs, name: str) -> list[Any]:
+    raw = blobs.get(name)
+    assert raw is not None
+    return [json.loads(line) for line in gzip.decompress(raw).splitlines()]

@@ -1,0 +1,67 @@
+"""Rows that are not as they were written: damaged, or of a later release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from chalicelib.adapters import Adapters
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.topic import CursorKey
+from chalicelib.store import codec
+from chalicelib.store import log as store
+from chalicelib.store.layout import Item, record_key
+from chalicelib.store.memory import MemoryLog
+
+
+class Holder(Protocol):
+    """What has a store."""
+
+    @property
+    def adapters(self) -> Adapters: ...
+
+
+Change = Callable[[Item], Item]
+
+
+def change_row(stage: Holder, shard: ShardKey, first: int, change: Change) -> None:
+    """Change a stored row of the log, behind every process's back."""
+    log: Any = stage.adapters.log
+    if isinstance(log, MemoryLog):
+        segment = log._rows[shard, first]
+        pack = codec.pack(
+            log.__dict__.setdefault("_hidden", {}).pop((shard, first), segment.drafts), whole=True
+        )
+        log.__dict__["_hidden"][shard, first] = codec.unpack(pack.payload)
+        log._rows[shard, first] = store.segment_of(change(store._item(shard, segment, pack)))
+    else:
+        _change(log._dynamo, log._table, store.segment_key(shard, first), change)
+
+
+def change_letter(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
+    """The same for a dead letter, on DynamoDB."""
+    records: Any = stage.adapters.records
+    _change(records._dynamo, records._table, record_key(key, offset, dead=True), change)
+
+
+def change_record(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
+    """The same for a record, on DynamoDB."""
+    records: Any = stage.adapters.records
+    _change(records._dynamo, records._table, record_key(key, offset), change)
+
+
+def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
+    item = dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)["Item"]
+    dynamo.call("put_item", TableName=table, Item={**change(item), **key})
+
+
+def without(name: str) -> Change:
+    return lambda item: {n: value for n, value in item.items() if n != name}
+
+
+def having(name: str, value: dict[str, Any]) -> Change:
+    return lambda item: {**item, name: value}
+
+
+NEWER = having("v", {"N": "2"})
+"""What a later release has written in a format of its own."""
