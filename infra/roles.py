@@ -18,6 +18,7 @@ _APPEND = "GetItem Query PutItem UpdateItem"  # put segments, count reserved off
 _CLAIM = "GetItem PutItem UpdateItem"
 _NOTE = "PutItem BatchWriteItem"
 
+# The API may get items of every table: its health check looks whether they are there.
 # Transactions need the actions of their parts. What a table's index needs stands under `table/index/…`.
 _TABLES: dict[str, dict[str, str]] = {
     names.API: {
@@ -28,9 +29,10 @@ _TABLES: dict[str, dict[str, str]] = {
         "transactions": "GetItem PutItem",
         "transactions/index/by-state": "Query",
         "traces": f"GetItem Query {_NOTE}",
-        "dedup": "GetItem PutItem",  # it is only looked whether this table and its neighbours can be read
+        "dedup": "GetItem PutItem",
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
+        "rounds": "GetItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
     names.AUTHORIZE: {"control": "GetItem"},

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from chalicelib.store.layout import Tables, definitions
 from chalicelib.store.records import record_writes
-from infra import names
+from infra import names, roles
 from infra.roles import STREAMS, role_id
 from infra.stages import read
 from infra.template import template
@@ -109,3 +110,12 @@ def test_who_settles_may_write_whatever_a_settlement_writes(packaged: Path, func
         for action in s["Action"]
     }
     assert {f"dynamodb:{operation}Item" for operation in written} <= allowed
+
+
+def test_the_health_check_may_read_every_table() -> None:
+    allowed = {
+        statement["Resource"][0]["Fn::Sub"].rpartition("/")[2]
+        for statement in roles._policy(names.API, "hr", "bucket")
+        if "dynamodb:GetItem" in statement["Action"]
+    }
+    assert {definition["TableName"] for definition in definitions(Tables("hr"))} <= allowed
