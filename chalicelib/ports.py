@@ -319,6 +319,18 @@ class Record:
     expires_s: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A delivery that failed and is RETRYING or DEAD. `timed`: a timer was made for its next attempt, so that it left
+    its shard's cursor; of others the cursor tells."""
+
+    shard: int
+    offset: int
+    status: str
+    consumer_uid: str = ""
+    timed: bool = False
+
+
 class Cursors(Protocol):
     """One small item per group and shard, changed by conditional writes."""
 
@@ -366,8 +378,8 @@ class Records(Protocol):
         """The record of one delivery, read consistently."""
         ...
 
-    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
-        """How many deliveries of the group wait for another attempt outside their shards' cursors."""
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
         ...
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
@@ -422,6 +434,11 @@ class Timers(Protocol):
         """The first timers of a fragment that stand behind a mark, in order of time; read consistently."""
         ...
 
+    def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
+        """How many delayed messages of which topic (by uid) are among the first `most` timers of a fragment (or as
+        many as one read holds), and whether those are all. It may be a moment old."""
+        ...
+
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
         ...
@@ -441,6 +458,14 @@ class Timers(Protocol):
     def let_go(self, fragment: int, owner: str) -> None:
         """Give the lease back, if it is still this owner's."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A number; where `whole` is False, there are at least so many."""
+
+    number: int
+    whole: bool = True
 
 
 class Transactions(Protocol):
@@ -465,6 +490,10 @@ class Transactions(Protocol):
     def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
         """The topic's transactions of a state by time of preparation, behind a mark, without their drafts. It may
         be a moment old."""
+        ...
+
+    def count(self, topic: Topic, state: State, most: int) -> Counted:
+        """How many they are, looking at some `most` of them. It may be a moment old."""
         ...
 
 

@@ -306,7 +306,17 @@ class Deps:
         from .services.lookup import Lookup
 
         a = self.adapters
-        return Lookup(self.catalog, a.log, a.records, self.reader, self.delayed, self.statuses, a.clock)
+        return Lookup(
+            self.catalog,
+            a.log,
+            a.records,
+            self.reader,
+            self.delayed,
+            self.statuses,
+            a.timers,
+            a.transactions,
+            a.clock,
+        )
 
     @cached_property
     def statuses(self) -> Statuses:

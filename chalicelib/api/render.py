@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..services.append import Placed
     from ..services.claim import Delivery
     from ..services.delayed import Waiting
-    from ..services.lookup import GroupStatus, ShardStatus
+    from ..services.lookup import GroupStatus, ShardStatus, TopicStats
     from ..services.setup import Membership
     from ..services.statuses import DeliveryStatus
     from ..services.trace import Event
@@ -91,17 +91,35 @@ def group(g: Group) -> dict[str, Any]:
     }
 
 
-def stats(accepted: int, groups: Mapping[str, GroupStatus]) -> dict[str, Any]:
-    return {"accepted": accepted, "groups": {name: counts(status) for name, status in groups.items()}}
+def stats(s: TopicStats) -> dict[str, Any]:
+    """What is in a topic. `at_least` names the numbers that are only known to be no smaller."""
+    before = {"delayed": s.delayed, "prepared": s.prepared}
+    at_least = [name for name, counted in before.items() if not counted.whole]
+    return {
+        "accepted": s.accepted,
+        **{name: counted.number for name, counted in before.items()},
+        **({"at_least": at_least} if at_least else {}),
+        "groups": {name: counts(status) for name, status in s.groups.items()},
+    }
 
 
 def counts(status: GroupStatus) -> dict[str, Any]:
+    of = status.account
     return {
         "backlog": status.backlog,
         "in_flight": status.in_flight,
         "retrying": status.retrying,
         "dead": status.dead,
+        "consumed": of.success,
         "oldest_age_seconds": status.oldest_age_seconds,
+        "states": {
+            "NEW": of.new,
+            "RUNNING": of.running,
+            "RETRYING": of.retrying,
+            "SUCCESS": of.success,
+            "DEAD": of.dead,
+            "skipped": of.skipped,
+        },
     }
 
 

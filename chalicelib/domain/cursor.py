@@ -67,7 +67,7 @@ class Cursor:
     """One group's position in one shard. `begin` is the first offset it is owed; `segment_at` is the offset
     at which the log segment that holds `next` begins, as far as known (a hint that saves a read). `amended` holds
     the offsets whose messages were changed in the log, and perhaps some around them. `round` says how those that pull
-    share the shard."""
+    share the shard. `skipped` counts the offsets that were settled because nobody wants them."""
 
     floor: int = 0
     next: int = 0
@@ -79,6 +79,7 @@ class Cursor:
     segment_at: int = 0
     amended: Ranges = ()
     round: Round | None = None
+    skipped: int = 0
 
     @property
     def entries(self) -> int:
@@ -126,6 +127,7 @@ class Selection:
     settled: Ranges = ()  # filtered, expired, exhausted: settled without a delivery
     next: int = 0  # the new first offset never claimed
     segment_at: int = 0
+    skipped: int = 0  # how many of the settled leave nothing: filtered out, cancelled, or a hole
 
 
 def start_at(offset: int, epoch: int = 0) -> Cursor:
@@ -218,6 +220,7 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
             waiting=coalesce(waiting),
             leases=leases,
             epoch=cursor.epoch + 1,
+            skipped=cursor.skipped + selection.skipped,
         )
     )
 

@@ -23,6 +23,7 @@ class State(StrEnum):
 
 
 DECIDED = (State.COMMITTED, State.ROLLED_BACK)
+UNDECIDED = (State.PREPARED, State.UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)

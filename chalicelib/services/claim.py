@@ -292,13 +292,7 @@ class _Claim:
             part = self._claimant.part(known.round, granted, mine, self._now_ms)
             selection = self._policy.select(current, returned, fresh, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
-        return _Plan(
-            self._with_hint(ahead, current, selection),
-            current,
-            messages,
-            self._records(dead, selection, messages),
-            granted,
-        )
+        return self._plan(ahead, current, selection, messages, dead, granted)
 
     def plan_burial(self, known: Cursor) -> _Plan:
         """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted."""
@@ -315,12 +309,20 @@ class _Claim:
         )
         selection = self._policy.select(current, returned, fallen, 1, self._now_ms)
         messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
-        return _Plan(
-            self._with_hint(ahead, current, selection),
-            current,
-            messages,
-            self._records(dead, selection, messages),
-        )
+        return self._plan(ahead, current, selection, messages, dead)
+
+    def _plan(
+        self,
+        ahead: list[Slot],
+        current: Cursor,
+        selection: Selection,
+        messages: dict[int, Message],
+        dead: Sequence[Candidate],
+        available: int = 0,
+    ) -> _Plan:
+        records = self._records(dead, selection, messages)
+        counted = replace(selection, skipped=ranges.total(selection.settled) - len(records))
+        return _Plan(self._with_hint(ahead, current, counted), current, messages, records, available)
 
     def _ahead(self, current: Cursor, want: int, trust: Trust) -> list[Slot]:
         slots = self._reader.fresh(self._key.shard, current.next, current.segment_at, want, trust)

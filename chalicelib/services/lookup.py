@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from ..domain import cursor as algebra
 from ..domain import ids, ranges
+from ..domain.account import Account, account, under_way
 from ..domain.cursor import Cursor
 from ..domain.errors import Conflict, NotFound, newer_format
-from ..domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE
+from ..domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
 from ..domain.message import Message, overall
 from ..domain.segment import Segment
 from ..domain.status import OPEN
 from ..domain.topic import CursorKey, Group, Topic
-from ..domain.transaction import State, Transaction
-from ..ports import Clock, Log, Records
+from ..domain.transaction import UNDECIDED, State, Transaction
+from ..ports import Clock, Counted, Log, Records, Timers, Transactions, Unfinished
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
 from .reader import Reader
@@ -26,6 +28,7 @@ from .statuses import Statuses
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 _UNDONE = (*OPEN, "NEW", "DEAD")
+_MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: of more it is told "at least"
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
 
 
@@ -65,7 +68,18 @@ class GroupStatus:
     retrying: int
     dead: int
     oldest_age_seconds: int | None
+    account: Account
     shards: tuple[ShardStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """How many messages came into the topic's log in its life, how many wait before it, and how far groups are."""
+
+    accepted: int
+    delayed: Counted
+    prepared: Counted
+    groups: Mapping[str, GroupStatus]
 
 
 class Lookup:
@@ -79,8 +93,12 @@ class Lookup:
         reader: Reader,
         delayed: Delayed,
         statuses: Statuses,
+        timers: Timers,
+        transactions: Transactions,
         clock: Clock,
     ) -> None:
+        self._timers = timers
+        self._transactions = transactions
         self.statuses = statuses
         self._delayed = delayed
         self._catalog = catalog
@@ -218,12 +236,28 @@ class Lookup:
         statuses = self.statuses.deliveries(topic, message)
         return overall(message.draft, [s.status for s in statuses.values()])
 
-    def stats(self, topic: Topic) -> tuple[int, dict[str, GroupStatus]]:
-        """How many messages the topic has taken in its life, and the status of each group."""
+    def stats(self, topics: Sequence[Topic]) -> list[TopicStats]:
+        """What is in each topic. What waits for its time is counted once for all of them."""
+        delayed, whole = self._delayed_by_topic() if topics else ({}, True)
+        return [self._stats(topic, Counted(delayed.get(topic.uid, 0), whole)) for topic in topics]
+
+    def _stats(self, topic: Topic, delayed: Counted) -> TopicStats:
         tails = self._tails(topic)
-        groups = self._catalog.groups(topic)
-        accepted = sum(tail + 1 for tail in tails)
-        return accepted, {group.name: self.group_status(topic, group, tails) for group in groups}
+        prepared = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
+        return TopicStats(
+            accepted=sum(tail + 1 for tail in tails),
+            delayed=delayed,
+            prepared=Counted(sum(c.number for c in prepared), all(c.whole for c in prepared)),
+            groups={g.name: self.group_status(topic, g, tails) for g in self._catalog.groups(topic)},
+        )
+
+    def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:
+        """How many messages wait for their time in each topic (by uid), and whether those are all."""
+        counts = [self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in range(FRAGMENTS)]
+        by_topic: Counter[str] = Counter()
+        for each, _ in counts:
+            by_topic.update(each)
+        return by_topic, all(whole for _, whole in counts)
 
     def _tails(self, topic: Topic) -> list[int]:
         return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
@@ -237,13 +271,17 @@ class Lookup:
         ]
         now_ms = self._clock.now_ms()
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
+        unfinished = self._records.unfinished(topic.uid, group.uid)
+        in_lanes = self._in_lanes(topic, group)
+        cursors = {(s.shard, s.consumer_uid): s.cursor for s in shards}
+        waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
-            in_flight=sum(s.cursor.in_flight for s in shards) + self._in_lanes(topic, group),
-            retrying=sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
-            + self._records.count_retrying(topic.uid, group.uid),
+            in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
+            retrying=waiting + sum(_is_apart(each, cursors) for each in unfinished),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
+            account=_account(shards, unfinished, in_lanes),
             shards=tuple(shards),
         )
 
@@ -274,6 +312,22 @@ class _Budget:
     @property
     def spent(self) -> bool:
         return self.left <= 0
+
+
+def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in_lanes: int) -> Account:
+    """Where all deliveries of a group are."""
+    elsewhere: defaultdict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
+    for each in unfinished:
+        elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
+    parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
+    return under_way(sum(parts, Account()), in_lanes)
+
+
+def _is_apart(delivery: Unfinished, cursors: Mapping[tuple[int, str], Cursor]) -> bool:
+    """Does it wait for another attempt outside its shard's cursor?"""
+    cursor = cursors.get((delivery.shard, delivery.consumer_uid))
+    left = cursor is not None and algebra.position(cursor, delivery.offset)[0] is algebra.Position.SETTLED
+    return delivery.status == "RETRYING" and (delivery.timed or left)
 
 
 def before_log(held: Waiting | Transaction) -> str:

@@ -18,7 +18,7 @@ from .layout import FORMAT, Item, cursor_item_key, cursor_owner, int_of, number,
 from .records import record_writes
 from .timers import timer_put
 
-_SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at"}
+_SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at", "k": "skipped"}
 _MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
 

@@ -8,6 +8,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import unavailable
+from ..ports import Counted
 from .failures import is_conflict, translate, was_resent
 from .layout import Item, Tables
 
@@ -59,6 +60,18 @@ class Dynamo:
             yield from answer["Items"]
             if "LastEvaluatedKey" not in answer:
                 return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def count(self, most: int | None = None, **request: Any) -> Counted:
+        """How many rows a query finds, looking at the pages that hold the first `most` of them."""
+        number = 0
+        while True:
+            answer = self.call("query", Select="COUNT", **request)
+            number += int(answer["Count"])
+            if "LastEvaluatedKey" not in answer:
+                return Counted(number)
+            if most is not None and number >= most:
+                return Counted(number, whole=False)
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def put(self, table: str, items: Sequence[Item]) -> None:

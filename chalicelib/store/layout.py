@@ -30,6 +30,7 @@ Attribute names are short because a row is billed by its size, names included.
     s  S   sort key: the log's partition key
     e  N   epoch; claims and seeks are conditional on it and raise it by one
     f  N   floor        x  N  next        b  N  begin        g  N  where the segment that holds `next` begins
+    k  N   how many offsets from `b` on were settled because nobody wants them (0 in rows of older releases)
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
     w  M   waiting spans: first offset → rest of the span
     d  M   settled ranges above the floor: first offset → count

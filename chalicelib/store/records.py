@@ -11,7 +11,7 @@ from ..domain.errors import newer_format
 from ..domain.ids import message_id
 from ..domain.message import UNDECODABLE, Message
 from ..domain.topic import CursorKey, Group, Topic
-from ..ports import DeadLetter, Record
+from ..ports import DeadLetter, Record, Unfinished
 from . import codec
 from .dynamo import Dynamo
 from .failures import ConditionFailed
@@ -48,33 +48,27 @@ class DynamoRecords:
         )
         return _record(answer["Item"]) if "Item" in answer else None
 
-    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
-        retrying = {
-            "FilterExpression": "j = :j AND attribute_exists(d)",
-            "ExpressionAttributeValues": {":j": text("RETRYING")},
-        }
-        return self._count(topic_uid, group_uid, retrying)
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND begins_with(k, :t)",
+            FilterExpression="j IN (:d, :r)",
+            ProjectionExpression="k, j, d",
+            ExpressionAttributeValues={
+                ":g": text(group_uid),
+                ":t": text(f"{topic_uid}/"),
+                ":d": text(DEAD),
+                ":r": text(RETRYING),
+            },
+        )
+        return [_unfinished(item) for item in found]
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
-        return self._count(topic_uid, f"{group_uid}#dead", {})
-
-    def _count(self, topic_uid: str, partition: str, narrowed: dict[str, Any]) -> int:
-        total, start = 0, None
-        values = {":g": text(partition), ":t": text(f"{topic_uid}/")}
-        values |= narrowed.pop("ExpressionAttributeValues", {})
-        while True:
-            answer = self._dynamo.call(
-                "query",
-                TableName=self._table,
-                Select="COUNT",
-                KeyConditionExpression="g = :g AND begins_with(k, :t)",
-                ExpressionAttributeValues=values,
-                **narrowed,
-                **({"ExclusiveStartKey": start} if start else {}),
-            )
-            total += int(answer["Count"])
-            if not (start := answer.get("LastEvaluatedKey")):
-                return total
+        return self._dynamo.count(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND begins_with(k, :t)",
+            ExpressionAttributeValues={":g": text(f"{group_uid}#dead"), ":t": text(f"{topic_uid}/")},
+        ).number
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         found = self._dynamo.query(
@@ -250,6 +244,11 @@ def _record(item: Item) -> Record:
         )
     except _DAMAGE:  # it was no success, and what it was nobody knows
         return Record(shard, offset, DEAD, 0, 0, consumer_uid, UNDECODABLE)
+
+
+def _unfinished(item: Item) -> Unfinished:
+    shard, offset, consumer_uid = _place(item)
+    return Unfinished(shard, offset, text_of(item, "j") or "", consumer_uid, "d" in item)
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -104,6 +105,18 @@ class DynamoTimers:
 
     def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
         return [_timer(item) for item in self._between(fragment, f"{mark}{_NEXT}", _BEHIND_ALL, limit)]
+
+    def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
+        answer = self._dynamo.call(
+            "query",
+            TableName=self._table,
+            KeyConditionExpression="f = :f AND t < :end",
+            ProjectionExpression="k, s",
+            ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(_BEHIND_ALL)},
+            Limit=most,
+        )
+        homes = (item["s"]["S"] for item in answer["Items"] if item["k"]["S"] == TimerKind.DELIVER)
+        return Counter(shard_of(home).topic_uid for home in homes), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         first = self._between(fragment, "0", _BEHIND_ALL, 1, consistent=consistent)

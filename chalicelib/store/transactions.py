@@ -13,7 +13,7 @@ from typing import Any
 from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import State, Transaction, check_timer
-from ..ports import DedupEntry
+from ..ports import Counted, DedupEntry
 from . import codec
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo
@@ -81,6 +81,15 @@ class DynamoTransactions:
             Limit=limit,
         )
         return [_transaction(item) for item in islice(found, limit)]
+
+    def count(self, topic: Topic, state: State, most: int) -> Counted:
+        return self._dynamo.count(
+            most,
+            TableName=self._table,
+            IndexName=BY_STATE,
+            KeyConditionExpression="g = :g",
+            ExpressionAttributeValues={":g": text(f"{topic.uid}#{state}")},
+        )
 
 
 def transaction_writes(tables: Tables, old: Transaction, new: Transaction) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     assert transaction.state is State.PREPARED
     assert desk.rows() == []
     assert desk.receive(group, consumer=consumer) == []
-    assert desk.deps.lookup.stats(desk.topic)[0] == 0
+    assert desk.deps.lookup.stats([desk.topic])[0].accepted == 0
     found = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(found, Transaction)
     assert found == transaction

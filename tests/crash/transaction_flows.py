@@ -159,6 +159,7 @@ _TWIN = {"dedup_id": "once"}
 FLOWS: Mapping[str, Flow] = {
     "prepare": Flow(preparing(), (ROLLBACK,)),
     "prepare with a dedup id": Flow(preparing(**_TWIN), (ROLLBACK,), after=preparing(**_TWIN)),
+    "prepare by key": Flow(preparing(**_KEYED), (ROLLBACK,)),
     "commit": Flow(decide(COMMIT), (COMMIT,), preparing(), decide(COMMIT)),
     "commit by key": Flow(decide(COMMIT), (COMMIT,), preparing(**_KEYED), decide(COMMIT)),
     "commit for later": Flow(decide(COMMIT), (COMMIT,), delayed, decide(COMMIT)),

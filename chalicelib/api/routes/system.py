@@ -62,7 +62,8 @@ def _given(context: Context) -> dict[str, Any]:
 def stats(context: Context) -> Answer:
     """Counts per topic and group."""
     topics, following = parse.visible_topics(context, "stats")
-    items = [{"topic": t.name, **render.stats(*context.deps.lookup.stats(t))} for t in topics]
+    counted = zip(topics, context.deps.lookup.stats(topics), strict=True)
+    items = [{"topic": topic.name, **render.stats(each)} for topic, each in counted]
     return Answer(parse.page(context, "stats", items, following))
 
 

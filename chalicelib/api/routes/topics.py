@@ -24,14 +24,16 @@ def put_topic(context: Context, topic: str) -> Answer:
 def get_topic(context: Context, topic: str) -> Answer:
     """A topic's settings, and what is in it."""
     found = context.deps.catalog.topic(topic)
-    return Answer({**render.topic(found), "stats": render.stats(*context.deps.lookup.stats(found))})
+    (stats,) = context.deps.lookup.stats([found])
+    return Answer({**render.topic(found), "stats": render.stats(stats)})
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Answer:
     """Topics by name, those the token may use."""
     topics, following = parse.visible_topics(context, "topics")
-    items = [{**render.topic(t), "stats": render.stats(*context.deps.lookup.stats(t))} for t in topics]
+    counted = zip(topics, context.deps.lookup.stats(topics), strict=True)
+    items = [{**render.topic(topic), "stats": render.stats(each)} for topic, each in counted]
     return Answer(parse.page(context, "topics", items, following))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...domain.topic import CursorKey, Group, Topic
-from ...ports import DeadLetter, Record
+from ...ports import DeadLetter, Record, Unfinished
 from .tables import MemoryTables, letter_place, record_place
 
 
@@ -18,13 +18,13 @@ class MemoryRecords:
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self._tables.records.get(record_place(key, offset))
 
-    def count_retrying(self, topic_uid: str, group_uid: str) -> int:
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
         with self._tables.lock:
-            return sum(
-                record.status == "RETRYING" and record.next_ms is not None
-                for (g, k), record in self._tables.records.items()
-                if g == group_uid and k.startswith(f"{topic_uid}/")
-            )
+            return [
+                Unfinished(r.shard, r.offset, r.status, r.consumer_uid, r.next_ms is not None)
+                for (g, k), r in self._tables.records.items()
+                if g == group_uid and k.startswith(f"{topic_uid}/") and r.status in ("DEAD", "RETRYING")
+            ]
 
     def count_dead(self, topic_uid: str, group_uid: str) -> int:
         return len(self._buried(topic_uid, group_uid))

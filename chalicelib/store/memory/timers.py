@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...domain.timer import Timer
+from ...domain.timer import Timer, TimerKind
 from ...ports import DedupEntry, Look, Moved
 from ..layout import timer_key
 from ..timers import first_of
@@ -55,6 +56,11 @@ class MemoryTimers:
 
     def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
         return [timer for timer in self._of(fragment) if timer.mark > mark][:limit]
+
+    def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
+        timers = self._of(fragment)
+        kinds = (t.shard.topic_uid for t in timers[:most] if t.kind is TimerKind.DELIVER)
+        return Counter(kinds), len(timers) < most
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         return next((timer.due_ms for timer in self._of(fragment)), None)

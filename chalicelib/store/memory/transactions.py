@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...domain.timer import Timer
 from ...domain.topic import Topic
 from ...domain.transaction import State, Transaction, check_timer
-from ...ports import DedupEntry
+from ...ports import Counted, DedupEntry
 from .tables import MemoryTables, timer_place
 
 
@@ -47,6 +48,9 @@ class MemoryTransactions:
             of_topic = [t for t in self._tables.transactions.values() if t.topic_uid == topic.uid]
         found = sorted((t for t in of_topic if t.state is state), key=lambda t: t.mark)
         return [replace(t, draft=None) for t in found if after is None or t.mark > after][:limit]
+
+    def count(self, topic: Topic, state: State, most: int) -> Counted:
+        return Counted(len(self.listed(topic, state, None, sys.maxsize)))
 
     def drop_expired(self, now_s: int) -> None:
         """What DynamoDB's TTL does."""

@@ -1,0 +1,66 @@
+"""Where all the offsets of a log are for one group: each in one place, so that the counts add up.
+
+A delivery that left its shard's cursor for the retry lane or the dead letters is known by its record. After a seek a
+message may have an older delivery besides (docs/state_machine.md): what is counted is the one that the cursor tells of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+from .cursor import Cursor, Position, position
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How many deliveries are in which state. `skipped` were never owed: from before the group's beginning, not wanted
+    by its filter, cancelled, or holes in the log."""
+
+    new: int = 0
+    running: int = 0
+    retrying: int = 0
+    success: int = 0
+    dead: int = 0
+    skipped: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(astuple(self))
+
+    def __add__(self, other: Account) -> Account:
+        return Account(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
+    """One cursor's, which has been expired. `elsewhere` are offsets of deliveries that left it, each with RETRYING or
+    DEAD; `tail` is the last offset of its log."""
+    left = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
+    waiting = {
+        first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
+    }
+    retrying, dead = left.count("RETRYING"), left.count("DEAD")
+    unsettled = cursor.in_flight + waiting[True] + waiting[False]
+    settled = cursor.next - cursor.begin - unsettled
+    skipped = min(cursor.skipped, max(0, settled - retrying - dead))
+    return Account(
+        new=max(0, tail + 1 - cursor.next) + waiting[True],
+        running=cursor.in_flight,
+        retrying=waiting[False] + retrying,
+        success=max(0, settled - retrying - dead - skipped),
+        dead=dead,
+        skipped=cursor.begin + skipped,
+    )
+
+
+def under_way(counted: Account, in_lanes: int) -> Account:
+    """The account where so many of those that left their cursors are being tried again at this moment."""
+    moved = min(in_lanes, counted.retrying)
+    return Account(
+        counted.new,
+        counted.running + moved,
+        counted.retrying - moved,
+        counted.success,
+        counted.dead,
+        counted.skipped,
+    )
