@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...domain.cursor import Cursor
@@ -124,10 +124,10 @@ class MemoryLog:
         with self._lock:
             self._checkpoints[shard] = max(self._checkpoints.get(shard, -1), tail.offset)
 
-    def drop_expired(self, now_s: int) -> None:
-        """What DynamoDB's TTL does."""
+    def drop_expired(self, now_s: int, spares: Callable[[Segment], bool] = lambda segment: False) -> None:
+        """What DynamoDB's TTL does; some rows it may take later."""
         with self._lock:
             for (shard, first), segment in list(self._rows.items()):
-                if segment.expires_s <= now_s:
+                if segment.expires_s <= now_s and not spares(segment):
                     del self._rows[shard, first]
                     self._firsts[shard].remove(first)
