@@ -19,7 +19,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind
-from chalicelib.services.setup import Contact
+from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.wiring import Deps
 
 from .figures import Figure, at_most, plain, told
@@ -145,39 +145,92 @@ def _crowd(made: Stage) -> Iterator[Figure]:
     yield at_most(f"{_CROWD:,} due in one second, out within", took, 5, "s", ratio)
 
 
+class _Later:
+    """ports.Clock that is moved, minute by minute."""
+
+    def __init__(self) -> None:
+        self.minutes = 10  # what was set up just now is at rest by then
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.minutes * 60_000
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 def _idle(made: Stage) -> Iterator[Figure]:
-    for topics in (1, 30):
-        meter = Meter()
-        deps = made.deps(meter)
-        for n in range(topics):
-            topic, _ = deps.admin.put_topic(f"t{n}", {"shards": 4})
-            group, _ = deps.admin.put_group(topic, "g", {})
-            deps.admin.register(topic, group, "c", Contact("url", "http://127.0.0.1:1"))
-            deps.assignments.current(topic, group)
-        fresh = made.deps(meter)
-        cost = Cost()
-        for _ in range(3):
-            with meter.during() as minute:
-                fresh.mover.run_once()
-                fresh.sweeper.run_once()
-                fresh.assigner.run_once()
-            cost = replace(minute)
-        yield at_most(f"a minute at rest, {topics} topics: write units", cost.writes, 0, "WU")
-        yield at_most(f"a minute at rest, {topics} topics: read units", cost.reads, 10, "RU")
+    """What schedules cost while nothing happens, and how long they need to find that something did."""
+    meter, clock = Meter(), _Later()
+
+    def process() -> Deps:
+        return Deps(replace(made.deps(meter).adapters, clock=clock))
+
+    there = 0
+    for topics in (10, 100, 1000):
+        say(f"timers: a stage at rest, {topics:,} topics")
+        for number in range(there, topics):
+            _subscribed(made.deps(), f"t{number:04}")
+        there = topics
+        jobs = process()
+        for _ in range(2):
+            with meter.during() as cost:
+                _minute(jobs)
+            clock.minutes += 1
+        yield at_most(f"a minute at rest, {topics:,} topics: write units", cost.writes, 0, "WU")
+        yield at_most(f"a minute at rest, {topics:,} topics: read units", cost.reads, 10, "RU")
+        minutes = 0
+        producer = process()
+        producer.producer.produce(producer.catalog.topic(f"t{topics // 2:04}"), [Draft(_BODY)])
+        while not _minute(process()):
+            clock.minutes += 1
+            minutes += 1
+        yield at_most(
+            f"a wake-up lost there, {topics:,} topics: found by the sweep within", minutes + 1, 2, "min"
+        )
+        topic = producer.catalog.topic(f"t{topics // 2:04}")
+        group = producer.catalog.group(topic, "g")
+        for shard in range(topic.shards):
+            producer.positions.seek(topic, cursor_key(topic, group, shard), "latest")
+        clock.minutes += 10
+        _minute(jobs)
     yield told("the same: each topic with an alarm_backlog, 4 shards", f"{_watching(made):.3g} RU more")
 
 
+def _subscribed(deps: Deps, name: str) -> None:
+    """A topic with a group that has a subscriber."""
+    control, chance, now_ms = deps.adapters.control, deps.adapters.chance, deps.adapters.clock.now_ms()
+    topic = Topic(name, chance.id(8), now_ms)
+    group = Group(name, "g", chance.id(8), now_ms, "queue", begin="earliest")
+    control.put_topic(topic, None)
+    control.put_group(topic, group, None)
+    control.put_consumer(
+        topic,
+        group,
+        Consumer(name, "g", "c", chance.id(8), now_ms, now_ms, "url", target="http://127.0.0.1:1"),
+        None,
+    )
+
+
+def _minute(deps: Deps) -> int:
+    """What schedules start in a minute; how many deliveries the sweep wakes."""
+    deps.mover.run_once()
+    deps.assigner.run_once()
+    deps.watch.run_once()
+    return deps.sweeper.run_once().woken
+
+
 def _watching(made: Stage) -> float:
-    """Read units of a minute's look at one topic that is at rest."""
+    """Read units of a minute's look at one topic that is at rest, beside the list of those that are watched."""
     meter = Meter()
     deps = made.deps(meter)
+    with meter.during() as none:
+        deps.watch.run_once()
     topic, _ = deps.admin.put_topic("watched", {"shards": 4, "alarm_backlog": 100})
     deps.admin.put_group(topic, "g", {})
-    deps.watch.see(topic)
     deps.watch.run_once()
     with meter.during() as minute:
         deps.watch.run_once()
-    return minute.reads
+    return minute.reads - none.reads
 
 
 def main() -> None:

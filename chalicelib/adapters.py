@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Jobs,
         Keys,
         Log,
+        Marks,
         Rates,
         Records,
         Rounds,
@@ -99,6 +100,7 @@ class Adapters:
     keys: Keys
     rates: Rates
     rounds: Rounds
+    marks: Marks
     control: Control
     blobs: Blobs
     clock: Clock
@@ -158,6 +160,7 @@ def dynamo_adapters(
     from .store.keys import DynamoKeys
     from .store.layout import Tables
     from .store.log import DynamoLog
+    from .store.marks import DynamoMarks
     from .store.rates import DynamoRates
     from .store.records import DynamoRecords
     from .store.rounds import DynamoRounds
@@ -186,6 +189,7 @@ def dynamo_adapters(
         keys=DynamoKeys(dynamo),
         rates=DynamoRates(dynamo),
         rounds=DynamoRounds(dynamo),
+        marks=DynamoMarks(dynamo),
         control=DynamoControl(rows_of(client, tables.control, settings.region)),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
@@ -246,6 +250,7 @@ def memory_adapters(
         keys=memory.MemoryKeys(),
         rates=memory.MemoryRates(),
         rounds=memory.MemoryRounds(),
+        marks=memory.MemoryMarks(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .scheduler.watch import Backlog
 
 _MARGIN_MS = 5_000  # of a function's time: for what is under way to end
+_ASKING_MS = 15_000  # likewise, where a subscriber is asked, who may take ten seconds
 _RUNS = 20  # in a row, of a job that time ends: of its six hours, five
 _TOLD = 20  # topics of a run on which its visit failed; the others are only counted
 Event = Mapping[str, Any]
@@ -30,7 +31,7 @@ _METRICS = {
 }
 """Which counts of reports are metrics."""
 
-_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_ms"}
+_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_ms", "watched"}
 """What reports count although nothing was to do, or all went well."""
 
 
@@ -95,16 +96,21 @@ def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     """Wake what nobody is at work on; see how much lies where somebody wants to be warned."""
-    has_time, stage = _has_time(context), deps.adapters.stage
-    swept = deps.sweeper.run_once(has_time)
-    watched = deps.watch.run_once(has_time)
+    stage = deps.adapters.stage
+    # A third of the time is the watch's: neither starves the other.
+    watched = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
+    swept = deps.sweeper.run_once(_has_time(context))
     for backlog in watched.backlogs:
         told = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, told, topic=backlog.topic)
     for backlog in watched.over:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(stage, _worst(watched.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {}))
-    return _told("sweep", swept.as_dict() | {"over": len(watched.over)}, deps)
+    _tell("sweep", [*watched.stretch.troubles, *swept.stretch.troubles])
+    report = swept.as_dict() | {"over": len(watched.over), "watched": watched.stretch.topics}
+    report["troubles"] += len(watched.stretch.troubles)
+    report["finished"] = swept.stretch.finished and watched.stretch.finished
+    return _told("sweep", report, deps)
 
 
 def _worst(backlogs: Sequence[Backlog]) -> dict[str, int]:
@@ -120,7 +126,9 @@ def _worst(backlogs: Sequence[Backlog]) -> dict[str, int]:
 
 def assign(context: Any, deps: Deps) -> dict[str, Any]:
     """Keep assignments true, and ask again those who have not agreed yet to be called."""
-    return _told("assign", deps.assigner.run_once(_has_time(context)).as_dict(), deps)
+    report = deps.assigner.run_once(_has_time(context, _ASKING_MS))
+    _tell("assign", report.stretch.troubles)
+    return _told("assign", report.as_dict(), deps)
 
 
 def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
@@ -154,14 +162,14 @@ def _seconds_left(context: Any) -> Callable[[], float]:
     return lambda: float(context.get_remaining_time_in_millis()) / 1000
 
 
-def _has_time(context: Any) -> Any:
-    return lambda: context.get_remaining_time_in_millis() > _MARGIN_MS
+def _has_time(context: Any, margin_ms: int = _MARGIN_MS) -> Any:
+    return lambda: context.get_remaining_time_in_millis() > margin_ms
 
 
 def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
     """Tell what a run did: its metrics, and a log line if it did or found anything but deliveries that succeeded."""
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
-    if not report.get("finished", True) and function != "sweep":  # a sweep at rest stops early on purpose
+    if not report.get("finished", True):
         counts["Unfinished"] = 1
     observe.metrics(deps.adapters.stage, counts | deps.tally.take())
     for event, place in deps.tally.events():

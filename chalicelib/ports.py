@@ -3,13 +3,14 @@ contract suite (tests/contract) that both pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from .domain.assignment import Assignment
 from .domain.cursor import Change, Cursor
+from .domain.mark import Mark
 from .domain.message import Draft, Message
 from .domain.outcome import Outcome, Parcel
 from .domain.rate import Grant
@@ -260,7 +261,8 @@ class Rates(Protocol):
 @dataclass(frozen=True, slots=True)
 class Place:
     """How far a job has come on its way round all topics, again and again. `after` is the topic it came to last,
-    `passed_ms` when it last came past the end of the list, `is_open`: a run is under way, or died."""
+    `passed_ms` when it last came past the end of the list (of the sweeper: it is done with earlier marks),
+    `is_open`: a run is under way, or died."""
 
     after: str | None = None
     passed_ms: int = 0
@@ -277,6 +279,28 @@ class Rounds(Protocol):
 
     def keep(self, job: str, place: Place) -> Place | None:
         """Store the place, if what is stored has its version; as it is stored. None: another run keeps it."""
+        ...
+
+
+class Marks(Protocol):
+    """Where jobs that come by each minute look: marked topics, and those that somebody wants watched. By name."""
+
+    def mark(self, mark: Mark) -> None:
+        """Store a mark. Harmless to repeat."""
+        ...
+
+    def since(self, from_ms: int) -> Iterator[Mark]:
+        """Marks of this time and later (also of times to come), the earliest first; it may be a moment old."""
+        ...
+
+    def watch(self, topic: str, version: int) -> None:
+        """Have a topic watched, whose settings have this version."""
+        ...
+
+    def unwatch(self, topic: str) -> None: ...
+
+    def watched(self) -> dict[str, int]:
+        """The topics that are watched, with the versions told; it may be a moment old."""
         ...
 
 
@@ -573,7 +597,9 @@ class Staffed:
 class Control(Protocol):
     """What is set up on purpose. Read often (cached above), written seldom, always conditionally."""
 
-    def topic(self, name: str) -> Topic | None: ...
+    def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
+        """A read that is not consistent costs half and may be of a moment ago."""
+        ...
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
         """Topics by name. A read that is not consistent costs half and may miss the newest."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .services.journal import Journal
     from .services.key_lookup import KeyLookup
     from .services.lookup import Lookup
+    from .services.marker import Marker
     from .services.positions import Positions
     from .services.produce import Producer
     from .services.reader import Reader
@@ -112,7 +113,17 @@ class Deps:
         from .services.produce import Producer
 
         a = self.adapters
-        return Producer(a.log, self.tails, a.timers, a.keys, a.blobs, a.clock, a.chance, self.waker.filed)
+        return Producer(
+            a.log,
+            self.tails,
+            a.timers,
+            a.keys,
+            a.blobs,
+            a.clock,
+            a.chance,
+            self.waker.filed,
+            self.marker.mark,
+        )
 
     @cached_property
     def intake(self) -> Intake:
@@ -145,7 +156,7 @@ class Deps:
     def waker(self) -> Waker:
         from .services.wake import Waker
 
-        return Waker(self.catalog, self.adapters.invoker, self.adapters.clock)
+        return Waker(self.catalog, self.adapters.invoker, self.marker.mark, self.adapters.clock)
 
     @cached_property
     def settler(self) -> Settler:
@@ -271,20 +282,26 @@ class Deps:
         return Mover(a.timers, ways, a.clock, new_owner, a.threads)
 
     @cached_property
+    def marker(self) -> Marker:
+        from .services.marker import Marker
+
+        return Marker(self.adapters.marks, self.adapters.clock)
+
+    @cached_property
     def sweeper(self) -> Sweeper:
+        from .scheduler.scout import Scout
         from .scheduler.sweeper import Sweeper
 
         a = self.adapters
-        return Sweeper(
-            a.control, a.log, a.cursors, lambda shard: self.waker.route([shard]), a.clock, self.watch.see
-        )
+        scout = Scout(a.control, a.log, a.cursors, a.clock)
+        return Sweeper(a.control, scout, a.marks, a.rounds, lambda shard: self.waker.route([shard]), a.clock)
 
     @cached_property
     def watch(self) -> Watch:
         from .scheduler.watch import Watch
 
         a = self.adapters
-        return Watch(a.control, a.log, a.cursors, a.clock)
+        return Watch(a.control, a.log, a.cursors, a.marks, a.rounds, a.clock)
 
     @cached_property
     def positions(self) -> Positions:
@@ -298,7 +315,15 @@ class Deps:
 
         a = self.adapters
         return Setup(
-            a.control, self.catalog, self.positions, self.states, self.assignments, a.clock, a.chance
+            a.control,
+            self.catalog,
+            self.positions,
+            self.states,
+            self.assignments,
+            a.marks,
+            self.marker.mark,
+            a.clock,
+            a.chance,
         )
 
     @cached_property
@@ -358,7 +383,12 @@ class Deps:
 
         a = self.adapters
         keeper = Keeper(a.log, a.blobs, a.clock) if a.archive else None
-        return Expirer(a.control, a.rounds, self._bury, a.clock, keeper)
+        return Expirer(a.control, a.rounds, self._bury, self._see, a.clock, keeper)
+
+    def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
+        """What each minute's jobs have to know of a topic, where they may have missed it."""
+        self.sweeper.see(topic, has_time)
+        self.watch.see(topic)
 
     def _bury(
         self,
@@ -376,7 +406,8 @@ class Deps:
     def assigner(self) -> Assigner:
         from .scheduler.assigner import Assigner
 
-        return Assigner(self.adapters.control, self.assignments.look_after, self._ask)
+        a = self.adapters
+        return Assigner(a.control, a.marks, a.rounds, self.assignments.look_after, self._ask, a.clock)
 
     def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
         from .services.consent import Consent

@@ -46,6 +46,7 @@ class Topic:
     dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
     wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
     key_shards: int | None = None
+    is_called: bool = True  # has a consumer that Headrace calls ever been registered?
     version: int = 0  # rises with every write
 
     @property

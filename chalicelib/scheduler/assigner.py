@@ -1,34 +1,39 @@
-"""Assignments of groups that nobody uses at the moment are kept true, too.
+"""Assignments of groups that nobody uses at the moment are kept true, too, and who has not agreed is asked again.
 
-Whoever uses a group notices within seconds who left it (services/assignment): this job is for those who only look,
-and for shards whose owner would be woken. So it may be slow: it costs about one and a half read units a run, whatever
-there is, and with many topics a round takes many runs. Nothing is written where nothing changed.
+Whoever uses a group notices within seconds who left it (services/assignment): this job is for shards whose owner would
+be woken. So it comes by marked topics only (domain/mark), and nothing is written where nothing changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 
+from ..domain.mark import all_over
 from ..domain.topic import Consumer, Group, Topic
-from ..ports import Control, Staffed
+from ..ports import Clock, Control, Marks, Rounds, Staffed
+from .walk import HasTime, Stretch, Turns
 
-_TOPICS = 2  # of a run: half a unit for the list, and for each
+_JOB = "assign"
+_MINUTE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
-    """What one run did: the topics and groups it saw, and how many groups were assigned anew
-    and consumers agreed to be called."""
+    """What one run did: the groups it saw, and how many were assigned anew, and consumers agreed to be called."""
 
-    topics: int = 0
     groups: int = 0
     assigned: int = 0
     agreed: int = 0
-    finished: bool = True
+    stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
-        return asdict(self)
+        return {
+            "groups": self.groups,
+            "assigned": self.assigned,
+            "agreed": self.agreed,
+            **self.stretch.as_dict(),
+        }
 
 
 Ask = Callable[[Topic, Group, Consumer], bool]
@@ -36,34 +41,47 @@ Ask = Callable[[Topic, Group, Consumer], bool]
 
 
 class Assigner:
-    """Visits topics by name, a few in each run, beginning again after the last. Where it stands is kept by this
-    process only: a new one begins with the first."""
+    """Comes by all marked topics."""
 
-    def __init__(self, control: Control, look_after: Callable[[Topic, Staffed], bool], ask: Ask) -> None:
+    def __init__(
+        self,
+        control: Control,
+        marks: Marks,
+        rounds: Rounds,
+        look_after: Callable[[Topic, Staffed], bool],
+        ask: Ask,
+        clock: Clock,
+    ) -> None:
         self._control = control
+        self._marks = marks
+        self._turns = Turns(_JOB, rounds, clock)
         self._look_after = look_after
         self._ask = ask
-        self._after: str | None = None
+        self._clock = clock
 
-    def run_once(self, has_time: Callable[[], bool] = lambda: True) -> Report:
-        """The next few topics; `has_time` is asked before each."""
-        topics = groups = assigned = agreed = 0
-        for topic in self._next():
-            if not has_time():
-                return Report(topics, groups, assigned, agreed, finished=False)
-            staffed = self._control.staffed(topic)
-            assigned += sum(self._look_after(topic, each) for each in staffed)
-            agreed += sum(self._ask_all(topic, each) for each in staffed)
-            topics, groups = topics + 1, groups + len(staffed)
-            self._after = topic.name
-        return Report(topics, groups, assigned, agreed)
+    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+        """One run; `has_time` is asked before each topic, and before each consumer that is to be asked."""
+        report, now_ms = Report(), self._clock.now_ms()
+        names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
+        if not names:
+            return report
+        place = self._turns.place()
 
-    def _ask_all(self, topic: Topic, staffed: Staffed) -> int:
-        pending = (c for c in staffed.consumers if c.state == "PENDING")
-        return sum(self._ask(topic, staffed.group, consumer) for consumer in pending)
+        def visit(name: str) -> None:
+            topic = self._control.topic(name, consistent=False)
+            for staffed in self._control.staffed(topic) if topic else ():
+                assert topic
+                report.groups += 1
+                report.assigned += self._look_after(topic, staffed)
+                report.agreed += self._ask_all(topic, staffed, has_time)
 
-    def _next(self) -> list[Topic]:
-        ahead = self._control.topics(self._after, _TOPICS, consistent=False)
-        if len(ahead) == _TOPICS or self._after is None:
-            return ahead
-        return ahead + self._control.topics(None, _TOPICS - len(ahead), consistent=False)
+        report.stretch = self._turns.run(names, place, visit, has_time)
+        self._turns.end(place, report.stretch)
+        return report
+
+    def _ask_all(self, topic: Topic, staffed: Staffed, has_time: HasTime) -> int:
+        """In each minute another one is the first: some may hang until there is no time for the others."""
+        pending = [c for c in staffed.consumers if c.state == "PENDING"]
+        first = self._clock.now_ms() // _MINUTE_MS % len(pending) if pending else 0
+        turns = pending[first:] + pending[:first]
+        return sum(self._ask(topic, staffed.group, consumer) for consumer in turns if has_time())

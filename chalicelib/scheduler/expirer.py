@@ -38,13 +38,20 @@ class Expirer:
     """Goes round all topics. Where nothing is old it costs about a read unit a shard and group."""
 
     def __init__(
-        self, control: Control, rounds: Rounds, bury: Bury, clock: Clock, keeper: Keeper | None = None
+        self,
+        control: Control,
+        rounds: Rounds,
+        bury: Bury,
+        see: Callable[[Topic, HasTime], None],
+        clock: Clock,
+        keeper: Keeper | None = None,
     ) -> None:
-        """Without a keeper, rows go whether or not they are archived."""
+        """`see` is shown each topic. Without a keeper, rows go whether or not they are archived."""
         self._control = control
         self._walk = Walk(_JOB, control, rounds, clock)
         self._keeper = keeper
         self._bury = bury
+        self._see = see
 
     def run_once(self, has_time: HasTime = lambda: True) -> Report:
         """One round, or what of it there is time for: the next run goes on there."""
@@ -56,6 +63,7 @@ class Expirer:
                 report.kept += self._keeper.keep(topic, proved)
             for group in self._control.groups(topic):
                 report.buried += self._group(topic, group, has_time)
+            self._see(topic, has_time)
 
         report.stretch = self._walk.run(visit, has_time)
         return report

@@ -1,19 +1,21 @@
-"""The sweeper: finds deliveries that nobody is at work on, so that nothing depends on a wake-up having arrived."""
+"""The sweeper: finds deliveries that nobody is at work on, so that nothing depends on a wake-up having arrived.
+
+It looks at marked topics (domain/mark), so it costs next to nothing where nothing happens, however many topics there
+are. A mark is let go when its window is over and the topic at rest; while the topic is not, it gets another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from ..domain.cursor import Cursor, expire, returned
-from ..domain.segment import ShardKey
-from ..domain.topic import Consumer, Group, Topic, cursor_key
-from ..modes import POLICIES
-from ..ports import Clock, Control, Cursors, Log, Staffed
+from ..domain.mark import Mark, all_over
+from ..domain.topic import Topic
+from ..ports import Clock, Control, Marks, Rounds
+from .scout import Findings, Scout
+from .walk import HasTime, Stretch, Turns
 
-_PAGE = 8
-_FIRST_ROUNDS = 2  # of a new process: who ran before may have died, its leases still open at the first
-_LOOKS = 6  # at about half a read unit each: what a run that finds nothing may cost
+_JOB = "sweep"
 
 Wake = Callable[[str], object]
 """Start the delivery of a log shard, named by its partition key."""
@@ -23,105 +25,89 @@ Wake = Callable[[str], object]
 class Report:
     """What one run did. `looks` are reads of a cursor or a shard."""
 
-    topics: int = 0
     looks: int = 0
     woken: int = 0
     under_way: int = 0
-    finished: bool = True
+    stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
-        return asdict(self)
+        return {
+            "looks": self.looks,
+            "woken": self.woken,
+            "under_way": self.under_way,
+            **self.stretch.as_dict(),
+        }
 
 
 class Sweeper:
-    """Goes round all topics, page by page. A run that finds nothing to do stops after a few reads and the next one
-    goes on there, so that an idle system costs next to nothing, however many topics it has; one that finds something
-    goes all the way round."""
+    """Comes by all marked topics."""
 
     def __init__(
-        self,
-        control: Control,
-        log: Log,
-        cursors: Cursors,
-        wake: Wake,
-        clock: Clock,
-        see: Callable[[Topic], None] = lambda _: None,
+        self, control: Control, scout: Scout, marks: Marks, rounds: Rounds, wake: Wake, clock: Clock
     ) -> None:
-        """`see` is shown each topic that it comes by."""
         self._control = control
-        self._log = log
-        self._cursors = cursors
+        self._scout = scout
+        self._marks = marks
+        self._turns = Turns(_JOB, rounds, clock)
         self._wake = wake
         self._clock = clock
-        self._see = see
-        self._after: str | None = None
-        self._thorough = _FIRST_ROUNDS
 
-    def run_once(self, has_time: Callable[[], bool] = lambda: True) -> Report:
-        """One run; `has_time` is asked before each topic."""
-        report = Report()
-        for topic in self._round(self._after):
-            at_rest = not (report.woken or report.under_way or self._thorough)
-            if not has_time() or (report.looks >= _LOOKS and at_rest):
-                report.finished = False
-                break
-            report.topics += 1
-            self._see(topic)
-            for staffed in self._control.staffed(topic):
-                if not staffed.group.paused:
-                    self._group(topic, staffed, report)
-            self._after = topic.name
-        else:
-            self._thorough = max(0, self._thorough - 1)
+    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+        """One run; `has_time` is asked before each topic and each owner of cursors in it."""
+        report, place = Report(), self._turns.place()
+        marked = _Marked(self._marks, place.passed_ms, self._clock.now_ms())
+
+        def visit(name: str) -> None:
+            topic = self._control.topic(name, consistent=False)
+            findings = self._scout.look(topic, has_time) if topic else Findings()
+            report.looks += findings.looks
+            report.under_way += findings.under_way
+            for shard in findings.forgotten:
+                self._wake(shard)
+                report.woken += 1
+            if findings.is_whole:
+                marked.done(name, findings.next_ms)
+
+        report.stretch = self._turns.run(marked.newest, place, visit, has_time)
+        for trouble in report.stretch.troubles:
+            marked.done(trouble.topic, self._clock.now_ms())
+        self._turns.end(place, report.stretch, marked.passed_ms())
         return report
 
-    def _round(self, start: str | None) -> Iterator[Topic]:
-        """All topics once, from behind `start` on."""
-        after, wrapped = start, start is None
-        while True:
-            topics = self._control.topics(after, _PAGE, consistent=False)
-            for topic in topics:
-                if wrapped and start is not None and topic.name > start:
-                    return
-                yield topic
-            if len(topics) == _PAGE:
-                after = topics[-1].name
-            elif wrapped:
-                return
-            else:
-                after, wrapped = None, True
-
-    def _group(self, topic: Topic, staffed: Staffed, report: Report) -> None:
-        group = staffed.group
-        called = [c for c in staffed.consumers if c.is_called and c.state == "ACTIVE"]
-        for uid in _owners(group, called):
-            cursors = self._cursors.of_owner(group.uid, uid)
-            report.looks += 1
-            for shard in (None, *range(topic.shards)):
-                key = cursor_key(topic, group, shard, uid)
-                report.looks += 1
-                if self._is_forgotten(cursors.get(str(key.shard), Cursor()), key.shard, report):
-                    self._wake(str(key.shard))
-                    report.woken += 1
-
-    def _is_forgotten(self, cursor: Cursor, shard: ShardKey, report: Report) -> bool:
-        """Is there something to claim, and no lease that says that somebody is at work?"""
-        now_ms = self._clock.now_ms()
-        current = expire(cursor, now_ms)
-        if current.leases:
-            report.under_way += 1
-            return False
-        return bool(returned(current, now_ms)) or self._has_more(current, shard)
-
-    def _has_more(self, cursor: Cursor, shard: ShardKey) -> bool:
-        """Is there a message that was never claimed? The next one may stand in the middle of a segment."""
-        rows = self._log.read(shard, cursor.segment_at, 1)
-        if not rows or rows[0].end > cursor.next:
-            return bool(rows)
-        return bool(self._log.read(shard, cursor.next, 1))  # an old hint
+    def see(self, topic: Topic, has_time: HasTime) -> None:
+        """Mark a topic that is not at rest: for whoever comes by all of them, where a mark may have been lost."""
+        findings = self._scout.look(topic, has_time)
+        if findings.next_ms is not None:
+            self._marks.mark(Mark(topic.name, findings.next_ms))
 
 
-def _owners(group: Group, called: Sequence[Consumer]) -> Sequence[str]:
-    if POLICIES[group.mode].per_consumer:
-        return [c.uid for c in called]
-    return [""] if called else []
+class _Marked:
+    """The marked topics of one run: by topic the newest of its marks whose time has come, and the first that is yet to
+    come."""
+
+    def __init__(self, marks: Marks, from_ms: int, now_ms: int) -> None:
+        self._marks = marks
+        self._now_ms = now_ms
+        self.newest: dict[str, int] = {}
+        self._to_come: dict[str, int] = {}
+        self._first_ms: int | None = None
+        for mark in marks.since(from_ms):
+            if mark.at_ms > now_ms:
+                self._to_come.setdefault(mark.topic, mark.at_ms)
+                continue
+            self._first_ms = mark.at_ms if self._first_ms is None else self._first_ms
+            self.newest[mark.topic] = mark.at_ms
+        self._kept = dict(self.newest)
+
+    def done(self, topic: str, next_ms: int | None) -> None:
+        """A topic was looked at, and is to be again by then: let its mark go if its window is over."""
+        if self.newest[topic] > all_over(self._now_ms):
+            return
+        if next_ms is not None and next_ms < self._to_come.get(topic, next_ms + 1):
+            self._marks.mark(Mark(topic, max(next_ms, self._now_ms)))
+        self._kept.pop(topic, None)
+
+    def passed_ms(self) -> int:
+        """The time up to which all marks are let go. Behind the last window's end, others may still mark."""
+        until_ms = min((*self._kept.values(), all_over(self._now_ms) + 1))
+        return until_ms if self._first_ms is not None and self._first_ms < until_ms else 0

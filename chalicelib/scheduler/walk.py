@@ -1,14 +1,17 @@
-"""A job's way round all topics, a stretch of it in each run.
+"""A job's way round topics, a stretch of it in each run.
 
 Its place is in the store, so that a new process goes on where the last one stopped; and it is a circle, so that every
 topic has its turn however few there is time for in a run. A topic on which a visit fails, or a whole process dies,
 keeps no other from its turn.
+
+`Walk` is for jobs that seldom come by, and then by all topics; `Turns` for those that come by some of them each minute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..domain.topic import Topic
 from ..ports import Clock, Control, Place, Rounds
@@ -16,6 +19,7 @@ from ..ports import Clock, Control, Place, Rounds
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
 _PAGE = 100
+_MINUTE_MS = 60_000
 
 HasTime = Callable[[], bool]
 
@@ -30,13 +34,23 @@ class Trouble:
 
 @dataclass(slots=True)
 class Stretch:
-    """What one run came by. `age_ms` is how long ago the job came past the end of the list; 0: in this run. Not
-    `finished`: time ended it, or the work on one topic."""
+    """What one run came by, `last` at the end. `age_ms` is how long ago the job came past the end of the list; 0: in
+    this run. Not `finished`: time ended it, or the work on one topic."""
 
     topics: int = 0
     troubles: list[Trouble] = field(default_factory=list)
     age_ms: int = 0
     finished: bool = True
+    last: str | None = None
+
+    def visit(self, topic: str, visit: Callable[[], None]) -> None:
+        """Make a visit. Whatever is wrong with one topic, the others have their turn."""
+        self.topics += 1
+        self.last = topic
+        try:
+            visit()
+        except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
+            self.troubles.append(Trouble(topic, f"{type(error).__name__}: {error}"))
 
     def as_dict(self) -> dict[str, int | bool]:
         return {
@@ -69,12 +83,8 @@ class Walk:
                 stretch.finished = False
                 break
             way.comes_to(topic)
-            stretch.topics += 1
             spare = self._spare(has_time)
-            try:
-                visit(topic, spare)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one topic, the others have their turn
-                stretch.troubles.append(Trouble(topic.name, f"{type(error).__name__}: {error}"))
+            stretch.visit(topic.name, partial(visit, topic, spare))
             stretch.finished = stretch.finished and spare()
         stretch.age_ms = way.ends()
         return stretch
@@ -139,3 +149,43 @@ class _Way:
         kept: Place | None = self._rounds.keep(self._job, self.place) if self._is_ours else None
         self._is_ours = kept is not None
         self.place = kept or self.place
+
+
+class Turns:
+    """The turns of topics that are known by name. A run that has time for all of them writes nothing."""
+
+    def __init__(self, job: str, rounds: Rounds, clock: Clock) -> None:
+        self._job = job
+        self._rounds = rounds
+        self._clock = clock
+
+    def place(self) -> Place:
+        """Where the last run stopped."""
+        return self._rounds.place(self._job)
+
+    def run(
+        self, names: Iterable[str], place: Place, visit: Callable[[str], None], has_time: HasTime
+    ) -> Stretch:
+        """Visit each topic, or as many as there is time for, those first that the last run had none for."""
+        stretch = Stretch()
+        for name in self._in_turn(sorted(names), place.after):
+            if not has_time():
+                stretch.finished = False
+                break
+            stretch.visit(name, partial(visit, name))
+        return stretch
+
+    def end(self, place: Place, stretch: Stretch, passed_ms: int = 0) -> None:
+        """Keep the place that a run leaves behind, if it is another; if somebody else keeps his, that will do."""
+        after = None if stretch.finished else stretch.last or place.after
+        new = replace(place, after=after, passed_ms=max(place.passed_ms, passed_ms))
+        if new != place:
+            self._rounds.keep(self._job, new)
+
+    def _in_turn(self, names: list[str], after: str | None) -> list[str]:
+        """From behind a name on; or, as a run that was killed leaves none, in each minute from another one on."""
+        if after is None:
+            first = self._clock.now_ms() // _MINUTE_MS % len(names) if names else 0
+        else:
+            first = sum(name <= after for name in names)
+        return names[first:] + names[:first]

@@ -6,15 +6,17 @@ move can change (a seek back) is looked for every so many runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..domain import ranges
 from ..domain.cursor import Cursor, fold
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
-from ..ports import Clock, Control, Cursors, Log
+from ..ports import Clock, Control, Cursors, Log, Marks, Rounds
+from .walk import HasTime, Stretch, Turns
 
+_JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
 _WHOLE_EVERY = 15
 
@@ -39,7 +41,7 @@ class Report:
     """What one run found: topics with a backlog, or that had one at the last look."""
 
     backlogs: list[Backlog] = field(default_factory=list)
-    finished: bool = True
+    stretch: Stretch = field(default_factory=Stretch)
 
     @property
     def over(self) -> list[Backlog]:
@@ -58,38 +60,59 @@ class _Watched:
 
 
 class Watch:
-    """Knows the topics that somebody showed it; which ones there are, the sweeper finds out."""
+    """Looks at the topics that are noted as watched."""
 
-    def __init__(self, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
+    def __init__(
+        self, control: Control, log: Log, cursors: Cursors, marks: Marks, rounds: Rounds, clock: Clock
+    ) -> None:
         self._control = control
         self._log = log
         self._cursors = cursors
+        self._marks = marks
+        self._turns = Turns(_JOB, rounds, clock)
         self._clock = clock
-        self._watched: dict[str, _Watched] = {}
+        self._known: dict[str, _Watched] = {}
 
     def see(self, topic: Topic) -> None:
-        """Here is a topic as it stands now."""
-        if topic.alarm_backlog is None:
-            self._watched.pop(topic.name, None)
-            return
-        known = self._watched.get(topic.name)
-        if known is None or known.topic.uid != topic.uid:
-            self._watched[topic.name] = _Watched(topic)
-        else:
-            known.topic = topic
+        """Note a topic that is to be watched: for whoever comes by all of them."""
+        if topic.alarm_backlog is not None:
+            self._marks.watch(topic.name, topic.version)
 
-    def run_once(self, has_time: Callable[[], bool] = lambda: True) -> Report:
-        """Look at each; `has_time` is asked before."""
-        report = Report()
-        for watched in list(self._watched.values()):
-            if not has_time():
-                report.finished = False
-                break
+    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+        """Look at each, or as many as there is time for, those first that the last run had none for."""
+        report, versions = Report(), self._marks.watched()
+        self._known = {name: known for name, known in self._known.items() if name in versions}
+        if not versions:
+            return report
+        place = self._turns.place()
+
+        def visit(name: str) -> None:
+            watched = self._watched(name, versions[name])
+            if watched is None:
+                return
             had = watched.backlog
             backlog = self._look(watched)
             if had or backlog.messages:
                 report.backlogs.append(backlog)
+
+        report.stretch = self._turns.run(versions, place, visit, has_time)
+        self._turns.end(place, report.stretch)
         return report
+
+    def _watched(self, name: str, version: int) -> _Watched | None:
+        """What is known of a topic, as it stands now; None where it is to be watched no more."""
+        known = self._known.get(name)
+        if known and known.topic.version >= version and not known.backlog and known.looks % _WHOLE_EVERY:
+            return known
+        topic = self._control.topic(name)
+        if topic is None or topic.alarm_backlog is None:
+            self._known.pop(name, None)
+            self._marks.unwatch(name)
+            return None
+        if known is None or known.topic.uid != topic.uid:
+            known = self._known[name] = _Watched(topic)
+        known.topic = topic
+        return known
 
     def _look(self, watched: _Watched) -> Backlog:
         tails = [self._tail(watched.topic, shard) for shard in range(watched.topic.shards)]
@@ -98,10 +121,7 @@ class Watch:
         topic, alarm = watched.topic, watched.topic.alarm_backlog or 0
         if not moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
-        groups = self._control.groups(topic)
-        if not groups and self._control.topic(topic.name) is None:
-            del self._watched[topic.name]
-        found = [self._of_group(topic, group, tails) for group in groups]
+        found = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
         worst = max(found, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm))
         watched.backlog = worst.messages
         return worst

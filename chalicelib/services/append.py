@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -37,10 +37,14 @@ class Appender:
     """Puts packs of drafts at the end of shards. One per process: it remembers tails and keeps to a shard while it
     wins."""
 
-    def __init__(self, log: Log, tails: Tails, keys: Keys, clock: Clock, chance: Chance) -> None:
+    def __init__(
+        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, chance: Chance
+    ) -> None:
+        """`mark` is called before anything is put into a topic's log."""
         self._log = log
         self._read_tail = tails.read
         self._keys = keys
+        self._mark = mark
         self._clock = clock
         self._chance = chance
         self._tails: Aging[ShardKey, Tail] = Aging(clock, TAIL_TRUST // timedelta(milliseconds=1))
@@ -59,6 +63,7 @@ class Appender:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the token's id
         that all of it was produced with."""
         losses = 0
+        self._mark(topic)
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:

@@ -52,10 +52,11 @@ class Producer:
         clock: Clock,
         chance: Chance,
         filed: Callable[[Sequence[Timer]], None],
+        mark: Callable[[Topic], None],
     ) -> None:
-        """`filed` is told of new timers."""
+        """`filed` is told of new timers; `mark` is called before anything is put into a topic's log."""
         self._log = log
-        self._appender = Appender(log, tails, keys, clock, chance)
+        self._appender = Appender(log, tails, keys, mark, clock, chance)
         self._timers = timers
         self._keys = keys
         self._filed = filed

@@ -12,7 +12,7 @@ from ..domain.errors import Conflict, NotFound, Refused, Unavailable, unavailabl
 from ..domain.limits import ROTATION_OVERLAP
 from ..domain.topic import Consumer, Group, Secret, Topic
 from ..modes import POLICIES
-from ..ports import Chance, Clock, Control
+from ..ports import Chance, Clock, Control, Marks
 from .assignment import Assignments
 from .cache import Aging
 from .catalog import CACHE_MS, Catalog
@@ -72,14 +72,19 @@ class Setup:
         positions: Positions,
         states: CursorStates,
         assignments: Assignments,
+        marks: Marks,
+        mark: Callable[[Topic], None],
         clock: Clock,
         chance: Chance,
     ) -> None:
+        """`mark` is called before a consumer is called that was not."""
         self._control = control
         self._catalog = catalog
         self._positions = positions
         self._states = states
         self._assignments = assignments
+        self._marks = marks
+        self._mark = mark
         self._clock = clock
         self._chance = chance
         self._signs: Aging[str, bool] = Aging(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
@@ -96,6 +101,7 @@ class Setup:
                     self._chance.id(_UID_CHARS),
                     self._clock.now_ms(),
                     shards=1 if mode == "serial" else 4,
+                    is_called=False,
                 )
                 new = replace(new, **settings)
             else:
@@ -106,6 +112,8 @@ class Setup:
                 raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")
             if new == old or self._control.put_topic(new, old):
                 self._catalog.forget(new)
+                if new.alarm_backlog is not None:
+                    self._marks.watch(name, new.version + (new != old))
                 return new, old is None
         raise unavailable("Others keep changing this topic; try again.")
 
@@ -207,6 +215,8 @@ class Setup:
         now_ms, uid = self._clock.now_ms(), self._chance.id(_UID_CHARS)
         secret = (contact.secret or self._chance.secret()) if contact.kind == "url" else b""
         known: tuple[Secret, ...] | None = None
+        if contact.kind != "pull":
+            self._will_be_called(topic)
         for _ in range(_TRIES):
             old = self._find(topic, group, name)
             if known is None:
@@ -223,6 +233,15 @@ class Setup:
                 is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in known
                 return Registration(member, new.uid == uid, secret if is_new else None)
         raise _busy()
+
+    def _will_be_called(self, topic: Topic) -> None:
+        """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
+        held = topic
+        while not held.is_called:
+            self._control.put_topic(replace(held, is_called=True), held)
+            self._catalog.forget(topic)
+            held = self._catalog.topic(topic.name)
+        self._mark(held)
 
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """Note a sign of life of a consumer that pulls; one that is called shows it by answering."""

@@ -6,7 +6,7 @@ and the movers' schedule look at them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,8 +53,12 @@ def workers_of(topic: Topic, group: Group) -> int:
 class Waker:
     """Starts deliveries and movers."""
 
-    def __init__(self, catalog: Catalog, invoker: Invoker, clock: Clock) -> None:
+    def __init__(
+        self, catalog: Catalog, invoker: Invoker, mark: Callable[[Topic], None], clock: Clock
+    ) -> None:
+        """`mark` is called where a group has to be woken for what lies there already."""
         self._catalog = catalog
+        self._mark = mark
         self._invoker = invoker
         self._clock = clock
         self._woken: Aging[Job, bool] = Aging(clock, _AGAIN_MS)
@@ -82,6 +86,7 @@ class Waker:
 
     def group(self, topic: Topic, group: Group) -> None:
         """Wake all deliveries of a group: after a seek, a resumption, a redrive."""
+        self._mark(topic)
         for job in self.jobs_of(topic, group):
             self.start(job)
 

@@ -54,8 +54,8 @@ class DynamoControl:
     def __init__(self, rows: type[Row]) -> None:
         self._rows = rows
 
-    def topic(self, name: str) -> Topic | None:
-        return self._get(_Key("topics", name), Topic)
+    def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
+        return self._get(_Key("topics", name), Topic, consistent=consistent)
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
         return self._list("topics", "", Topic, after, limit, consistent=consistent)
@@ -166,15 +166,15 @@ class DynamoControl:
     def _row(self, key: _Key, doc: str, version: int) -> Row:
         return self._rows(key.pk, key.sk, doc=doc, version=version)
 
-    def _find(self, key: _Key) -> Row | None:
+    def _find(self, key: _Key, *, consistent: bool = True) -> Row | None:
         try:
-            row: Row = _call(lambda: self._rows.get(key.pk, key.sk, consistent_read=True))
+            row: Row = _call(lambda: self._rows.get(key.pk, key.sk, consistent_read=consistent))
         except DoesNotExist:
             return None
         return row
 
-    def _get(self, key: _Key, kind: type[T]) -> T | None:
-        row = self._find(key)
+    def _get(self, key: _Key, kind: type[T], *, consistent: bool = True) -> T | None:
+        row = self._find(key, consistent=consistent)
         return msgspec.json.decode(row.doc, type=kind) if row else None
 
     def _list(

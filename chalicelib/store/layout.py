@@ -105,10 +105,17 @@ Attribute names are short because a row is billed by its size, names included.
     t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
     x  N   expires at, s: a time long past is as good as no row
 
-**rounds** · how far the jobs have come that go round all topics: one row each.
-    r  S   partition key: `place`      k  S   sort key: the job
-    a  S   the topic it came to last      p  N   when it last came past the end of the list, ms
-    o  BOOL  a run is under way, or died      e  N   version: changes are conditional on it
+**rounds** · what the jobs that come by topics have to know.
+    r  S   partition key: `place`, `mark` or `watched`
+    k  S   sort key: of a place the job; of a mark `<ms, 15 digits>#<topic's name>`; else a topic's name
+  Where a job stands on its way round all topics is its place.
+    a  S   the topic it came to last      p  N   when it last came past the end of the list, ms: of the sweeper, earlier
+           marks are done with      o  BOOL  a run is under way, or died
+    e  N   version: changes are conditional on it
+  A mark says that from this time on a topic may have something to deliver that nobody is at work on. It is written
+  before the append it is about, once in two minutes; the sweeper reads from its place on, and leaves rows to their
+  TTL (`x`).
+  `watched` are the topics with an `alarm_backlog`; `e` is the version of their settings.
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
     pk S   `topics`, `retired`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with

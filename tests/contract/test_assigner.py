@@ -1,13 +1,14 @@
-"""The assigner's job: a few topics a run, round and round, and no write where nothing changed."""
+"""The assigner's job: marked topics in each run, and no write where nothing changed."""
 
 from __future__ import annotations
 
+from chalicelib.domain.mark import Mark
 from chalicelib.domain.topic import Topic
-from chalicelib.ports import Control, Staffed
-from chalicelib.scheduler.assigner import Assigner, Report
+from chalicelib.ports import Staffed
+from chalicelib.scheduler.assigner import Assigner
 from chalicelib.services.setup import Contact
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
+from tests.support.clock import HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
@@ -23,46 +24,52 @@ class Visits:
         self.seen.append(topic.name)
         return False
 
-    def of_a_run(self, job: Assigner) -> str:
+    def of_a_run(self, job: Assigner, topics: int = 100) -> str:
         self.seen = []
-        job.run_once()
+        left = iter(range(topics))
+        job.run_once(lambda: next(left, None) is not None)
         return "".join(self.seen)
 
 
-def staff(control: Control, *names: str) -> None:
+def staff(stage: Stage, *names: str) -> None:
+    """Topics with a group and a consumer, marked."""
+    control = stage.adapters.control
     for name in names:
         topic = make.topic(name)
         group = make.group(topic)
         assert control.put_topic(topic, None)
         assert control.put_group(topic, group, None)
         assert control.put_consumer(topic, group, make.consumer(group), None)
+        mark(stage, name)
 
 
-def test_few_topics_are_all_visited_in_every_run(empty_stage: Stage) -> None:
-    control, visits = empty_stage.adapters.control, Visits()
-    job = Assigner(control, visits.look_after, lambda *_: False)
+def mark(stage: Stage, name: str) -> None:
+    stage.adapters.marks.mark(Mark(name, stage.clock.now_ms()))
+
+
+def job_of(stage: Stage, visits: Visits) -> Assigner:
+    a = stage.another()
+    return Assigner(a.control, a.marks, a.rounds, visits.look_after, lambda *_: False, a.clock)
+
+
+def test_marked_topics_are_all_visited_in_every_run_and_no_others(empty_stage: Stage) -> None:
+    visits = Visits()
+    job = job_of(empty_stage, visits)
     assert visits.of_a_run(job) == ""
-    staff(control, "a")
-    assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a"]] * 3
-    staff(control, "b")
-    assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a", "b"]] * 3
+    staff(empty_stage, "a", "b", "c")
+    assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a", "b", "c"]] * 3
+    empty_stage.clock.advance(HOUR_MS)
+    assert visits.of_a_run(job) == ""
+    mark(empty_stage, "b")
+    assert visits.of_a_run(job) == "b"
 
 
-def test_many_topics_take_turns(empty_stage: Stage) -> None:
-    control, visits = empty_stage.adapters.control, Visits()
-    staff(control, *"abcdefghij")
-    job = Assigner(control, visits.look_after, lambda *_: False)
-    assert [visits.of_a_run(job) for _ in range(6)] == ["ab", "cd", "ef", "gh", "ij", "ab"]
-    assert visits.of_a_run(Assigner(control, visits.look_after, lambda *_: False)) == "ab"
-
-
-def test_a_run_that_is_out_of_time_goes_on_where_it_stopped(empty_stage: Stage) -> None:
-    control, visits = empty_stage.adapters.control, Visits()
-    staff(control, *"abcde")
-    job = Assigner(control, visits.look_after, lambda *_: False)
-    left = iter([True, False])
-    assert job.run_once(lambda: next(left)) == Report(topics=1, groups=1, finished=False)
-    assert visits.of_a_run(job) == "bc"
+def test_runs_that_are_out_of_time_go_on_where_the_last_stopped_in_any_process(empty_stage: Stage) -> None:
+    visits = Visits()
+    staff(empty_stage, *"abcde")
+    seen = "".join(visits.of_a_run(job_of(empty_stage, visits), 2) for _ in range(5))
+    assert seen in "abcde" * 3
+    assert len(seen) == 10
 
 
 def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> None:
@@ -70,8 +77,10 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
     group, idle = desk.group(), desk.group("idle")
     a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
     stored = desk.stage.adapters.control.assignment
+    mark(empty_stage, desk.topic.name)
     job = desk.stage.process().assigner
-    assert job.run_once() == Report(topics=1, groups=1, assigned=0)
+    report = job.run_once()
+    assert (report.stretch.topics, report.groups, report.assigned) == (1, 1, 0)
     desk.stage.clock.advance(25 * SECOND_MS)
     desk.deps.admin.heartbeat(desk.topic, group, b)
     desk.stage.clock.advance(10 * SECOND_MS)
@@ -85,6 +94,8 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
         "groups": 1,
         "assigned": 0,
         "agreed": 0,
+        "troubles": 0,
+        "round_age_ms": 0,
         "finished": True,
     }
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from chalicelib.domain.mark import Mark
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
@@ -89,6 +90,7 @@ def test_assigners_at_once_give_a_crashed_consumers_shards_away_once(empty_stage
     for name in ("a", "b"):
         desk.consumer(group, name)
     empty_stage.clock.advance(HOUR_MS)  # both are silent for long
+    empty_stage.adapters.marks.mark(Mark(desk.topic.name, empty_stage.clock.now_ms()))
     before = epoch(desk, group)
     reports = at_once(desk, lambda deps: deps.assigner.run_once())
     assert epoch(desk, group) == before + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,15 +26,16 @@ class Counting:
 
 @pytest.fixture
 def desk(stage: Stage) -> Desk:
+    """The only watched topic there is."""
+    for name in stage.adapters.marks.watched():
+        stage.adapters.marks.unwatch(name)
     return Desk.at(stage, shards=2, alarm_backlog=2)
 
 
 def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
     a, noted = desk.deps.adapters, [] if calls is None else calls
     ports: list[Any] = [Counting(port, noted) for port in (a.control, a.log, a.cursors)]
-    watch = Watch(*ports, a.clock)
-    watch.see(desk.topic)
-    return watch
+    return Watch(*ports, a.marks, a.rounds, a.clock)
 
 
 def seen(watch: Watch) -> list[tuple[str, int]]:
@@ -97,14 +97,18 @@ def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly
 
 
 def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> None:
-    desk.group()
+    group = desk.group()
     desk.produce(*both_shards(4))
     calls: list[str] = []
     watch = watch_of(desk, calls)
-    watch.see(replace(desk.topic, alarm_backlog=None))
-    assert seen(watch) == []
+    put_topic, name = desk.deps.admin.put_topic, desk.topic.name
+    put_topic(name, {"alarm_backlog": None})
+    for _ in range(2):
+        calls.clear()
+        assert seen(watch) == []
     assert calls == []
-    watch.see(desk.topic)
+    put_topic(name, {"alarm_backlog": 1})
+    assert seen(watch) == [(group.name, 4)]
     desk.deps.admin.delete_topic(desk.topic)
     watch.run_once()
     calls.clear()
@@ -114,4 +118,38 @@ def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> 
 
 def test_time_that_runs_out_ends_a_run(desk: Desk) -> None:
     report = watch_of(desk).run_once(lambda: False)
-    assert (report.backlogs, report.finished) == ([], False)
+    assert (report.backlogs, report.stretch.finished) == ([], False)
+
+
+def test_shards_and_alarms_that_change_are_seen_at_the_next_look(desk: Desk) -> None:
+    group = desk.group()
+    watch = watch_of(desk)
+    assert seen(watch) == []
+    desk.deps.admin.put_topic(desk.topic.name, {"shards": 3, "alarm_backlog": 5})
+    topic = desk.deps.catalog.topic(desk.topic.name)
+    desk.deps.producer.produce(topic, [make.draft(shard=2)])
+    assert watch.run_once().backlogs == [Backlog(topic.name, group.name, 1, 0, 5)]
+
+
+def test_runs_that_time_ends_come_by_every_watched_topic(empty_stage: Stage) -> None:
+    desks = [Desk.at(empty_stage, alarm_backlog=1) for _ in range(9)]
+    for each in desks:
+        each.group()
+        each.produce(*make.drafts(3))
+    over: set[str] = set()
+    for _ in range(3):
+        left = iter(range(3))
+        report = empty_stage.process().watch.run_once(lambda left=left: next(left, None) is not None)  # type: ignore[misc]
+        over |= {backlog.topic for backlog in report.over}
+        empty_stage.clock.advance(60_000)
+    assert over == {each.topic.name for each in desks}
+
+
+def test_a_watched_topic_that_was_not_noted_is_by_whoever_comes_by_all_of_them(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, alarm_backlog=1)
+    desk.group()
+    desk.produce(*make.drafts(3))
+    empty_stage.adapters.marks.unwatch(desk.topic.name)
+    assert desk.deps.watch.run_once().over == []
+    desk.deps.expirer.run_once()
+    assert len(desk.deps.watch.run_once().over) == 1

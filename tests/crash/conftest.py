@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-from chalicelib.scheduler import sweeper
 from tests.support.clock import ManualClock
 from tests.support.faults import without_backoff
 from tests.support.flows import Stage, chance
@@ -22,12 +21,6 @@ def stage(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sta
     assert deps.signing_key  # made once for a stage, before any case counts its calls
     yield stage
     stage.remove()
-
-
-@pytest.fixture(autouse=True)
-def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three topics are more than a page of the sweeper's."""
-    monkeypatch.setattr(sweeper, "_PAGE", 2)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from tests.support.flows import Client, History, Stage, chance, draft
 from tests.support.flows_push import Audience, Runner
 from tests.support.history import check
 from tests.support.push import Inbox, Inline, Subscribers
-from tests.support.rest import clear_timers, drain, final, timers_of
+from tests.support.rest import clear_times, drain, final, timers_of
 
 GROUP = "all"
 _LEASES_OVER = 40
@@ -159,7 +159,7 @@ def play(stage: Stage, flow: Flow, fault: Fault | None = None, at: int = 0, name
         violations = check(scene.history.events, final(client))
         return Result(plan, error, answers, violations, flow.raced, flow.also(scene, client))
     finally:
-        clear_timers(client.deps)
+        clear_times(client.deps)
 
 
 def come_to_rest(scene: Scene, flow: Flow) -> None:

@@ -7,8 +7,8 @@ import pytest
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler.mover import _Run
-from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services import claim, deliver, parcels, redrive
+from chalicelib.services.marker import Marker
 from chalicelib.store import log
 from chalicelib.store.cursors import DynamoCursors
 from chalicelib.store.timers import DynamoTimers
@@ -127,9 +127,9 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         None,
         Kind.ATTEMPT,
     ),
-    "a sweep of the first page alone": (
-        Bug(Sweeper, "run_once", "self._round(self._after)", "self._control.topics(None, _PAGE)"),
-        "sweep behind other topics",
+    "a message that nobody marks": (
+        Bug(Marker, "mark", "if not topic.is_called:", "if topic.is_called:"),
+        "sweep after a rest",
         None,
         Kind.LOST,
     ),

@@ -28,6 +28,9 @@ SELDOM = {
     # A job whose time ends before its work starts itself again.
     ("checkpoint", "lambda:InvokeFunction", "checkpoint"),
     ("expire", "lambda:InvokeFunction", "expire"),
+    # A run that time ends keeps its place; a topic is watched no more.
+    ("assign", "dynamodb:PutItem", "rounds"),
+    ("sweep", "dynamodb:DeleteItem", "rounds"),
     # Who first needs the stage's signing key makes it.
     ("check", "dynamodb:PutItem", "control"),
 }

@@ -20,7 +20,20 @@ from tests.simulation.virtual import Pool, Scheduler
 from tests.support.clock import SeededChance
 from tests.support.faults import Death
 
-PORTS = ("log", "cursors", "records", "timers", "transactions", "traces", "keys", "rates", "control", "blobs")
+PORTS = (
+    "log",
+    "cursors",
+    "records",
+    "timers",
+    "transactions",
+    "traces",
+    "keys",
+    "rates",
+    "rounds",
+    "marks",
+    "control",
+    "blobs",
+)
 LOCAL = {"pack"}  # arithmetic, no call
 LAG_MS = 1_500  # how old a stale read may be
 

@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover
-from chalicelib.scheduler.sweeper import Sweeper
+from chalicelib.scheduler.scout import _Tails
 from chalicelib.services import claim
 from chalicelib.services.checks import Checker
 from chalicelib.services.deliver import _Run
@@ -57,8 +57,8 @@ BUGS: dict[str, Bug] = {
         algebra, "expire", "overdue = [", "now_ms += 3000\n    overdue = ["
     ),
     "a dedup id that is not remembered": Bug(MemoryLog, "put", "self._tables.remember(dedup)", "pass"),
-    "a sweeper that looks at whole segments only": Bug(
-        Sweeper, "_has_more", "self._log.read(shard, cursor.segment_at, 1)", "[]"
+    "a sweeper that does not see the last message": Bug(
+        _Tails, "has_more", "> cursor.next", "> cursor.next + 1"
     ),
     "an attempt that waited too long for its thread": Bug(
         _Run, "_send", "waited_ms > ", "waited_ms > 1000 * "

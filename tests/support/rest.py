@@ -109,12 +109,16 @@ def timers_of(deps: Deps) -> list[str]:
     return [f"{row['k']['S']} {row['t']['S']}" for row in _timer_rows(deps) if row["t"]["S"][:1].isdigit()]
 
 
-def clear_timers(deps: Deps) -> None:
-    """Remove all timers and leases of movers: the next case begins at the same hour."""
+def clear_times(deps: Deps) -> None:
+    """Remove all timers and leases of movers, marks and places of jobs: the next case begins at the same hour."""
     dynamo = deps.adapters.timers._dynamo  # type: ignore[attr-defined]
-    keys = [{"f": row["f"], "t": row["t"]} for row in _timer_rows(deps)]
-    if keys:
-        dynamo.delete(dynamo.tables.timers, keys)
+    rows = dynamo.client.scan(TableName=dynamo.tables.rounds)["Items"]
+    for table, keys in (
+        (dynamo.tables.timers, [{"f": row["f"], "t": row["t"]} for row in _timer_rows(deps)]),
+        (dynamo.tables.rounds, [{"r": row["r"], "k": row["k"]} for row in rows]),
+    ):
+        if keys:
+            dynamo.delete(table, keys)
 
 
 def _timer_rows(deps: Deps) -> list[dict[str, Any]]:

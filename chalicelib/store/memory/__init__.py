@@ -5,6 +5,7 @@ from .control import MemoryControl
 from .cursors import MemoryCursors
 from .keys import MemoryKeys
 from .log import MemoryLog
+from .marks import MemoryMarks
 from .rates import MemoryRates
 from .records import MemoryRecords
 from .rounds import MemoryRounds
@@ -19,6 +20,7 @@ __all__ = [
     "MemoryCursors",
     "MemoryKeys",
     "MemoryLog",
+    "MemoryMarks",
     "MemoryRates",
     "MemoryRecords",
     "MemoryRounds",

@@ -31,7 +31,7 @@ class MemoryControl:
         self._replays: dict[str, Replay] = {}
         self._key: bytes | None = None
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         return self._topics.get(name)
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:

@@ -1,0 +1,31 @@
+"""Marks: from when on a topic may have something to deliver that nobody is at work on.
+
+Whoever puts something into a topic's log marks the topic first, once in a window of two minutes; the windows of
+different topics begin at different times, so that busy ones do not all mark at once.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+WINDOW_MS = 120_000  # longer ones cost writers less, and the sweep more looks
+_SLACK_MS = 60_000  # for who marked, and then was slow, and for clocks that differ
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A topic, by name, and the time."""
+
+    topic: str
+    at_ms: int
+
+
+def window_of(topic: str, now_ms: int) -> int:
+    """When the topic's present window began: all processes agree."""
+    return now_ms - (now_ms + zlib.crc32(topic.encode())) % WINDOW_MS
+
+
+def all_over(now_ms: int) -> int:
+    """Whatever was put into a log under a mark of this time or earlier is there to be seen."""
+    return now_ms - WINDOW_MS - _SLACK_MS

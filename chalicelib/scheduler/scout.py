@@ -1,0 +1,102 @@
+"""The scout: is there anything to deliver in a topic that nobody is at work on, and when may there be?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..domain.cursor import Cursor, expire, returned
+from ..domain.segment import ShardKey
+from ..domain.topic import Consumer, Group, Topic, cursor_key
+from ..modes import POLICIES
+from ..ports import Clock, Control, Cursors, Log
+
+_AFTER_ALL = 2**53  # behind every offset
+_PENDING_MS = 3_600_000  # so long a subscriber that has not agreed is asked each minute, and then each hour
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a look at a topic showed: shards and lanes (by the log's partition key) with something to claim and no lease
+    that says that somebody is at work; how many have one; when to look again at the latest (None: it is at rest);
+    how many reads of a cursor or a shard that took. `is_whole`: there was time for all of it."""
+
+    forgotten: list[str] = field(default_factory=list)
+    under_way: int = 0
+    next_ms: int | None = None
+    looks: int = 0
+    is_whole: bool = True
+
+    def again(self, at_ms: int) -> None:
+        self.next_ms = min(at_ms, self.next_ms or at_ms)
+
+
+class Scout:
+    """Looks at what is called: the shards and lanes of groups with consumers that Headrace calls."""
+
+    def __init__(self, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
+        self._control = control
+        self._log = log
+        self._cursors = cursors
+        self._clock = clock
+
+    def look(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
+        """Half a read unit for the topic's groups, for each shard and each owner of cursors, and for his lane."""
+        findings, tails = Findings(), _Tails(self._log)
+        for staffed in self._control.staffed(topic):
+            for consumer in staffed.consumers:
+                if consumer.state == "PENDING":
+                    findings.again(self._ask_again_ms(consumer))
+            called = [c for c in staffed.consumers if c.is_called and c.state == "ACTIVE"]
+            for uid in _owners(staffed.group, called):
+                if not has_time():
+                    findings.is_whole = False
+                    return findings
+                self._owner(topic, staffed.group, uid, tails, findings)
+        findings.looks += tails.looks
+        return findings
+
+    def _ask_again_ms(self, consumer: Consumer) -> int:
+        now_ms = self._clock.now_ms()
+        return now_ms if now_ms - consumer.created_ms < _PENDING_MS else now_ms + _PENDING_MS
+
+    def _owner(self, topic: Topic, group: Group, uid: str, tails: _Tails, findings: Findings) -> None:
+        cursors = self._cursors.of_owner(group.uid, uid)
+        findings.looks += 1
+        for number in (None, *range(topic.shards)):
+            shard = cursor_key(topic, group, number, uid).shard
+            now_ms = self._clock.now_ms()
+            cursor = expire(cursors.get(str(shard), Cursor()), now_ms)
+            if cursor.leases:
+                findings.under_way += 1
+                findings.again(min(lease.deadline_ms for lease in cursor.leases.values()))
+            elif returned(cursor, now_ms) or tails.has_more(cursor, shard):
+                findings.forgotten.append(str(shard))
+                findings.again(now_ms)
+            elif cursor.waiting:
+                findings.again(min(span.due_ms for span in cursor.waiting))
+
+
+class _Tails:
+    """The ends of shards, each read once for all who ask."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._ends: dict[ShardKey, int] = {}
+        self.looks = 0
+
+    def has_more(self, cursor: Cursor, shard: ShardKey) -> bool:
+        """Is there a message that was never claimed?"""
+        if shard not in self._ends:
+            rows = self._log.read_back(shard, _AFTER_ALL, 1)
+            self._ends[shard] = rows[0].end if rows else 0
+            self.looks += 1
+        return self._ends[shard] > cursor.next
+
+
+def _owners(group: Group, called: Sequence[Consumer]) -> Sequence[str]:
+    if group.paused:
+        return []
+    if POLICIES[group.mode].per_consumer:
+        return [c.uid for c in called]
+    return [""] if called else []

@@ -1,0 +1,49 @@
+"""Marks on DynamoDB (layout: table `rounds`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..domain.mark import Mark
+from .dynamo import Dynamo
+from .layout import FORMAT, Item, int_of, number, text
+
+_MARKS, _WATCHED = "mark", "watched"
+_KEEP_SECONDS = 7 * 86_400  # longer than anybody leaves the sweep switched off
+
+
+class DynamoMarks:
+    """ports.Marks: a write unit; half a read unit where there are few, or none."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.rounds
+
+    def mark(self, mark: Mark) -> None:
+        expires_s = mark.at_ms // 1000 + _KEEP_SECONDS
+        self._put(_MARKS, f"{mark.at_ms:015d}#{mark.topic}", {"x": number(expires_s)})
+
+    def since(self, from_ms: int) -> Iterator[Mark]:
+        for item in self._query(_MARKS, "AND k >= :k", {":k": text(f"{from_ms:015d}")}):
+            at_ms, _, topic = item["k"]["S"].partition("#")
+            yield Mark(topic, int(at_ms))
+
+    def watch(self, topic: str, version: int) -> None:
+        self._put(_WATCHED, topic, {"e": number(version)})
+
+    def unwatch(self, topic: str) -> None:
+        self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(topic)}])
+
+    def watched(self) -> dict[str, int]:
+        return {item["k"]["S"]: int_of(item, "e") for item in self._query(_WATCHED, "", {})}
+
+    def _put(self, home: str, key: str, rest: Item) -> None:
+        row = {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}
+        self._dynamo.put(self._table, [row])
+
+    def _query(self, home: str, where: str, values: Item) -> Iterator[Item]:
+        return self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression=f"r = :r {where}",
+            ExpressionAttributeValues={":r": text(home), **values},
+        )

@@ -1,0 +1,40 @@
+"""ports.Marks in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from ...domain.mark import Mark
+
+
+class MemoryMarks:
+    """ports.Marks as a set and a dict. `writes` counts what DynamoDB would have written."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._marks: set[tuple[int, str]] = set()
+        self._watched: dict[str, int] = {}
+        self.writes = 0
+
+    def mark(self, mark: Mark) -> None:
+        with self._lock:
+            self._marks.add((mark.at_ms, mark.topic))
+            self.writes += 1
+
+    def since(self, from_ms: int) -> Iterator[Mark]:
+        with self._lock:
+            marks = sorted(mark for mark in self._marks if mark[0] >= from_ms)
+        return (Mark(topic, at_ms) for at_ms, topic in marks)
+
+    def watch(self, topic: str, version: int) -> None:
+        with self._lock:
+            self._watched[topic] = version
+
+    def unwatch(self, topic: str) -> None:
+        with self._lock:
+            self._watched.pop(topic, None)
+
+    def watched(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._watched)

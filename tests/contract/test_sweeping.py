@@ -1,0 +1,409 @@
+"""A wake-up that was lost is found within two minutes, in a stage with any number of topics; a stage at rest is not
+written to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chalicelib import functions
+from chalicelib.domain.cursor import Cursor, Fate
+from chalicelib.domain.errors import unavailable
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
+from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.topic import Group, Topic
+from chalicelib.ports import Control, Marks, Place, Staffed
+from chalicelib.scheduler.sweeper import Report
+from chalicelib.services.settle import Nack, Ruling
+from chalicelib.services.setup import Contact
+from chalicelib.services.wake import job_of
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import HOUR_MS
+from tests.support.faults import Death
+from tests.support.push import Inbox, PushDesk
+from tests.support.stages import Stage, memory_stage
+
+MINUTE_MS = 60_000
+DONE, NO = Ruling(Fate.SUCCESS), Outcome(Verdict.FAILED)
+
+
+def test_marks_come_by_time_from_one_on(stage: Stage) -> None:
+    marks, (one, other), start_ms = stage.adapters.marks, (make.uid("a-"), make.uid("b#")), 9_000_000_000_000
+    for topic, at_ms in ((one, 5), (other, 3), (one, 9), (one, 5)):
+        marks.mark(Mark(topic, start_ms + at_ms))
+    found = [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms + 4)]
+    assert found == [(one, 5), (one, 9)]
+    assert (other, 3) in [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms)]
+
+
+def test_watched_topics_are_listed_with_their_versions(stage: Stage) -> None:
+    marks, name = stage.adapters.marks, make.uid("w-")
+    marks.watch(name, 1)
+    marks.watch(name, 2)
+    assert marks.watched()[name] == 2
+    marks.unwatch(name)
+    marks.unwatch(name)
+    assert name not in marks.watched()
+
+
+@given(
+    name=st.text(min_size=1, max_size=9),
+    now_ms=st.integers(10**12, 10**13),
+    later_ms=st.integers(0, WINDOW_MS),
+)
+def test_a_window_is_over_only_after_all_that_was_put_in_under_its_mark(
+    name: str, now_ms: int, later_ms: int
+) -> None:
+    begin_ms = window_of(name, now_ms)
+    assert begin_ms <= now_ms < begin_ms + WINDOW_MS
+    assert window_of(name, begin_ms) == begin_ms
+    if window_of(name, now_ms + later_ms) == begin_ms:
+        assert begin_ms > all_over(now_ms + later_ms)
+
+
+class Ill:
+    """ports.Control on which the look at some topics fails."""
+
+    def __init__(self, control: Control, ills: dict[str, BaseException]) -> None:
+        self._control, self._ills = control, ills
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        if topic.name in self._ills:
+            raise self._ills[topic.name]
+        return self._control.staffed(topic)
+
+
+class World:
+    """So many topics, each with a subscriber, whose wake-ups are all lost. Whoever the sweep wakes is served."""
+
+    def __init__(self, topics: int) -> None:
+        self.stage = memory_stage()
+        self.ills: dict[str, BaseException] = {}
+        self.woken: Counter[str] = Counter()
+        self.names = [f"t{n:04}" for n in range(topics)]
+        for name in self.names:
+            self._set_up(make.topic(name))
+        self.producers = [self.process() for _ in range(2)]
+
+    def _set_up(self, topic: Topic) -> None:
+        control, group = self.stage.adapters.control, make.group(topic, "g", begin="earliest")
+        assert control.put_topic(topic, None)
+        assert control.put_group(topic, group, None)
+        assert control.put_consumer(topic, group, make.consumer(group, kind="url", target="one"), None)
+
+    def process(self) -> Deps:
+        control = cast(Control, Ill(self.stage.adapters.control, self.ills))
+        return Deps(replace(self.stage.another(), control=control, invoker=Inbox()))
+
+    def produce(self, name: str, by: int = 0) -> None:
+        deps = self.producers[by]
+        (place,) = deps.producer.produce(deps.catalog.topic(name), [make.draft()])
+        assert hasattr(place, "offset")
+
+    def sweep(self, topics: int = 10**6, deps: Deps | None = None) -> Report | None:
+        """One run, of a new process, with time for so many topics; None where it died. What it wakes is served."""
+        deps = deps or self.process()
+        left = iter(range(2 * topics))  # before each topic, and before its group
+        try:
+            return deps.sweeper.run_once(lambda: next(left, None) is not None)
+        except Death:
+            return None
+        finally:
+            asked = cast(Inbox, deps.adapters.invoker).asked
+            while asked:
+                job = job_of(asked.popleft()[1])
+                self.woken[job.topic] += 1
+                self._serve(job.topic)
+
+    def _serve(self, name: str) -> None:
+        deps = Deps(self.stage.another())
+        topic = deps.catalog.topic(name)
+        group = deps.catalog.group(topic, "g")
+        while got := deps.receiver.receive(topic, group, None, 100, 0, 30):
+            deps.settler.settle(topic, group, [d.receipt for d in got], lambda *_: DONE)
+
+    def minute(self) -> None:
+        self.stage.clock.advance(MINUTE_MS)
+
+    def writes(self) -> tuple[int, Place]:
+        a = self.stage.adapters
+        return a.marks.writes, a.rounds.place("sweep")  # type: ignore[attr-defined]
+
+    def is_forgotten(self, name: str) -> bool:
+        """Does something lie there that nobody was woken for?"""
+        a = self.stage.adapters
+        topic = a.control.topic(name)
+        assert topic
+        (staffed,) = a.control.staffed(topic)
+        cursors = a.cursors.of_owner(staffed.group.uid)
+        keys = (topic.shard_key(shard) for shard in range(topic.shards))
+        return any(a.log.tail(key).offset >= cursors.get(str(key), Cursor()).next for key in keys)
+
+
+@pytest.mark.parametrize("topics", [10, 100, 1000])
+def test_at_rest_nothing_is_written_and_a_lost_wake_up_is_found_at_the_next_run(topics: int) -> None:
+    world = World(topics)
+    before = world.writes()
+    for _ in range(10):
+        world.minute()
+        report = world.sweep()
+        assert report is not None
+        assert (report.stretch.topics, report.looks, report.stretch.finished) == (0, 0, True)
+    assert world.writes() == before
+    for victim in (world.names[0], world.names[topics // 2], world.names[-1]):
+        world.produce(victim)
+        world.minute()
+        world.sweep()
+        assert world.woken[victim] == 1
+        assert not world.is_forgotten(victim)
+        for _ in range(5):  # and is let go
+            world.minute()
+            report = world.sweep()
+        assert report is not None
+        assert report.stretch.topics == 0
+    settled = world.writes()
+    world.minute()
+    world.sweep()
+    assert world.writes() == settled
+
+
+def test_a_busy_process_marks_a_topic_once_in_two_minutes(stage: Stage) -> None:
+    world = World(1)
+    marks = world.stage.adapters.marks
+    for _ in range(600):
+        world.produce("t0000")
+        world.stage.clock.advance(1_000)
+    assert marks.writes in (5, 6)  # type: ignore[attr-defined]
+
+
+def test_a_topic_that_nobody_was_ever_called_for_is_not_marked(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.consumer(group, "pulls")
+    desk.deps.producer.produce(desk.deps.catalog.topic(desk.topic.name), make.drafts(3))
+    assert desk.topic.name not in marked(stage)
+    desk.subscriber(group, "one")
+    assert desk.topic.name in marked(stage)
+
+
+def marked(stage: Stage) -> set[str]:
+    return {mark.topic for mark in stage.adapters.marks.since(0)}
+
+
+@given(
+    topics=st.integers(1, 60),
+    budget=st.integers(1, 25),
+    ill=st.integers(0, 59),
+    minutes=st.lists(
+        st.tuples(
+            st.sampled_from(["run", "run", "twice", "missing"]), st.lists(st.integers(0, 59), max_size=4)
+        ),
+        max_size=25,
+    ),
+)
+def test_whatever_becomes_of_runs_nothing_stays_forgotten_for_more_than_a_round(
+    topics: int, budget: int, ill: int, minutes: list[tuple[str, list[int]]]
+) -> None:
+    """Runs are cold and short, come twice or not at all, and one topic cannot be looked at."""
+    world = World(topics)
+    sick = f"t{ill % topics:04}"
+    world.ills[sick] = unavailable("throttled")
+    runs_since: dict[str, int] = {}
+    most = -(-topics // budget) + 1
+    calm: list[tuple[str, list[int]]] = [("run", [])] * (most + 1)
+    for n, (how, produced) in enumerate(minutes + calm):
+        for number in produced:
+            name = f"t{number % topics:04}"
+            world.produce(name, n % 2)
+            runs_since.setdefault(name, 0)
+        world.minute()
+        for _ in range({"run": 1, "twice": 2, "missing": 0}[how]):
+            report = world.sweep(budget)
+            assert report is not None
+            assert [x.topic for x in report.stretch.troubles] in ([], [sick])
+            runs_since = {name: runs + 1 for name, runs in runs_since.items() if world.is_forgotten(name)}
+            assert all(runs <= most for name, runs in runs_since.items() if name != sick)
+    world.ills.clear()
+    for _ in range(most):
+        world.minute()
+        world.sweep(budget)
+    assert not any(world.is_forgotten(name) for name in world.names)
+
+
+def test_a_topic_that_kills_the_sweep_keeps_others_waiting_but_not_for_ever() -> None:
+    world = World(8)
+    world.ills["t0003"] = Death()
+    for name in world.names:
+        world.produce(name)
+    for _ in range(9):
+        world.minute()
+        world.sweep()
+    assert set(world.woken) == set(world.names) - {"t0003"}
+
+
+def test_a_sweep_that_was_off_for_days_finds_what_was_marked_meanwhile() -> None:
+    world = World(30)
+    for hour in range(50):
+        world.produce(world.names[hour % 30])
+        world.stage.clock.advance(HOUR_MS)
+    world.sweep()
+    assert set(world.woken) == set(world.names)
+    for _ in range(8):
+        world.minute()
+        report = world.sweep()
+    assert report is not None
+    assert report.stretch.topics == 0
+
+
+def test_a_mark_that_was_lost_is_made_up_for_by_whoever_comes_by_all_topics() -> None:
+    world = World(3)
+
+    class Lost:
+        def mark(self, mark: Mark) -> None:
+            raise unavailable("throttled")
+
+    a = world.stage.another()
+    producer = Deps(replace(a, marks=cast(Marks, Lost()))).producer
+    topic = a.control.topic("t0001")
+    assert topic
+    producer.produce(topic, [make.draft()])
+    world.sweep()
+    assert not world.woken
+    Deps(world.stage.another()).expirer.run_once()
+    world.sweep()
+    assert set(world.woken) == {"t0001"}
+
+
+def pushed(stage: Stage, **settings: Any) -> tuple[PushDesk, Group]:
+    desk = PushDesk.at(stage, **settings)
+    group = desk.group(mode=settings.get("mode", "queue"))
+    desk.subscriber(group, "one")
+    desk.topic = desk.deps.catalog.topic(desk.topic.name)
+    return desk, group
+
+
+def minutes_to_find(desk: PushDesk, most: int = 3) -> int:
+    """Every wake-up is lost; only sweeps of new processes come by."""
+    for minute in range(1, most + 1):
+        desk.inbox.asked.clear()
+        desk.stage.clock.advance(MINUTE_MS)
+        deps = Deps(replace(desk.stage.another(), invoker=desk.inbox))
+        deps.sweeper.run_once()
+        if any(event.get("topic") == desk.topic.name for _, event in desk.inbox.asked):
+            return minute
+    raise AssertionError("not found")
+
+
+def rest(desk: PushDesk, minutes: int = 20) -> None:
+    for _ in range(minutes):
+        desk.stage.clock.advance(MINUTE_MS)
+        desk.deps.sweeper.run_once()
+    desk.inbox.asked.clear()
+
+
+def test_what_came_back_from_a_deliverer_that_died_is_found_long_after_it_was_produced(
+    empty_stage: Stage,
+) -> None:
+    desk, group = pushed(empty_stage)
+    desk.produce(make.draft())
+    for _ in range(5):  # for a quarter of an hour somebody is at work, and dies
+        desk.receive(group, lease=180)
+        for _ in range(3):
+            desk.inbox.asked.clear()
+            desk.stage.clock.advance(MINUTE_MS)
+            desk.deps.sweeper.run_once()
+    assert minutes_to_find(desk, 5) <= 4
+
+
+def test_a_retry_whose_wake_up_was_lost_is_found_in_its_lane(empty_stage: Stage) -> None:
+    desk, group = pushed(empty_stage)
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=HOUR_MS))
+    rest(desk)
+    desk.stage.clock.advance(HOUR_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert minutes_to_find(desk) == 1
+
+
+def test_what_waits_in_a_serial_group_is_found_when_it_is_due(empty_stage: Stage) -> None:
+    desk, group = pushed(empty_stage, mode="serial")
+    desk.produce(make.draft(ordering_key="k"))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=3 * HOUR_MS))
+    rest(desk, 170)
+    assert minutes_to_find(desk, 15) >= 10
+
+
+@pytest.mark.parametrize("how", ["resume", "seek", "register"])
+def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how: str) -> None:
+    desk, group = pushed(empty_stage)
+    admin = desk.deps.admin
+    if how == "resume":
+        admin.pause(desk.topic, group.name, True)
+        desk.produce(make.draft())
+    else:
+        desk.produce(make.draft())
+        desk.drain(group)
+    if how == "register":
+        group = desk.group("late")
+    rest(desk)
+    if how == "resume":
+        desk.deps.waker.group(desk.topic, admin.pause(desk.topic, group.name, False))
+    elif how == "seek":
+        desk.seek(group, "earliest")
+        desk.deps.waker.group(desk.topic, group)
+    else:
+        admin.register(desk.topic, group, "one", Contact("url", "one"))
+    assert minutes_to_find(desk) == 1
+
+
+def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    desk.deps.admin.register(desk.topic, group, "one", Contact("url", "one", "PENDING"))
+    asked: list[int] = []
+    desk.subscribers.greet = lambda url: asked.append(empty_stage.clock.now_ms()) or NO  # type: ignore[method-assign,func-returns-value]
+    began_ms = empty_stage.clock.now_ms()
+    for _ in range(5 * 60):
+        empty_stage.clock.advance(MINUTE_MS)
+        desk.deps.sweeper.run_once()
+        desk.deps.assigner.run_once()
+    hours = Counter((at_ms - began_ms - 1) // HOUR_MS for at_ms in asked)
+    assert hours[0] >= 55
+    assert all(1 <= hours[hour] <= 12 for hour in (2, 3, 4))
+
+
+class Context:
+    """Lambda's: each question takes four seconds."""
+
+    def __init__(self) -> None:
+        self._left_ms = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        self._left_ms -= 4_000
+        return self._left_ms
+
+
+def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(empty_stage: Stage) -> None:
+    for _ in range(12):
+        desk, _ = pushed(empty_stage, shards=1, alarm_backlog=1)
+        desk.produce(*make.drafts(3))
+    told, swept = 0, 0
+    for _ in range(8):
+        empty_stage.clock.advance(MINUTE_MS)
+        report = functions.sweep(Context(), Deps(replace(empty_stage.another(), invoker=Inbox())))
+        told += report["over"]
+        swept += report["topics"]
+        assert report["over"] >= 1
+        assert report["topics"] >= 1
+    assert told >= 12
+    assert swept >= 12
