@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .services.delayed import Delayed
     from .services.deliver import Deliverer
     from .services.due import Due
+    from .services.fate import Fates
     from .services.intake import Intake
     from .services.journal import Journal
     from .services.key_lookup import KeyLookup
@@ -349,6 +350,12 @@ class Deps:
 
         a = self.adapters
         return Statuses(self.catalog, a.cursors, a.records, a.timers, self.reader, a.clock)
+
+    @cached_property
+    def fates(self) -> Fates:
+        from .services.fate import Fates
+
+        return Fates(self.catalog, self.statuses, self.adapters.records, self.adapters.log)
 
     @cached_property
     def key_lookup(self) -> KeyLookup:

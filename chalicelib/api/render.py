@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..services.append import Placed
     from ..services.claim import Delivery
     from ..services.delayed import Waiting
+    from ..services.fate import Fate
     from ..services.lookup import GroupStatus, ShardStatus, TopicStats
     from ..services.setup import Membership
     from ..services.statuses import DeliveryStatus
@@ -403,6 +404,12 @@ def status(s: DeliveryStatus) -> dict[str, Any]:
         **({"reason": s.reason} if s.reason else {}),
         **({"consumers": {name: each.status for name, each in s.consumers.items()}} if s.consumers else {}),
     }
+
+
+def fate(f: Fate) -> dict[str, Any]:
+    """One group's part in a message's fate: `places` where its delivery is (in a broadcast, where its consumers' are),
+    and of one from before a seek what that is still."""
+    return {**status(f.status), "places": list(f.places), "older": list(f.older), "adds_up": f.adds_up}
 
 
 def dead_letter(letter: DeadLetter, whole: Message, names: Mapping[str, str]) -> dict[str, Any]:

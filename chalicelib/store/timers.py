@@ -115,7 +115,7 @@ class DynamoTimers:
             ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(_BEHIND_ALL)},
             Limit=most,
         )
-        homes = (item["s"]["S"] for item in answer["Items"] if item["k"]["S"] == TimerKind.DELIVER)
+        homes = (item["s"]["S"] for item in answer["Items"] if text_of(item, "k") == TimerKind.DELIVER)
         return Counter(shard_of(home).topic_uid for home in homes), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -30,6 +31,20 @@ BURY = Nack(dead_letter=True)
 def stats(desk: Desk) -> TopicStats:
     (found,) = desk.deps.lookup.stats([desk.topic])
     return found
+
+
+def messages(desk: Desk) -> Iterator[Message]:
+    for row in desk.rows():
+        for offset in range(row.first, row.end):
+            message = row.message(0, offset)
+            assert message
+            yield message
+
+
+def places(desk: Desk, message: Message) -> tuple[str, ...]:
+    """Where a message is for the group, by its fate."""
+    fate = desk.deps.fates.of(desk.topic, message)["billing"]
+    return fate.places if fate.adds_up else ("nowhere",)
 
 
 def account(desk: Desk, group: str = "billing") -> Account:
@@ -151,6 +166,9 @@ def count_all_along(stage: Stage, mode: str, seed: int) -> None:
         seen = stats(desk)
         assert seen.groups["billing"].account.total == seen.accepted * len(consumers)
         assert seen.groups["billing"].account.success == len(acked), "what was acknowledged and nothing else"
+        if isinstance(stage.adapters.timers, MemoryTimers):
+            states = Counter(word for message in messages(desk) for word in places(desk, message))
+            assert states["nowhere"] == 0, "none is lost, none is in two places"
     stage.clock.advance(60 * SECOND_MS)
     for _ in range(10):
         for consumer in consumers:
@@ -164,12 +182,9 @@ def count_all_along(stage: Stage, mode: str, seed: int) -> None:
     assert (ended.success, ended.skipped) == (len(acked), unwanted * len(consumers))
     assert ended.total == seen.accepted * len(consumers)
     words: Counter[str] = Counter()
-    for row in desk.rows():
-        for offset in range(row.first, row.end):
-            message = row.message(0, offset)
-            assert isinstance(message, Message)
-            status = desk.deps.statuses.delivery(desk.topic, group, message)
-            assert status
-            words.update([each.status for each in status.consumers.values()] or [status.status])
+    for message in messages(desk):
+        status = desk.deps.statuses.delivery(desk.topic, group, message)
+        assert status
+        words.update([each.status for each in status.consumers.values()] or [status.status])
     assert words["DEAD"] == ended.dead
     assert words["SUCCESS"] == ended.success + ended.skipped, "what was passed over is done with, too"

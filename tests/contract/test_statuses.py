@@ -9,6 +9,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import State
 from chalicelib.services.append import Placed
 from chalicelib.services.delayed import Waiting
+from chalicelib.services.fate import is_complete
 from chalicelib.services.lookup import Filters, before_log
 from chalicelib.services.settle import Nack
 from chalicelib.services.transactions import Checks
@@ -193,3 +194,50 @@ def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) ->
         assert desk.stage.process().lookup.message(desk.topic, placed.id).by == "ann"
     (row,) = desk.rows()
     assert all(not draft.by for draft in row.drafts), "not each of its messages"
+
+
+def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+
+    def places() -> dict[str, tuple[str, ...]]:
+        found = desk.deps.fates.of(desk.topic, message)
+        assert all(fate.adds_up for fate in found.values())
+        return {name: fate.places for name, fate in found.items()}
+
+    assert not is_complete(desk.deps.fates.of(desk.topic, message)), "nobody has had it"
+    new, done, dead = desk.group("new"), desk.group("done"), desk.group("dead")
+    later = desk.group("later")
+    desk.ack(done, desk.receive(done))
+    desk.nack(dead, desk.receive(dead), BURY)
+    desk.nack(later, desk.receive(later), Nack(delay_ms=5_000))
+    known = {"new": ("log",), "done": ("settled",), "dead": ("dead letter",)}
+    assert places() == {**known, "later": ("timer",)}
+    stage.clock.advance(6 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert places() == {**known, "later": ("retry lane",)}
+    got = desk.receive(later)
+    assert places() == {**known, "later": ("lease",)}
+    desk.ack(later, got)
+    assert not is_complete(desk.deps.fates.of(desk.topic, message))
+    desk.ack(new, desk.receive(new))
+    fates = desk.deps.fates.of(desk.topic, message)
+    assert is_complete(fates)
+    desk.seek(dead, "earliest")
+    assert desk.deps.fates.of(desk.topic, message)["dead"].older == ("DEAD",)
+    assert not is_complete(desk.deps.fates.of(desk.topic, message))
+
+
+def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    desk.nack(group, desk.receive(group), Nack(delay_ms=5_000))
+    timers = stage.adapters.timers
+    for fragment in range(FRAGMENTS):
+        lost = [t for t in timers.behind(fragment, "0", 1000) if t.group_uid == group.uid]
+        timers.drop(lost)
+    (fate,) = desk.deps.fates.of(desk.topic, message).values()
+    assert (fate.adds_up, fate.places) == (False, ())

@@ -88,6 +88,24 @@ def get_trace(context: Context, topic: str, id: str) -> Answer:
     return Answer({"events": [render.event(e, names) for e in path]})
 
 
+@call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
+def get_fate(context: Context, topic: str, id: str) -> Answer:
+    """Where a message stands everywhere: for each group its status, and the one place in which it is."""
+    from ...services.fate import is_complete
+
+    found = context.deps.catalog.topic(topic)
+    seen = context.deps.lookup.find(found, id)
+    shown = {name: value for name, value in _shown(context, found, seen).items() if name != "deliveries"}
+    fates = context.deps.fates.of(found, seen) if isinstance(seen, Message) else {}
+    answer = {
+        "message": shown,
+        "groups": {name: render.fate(fate) for name, fate in fates.items()},
+        "complete": shown["status"] == "CANCELLED" or is_complete(fates),
+        "adds_up": all(fate.adds_up for fate in fates.values()),
+    }
+    return Answer(render.to_json(answer))
+
+
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
 def list_messages(context: Context, topic: str) -> Answer:
     """Messages, newest first; those with status DELAYED soonest first, those PREPARED in the order they were.

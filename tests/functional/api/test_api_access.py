@@ -102,6 +102,7 @@ CALLS = [
     ("GET", "/messages", "consume admin"),
     ("GET", "/messages/x", "consume admin"),
     ("GET", "/messages/x/trace", "consume admin"),
+    ("GET", "/messages/x/fate", "consume admin"),
     ("POST", "/messages/x/retry", "consume admin"),
     ("POST", "/groups/g/consumers/c/rotate-secret", "consume admin"),
     ("GET", "/groups/g/dead-letters", "consume admin"),

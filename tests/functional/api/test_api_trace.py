@@ -317,3 +317,31 @@ def test_who_is_not_online_is_told_with_the_reason(
     assert reasons["hook"] == "DISABLED: It answered 410 Gone."
     assert reasons["sleeper"].startswith("no heartbeat since ")
     assert {entry["owner"] for entry in explained["shards"]} == {None}
+
+
+def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:
+    topic = api.topic()
+    groups = [topic.group("a"), topic.group("b")]
+    sent = topic.produce({"n": 1}, tag="t")
+
+    def fate(message_id: str) -> Any:
+        answer = api.get(f"{topic.path}/messages/{message_id}/fate").expect(200)
+        assert answer.keys() == {"message", "groups", "complete", "adds_up"}
+        assert answer["adds_up"] is True
+        return answer
+
+    seen = fate(sent["id"])
+    assert (seen["message"]["id"], seen["message"]["body"], seen["complete"]) == (sent["id"], {"n": 1}, False)
+    assert {name: (each["status"], each["places"]) for name, each in seen["groups"].items()} == {
+        "a": ("NEW", ["log"]),
+        "b": ("NEW", ["log"]),
+    }
+    for group in groups:
+        group.ack(*group.receive())
+    seen = fate(sent["id"])
+    assert (seen["message"]["status"], seen["complete"]) == ("SUCCESS", True)
+    delayed = topic.produce(1, delay_seconds=60)
+    assert (fate(delayed["id"])["message"]["status"], fate(delayed["id"])["complete"]) == ("DELAYED", False)
+    api.delete(f"{topic.path}/messages/{delayed['id']}").expect(204)
+    assert (fate(delayed["id"])["message"]["status"], fate(delayed["id"])["complete"]) == ("CANCELLED", True)
+    api.get(f"{topic.path}/messages/nobody/fate").refused(404, "MESSAGE_NOT_FOUND")
