@@ -475,6 +475,15 @@ class Timers(Protocol):
         """Remove timers. Harmless where they are gone."""
         ...
 
+    def set_aside(self, timer: Timer) -> None:
+        """Take an UNREADABLE row out of the movers' way, as it is. Harmless where it has gone."""
+        ...
+
+    def bring_back(self) -> int:
+        """File again some of what was set aside, as it was, if it can be read now; how many. Costs half a unit where
+        there is nothing."""
+        ...
+
     def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
         """Take or renew the lease of a fragment; False while another owner's runs."""
         ...

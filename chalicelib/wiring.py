@@ -233,7 +233,8 @@ class Deps:
     def due(self) -> Due:
         from .services.due import Due
 
-        return Due(self.catalog, self.producer, self.adapters.timers, self.waker)
+        a = self.adapters
+        return Due(self.catalog, self.producer, a.timers, a.log, self.waker, self.tally)
 
     @cached_property
     def delayed(self) -> Delayed:
@@ -279,7 +280,8 @@ class Deps:
 
         a, waker = self.adapters, self.waker
         new_owner = partial(a.chance.id, _OWNER_CHARS)
-        ways = Ways(self.due.append, waker.due, waker.check, waker.mover, observe.stuck)
+        due = self.due
+        ways = Ways(due.append, waker.due, waker.check, due.set_aside, waker.mover, observe.stuck)
         return Mover(a.timers, ways, a.clock, new_owner, a.threads)
 
     @cached_property

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from . import ids
 from .limits import FRAGMENTS
-from .message import Draft
+from .message import Draft, Origin
 from .segment import ShardKey
 
 ANY = -1
 SOON_MS = 150_000
 """What is due within it is looked after: the mover's schedule comes each minute, late by ten seconds or once not at
 all, and a mover needs its time to start."""
+_RETRY_ID = re.compile(r"[^.]+\.[^.]*\.(\d{1,9})\.(\d{1,18})\.(\d{1,9})\Z")
 AWAKE_MS = 2_000
 """So long, at least, a mover that was woken looks again and again: who woke it need not wake another."""
 
 
 class TimerKind(StrEnum):
-    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer."""
+    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer.
+
+    Nobody files the others: NEWER is what a later release has written in a format of its own, DAMAGED what does not
+    even say where it belongs.
+    """
 
     DELIVER = "deliver"
     RETRY = "retry"
     CHECK = "check"
     WAKE = "wake"
+    NEWER = "newer"
+    DAMAGED = "damaged"
+
+
+UNREADABLE = (TimerKind.NEWER, TimerKind.DAMAGED)
+ANY_EDITION = -1
+"""The edits of a timer whose row does not tell them any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +106,21 @@ def fragment_of(timer_id: str) -> int:
 def fragment_of_line(topic_uid: str, line: str) -> int:
     """The fragment that keeps all messages of a topic's line."""
     return zlib.crc32(f"{topic_uid}/{line}".encode()) % FRAGMENTS
+
+
+def kind_by_id(timer_id: str, shard: int) -> TimerKind:
+    """What a timer must be for, where its row does not tell it any more."""
+    if retry_of(timer_id):
+        return TimerKind.RETRY
+    if ids.parse_timed_id(timer_id) or ids.parse_half_id(timer_id):
+        return TimerKind.DELIVER
+    return TimerKind.CHECK if shard == ANY and ids.TRANSACTION_ID.match(timer_id) else TimerKind.WAKE
+
+
+def retry_of(timer_id: str) -> Origin | None:
+    """Where the message of a `retry_id` stands, and how often it was tried; its own id is not told."""
+    match = _RETRY_ID.match(timer_id)
+    return Origin("", int(match[1]), int(match[2]), 0, int(match[3])) if match else None
 
 
 def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:

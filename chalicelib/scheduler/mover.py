@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
 from ..domain.segment import ShardKey
-from ..domain.timer import AWAKE_MS, SOON_MS, Timer, TimerKind, again
+from ..domain.timer import AWAKE_MS, SOON_MS, UNREADABLE, Timer, TimerKind, again
 from ..ports import Clock, Look, Timers
 from .beside import Beside
 
@@ -34,6 +34,8 @@ _RETRY_MS = 1_000  # after a refusal
 _STILL_MS = 250  # beside work that goes on
 _PATIENCE_SECONDS = 1.0  # of real time: what takes longer is left to itself
 _PAGE = 250  # of one fragment
+_ASIDE_MS = 600_000  # a process that starts looks for what was set aside, and then again after so long
+_OUTLIVED_MS = 10_000  # a run so old may be of a release that is no more
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -44,6 +46,8 @@ Wake = Callable[[Sequence[Timer]], None]
 """Start the deliveries that WAKE timers stand for. Raises Unavailable where that is refused."""
 Check = Callable[[Sequence[Timer]], None]
 """Start the checks of transactions; each timer is at its next time already."""
+SetAside = Callable[[Sequence[Timer]], None]
+"""Take what cannot be read out of the way, and tell of it."""
 HandOver = Callable[[Sequence[int]], object]
 """Start another mover for these fragments."""
 Tell = Callable[[str, BaseException], None]
@@ -58,6 +62,7 @@ class Report:
     moved: int = 0
     woken: int = 0
     checked: int = 0
+    set_aside: int = 0
     late_ms: int = 0
     refused: int = 0
     ticks: int = 0
@@ -68,6 +73,7 @@ class Report:
         self.moved += other.moved
         self.woken += other.woken
         self.checked += other.checked
+        self.set_aside += other.set_aside
 
     def as_dict(self) -> dict[str, int | bool]:
         return asdict(self)
@@ -80,6 +86,7 @@ class Ways:
     append: Append
     wake: Wake
     check: Check
+    set_aside: SetAside
     hand_over: HandOver
     tell: Tell
 
@@ -101,6 +108,9 @@ class Mover:
         self._clock = clock
         self._new_owner = new_owner
         self._threads = threads
+        self._looked_aside_ms: int | None = (
+            None  # when this process last looked for what was set aside, and there was none
+        )
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
@@ -112,10 +122,21 @@ class Mover:
         with self._threads() as threads:
             run = _Run(self._timers, self._ways, self._clock, self._new_owner(), threads)
             if fragments is None:
+                self._bring_back(run.report)
                 run.stay(range(FRAGMENTS), has_time)
             else:
                 run.stay(fragments, has_time, AWAKE_MS)
         return run.report
+
+    def _bring_back(self, report: Report) -> None:
+        """File again what an earlier release could not read."""
+        now_ms = self._clock.now_ms()
+        if self._looked_aside_ms is not None and 0 <= now_ms - self._looked_aside_ms < _ASIDE_MS:
+            return
+        try:
+            self._looked_aside_ms = None if self._timers.bring_back() else now_ms
+        except Unavailable:
+            report.refused += 1
 
     def tick(self, fragments: Iterable[int]) -> Report:
         """Move what is due now in these fragments, whoever holds them."""
@@ -156,6 +177,8 @@ class _Run:
         self._visits: Beside[int, _Seen | None] = Beside(threads, _PATIENCE_SECONDS)
         self._moves: Beside[_Load, Report] = Beside(threads, _PATIENCE_SECONDS)
         self._told: set[object] = set()
+        self._began_ms = clock.now_ms()
+        self._outgrown: set[int] = set()  # fragments with what only a later release can read
 
     def stay(self, fragments: Iterable[int], has_time: Callable[[], bool], awake_ms: int = 0) -> None:
         """Hold the fragments in which something is due soon, until nothing is, or there is no more time.
@@ -203,9 +226,10 @@ class _Run:
         long_ms = self._clock.now_ms() + _LONG_TICK_MS
         self.report.ticks += 1
         self._drain(lambda: self._clock.now_ms() >= long_ms)
-        given = list(self._held)[1::2] if self._clock.now_ms() >= long_ms else []
-        self._give(given)
-        return set(given)
+        given = set(list(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
+        given |= self._outgrown & self._held.keys()
+        self._give(sorted(given))
+        return given
 
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, or until it is enough. The fragments go together, so that what belongs to one shard
@@ -287,6 +311,11 @@ class _Run:
             loads[_load_of(timer)].append(timer)
         if due:
             self.report.late_ms = max(self.report.late_ms, self._clock.now_ms() - due[0].due_ms)
+        newer = [load for load in loads if load.kind is TimerKind.NEWER]
+        if newer and self._clock.now_ms() - self._began_ms > _OUTLIVED_MS:
+            # Whoever is started now is of the release that is deployed now, which may be able to read it.
+            self._outgrown.update(timer.fragment for load in newer for timer in loads[load])
+            stuck.update(newer)
         works = {load: partial(self._carry, load, loads[load]) for load in loads if load not in stuck}
         before = set(self._moves.under_way)
         ended, refused = self._harvest(self._moves.do(works))
@@ -303,6 +332,9 @@ class _Run:
             return Report(woken=len(timers))
         if load.kind is TimerKind.CHECK:
             return self._check(timers)
+        if load.kind in UNREADABLE:
+            self._ways.set_aside(timers)
+            return Report(set_aside=len(timers))
         return Report(moved=self._ways.append(load.shard, timers[0].keep_days, timers))
 
     def _check(self, timers: Sequence[Timer]) -> Report:

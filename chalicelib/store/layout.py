@@ -64,6 +64,8 @@ Attribute names are short because a row is billed by its size, names included.
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
     a  N   filed at      e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
+  In partition `aside` lie rows that a mover could not read, as they were, under `<format, 6 digits, or
+  "damaged">#<f>#<t>`: a release brings those of its own format and earlier ones back.
   Row `~<timer id>` leads from a timer's first time to the one it was changed to (`u`, by which change: `e`), or holds
   it as cancelled (`j`); `x` is its TTL. Row `~lease` of a fragment says who moves its timers. It sorts behind all of
   them.

@@ -8,8 +8,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from ..domain.errors import newer_format
 from ..domain.limits import MAX_LOOK_BYTES
-from ..domain.timer import Timer, TimerKind
+from ..domain.message import UNDECODABLE, Draft
+from ..domain.segment import ShardKey
+from ..domain.timer import ANY, ANY_EDITION, Timer, TimerKind, kind_by_id, retry_of
 from ..ports import DedupEntry, Look, Moved
 from . import codec
 from .dedup import dedup_entry, dedup_put
@@ -20,17 +23,23 @@ from .layout import (
     Item,
     forward_key,
     int_of,
+    is_newer,
+    known_int,
     lease_key,
     number,
     packed,
     payload_of,
     shard_of,
     text,
-    text_of,
     timer_key,
 )
 
 _BEHIND_ALL = "~"  # and before the lease
+_ASIDE = "aside"  # the partition of what movers cannot read
+_BROUGHT_BACK = 25  # rows, by one run
+_KEEP_DAYS = 30  # where a damaged row does not tell it
+_EVERY_MS = 60_000  # likewise
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError)
 _NEXT = "!"  # sorts before all that ids hold
 
 
@@ -115,8 +124,8 @@ class DynamoTimers:
             ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(_BEHIND_ALL)},
             Limit=most,
         )
-        homes = (item["s"]["S"] for item in answer["Items"] if text_of(item, "k") == TimerKind.DELIVER)
-        return Counter(shard_of(home).topic_uid for home in homes), "LastEvaluatedKey" not in answer
+        homes = (_home(item) for item in answer["Items"] if item.get("k") == text(TimerKind.DELIVER))
+        return Counter(home.topic_uid for home in homes if home), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         first = self._between(fragment, "0", _BEHIND_ALL, 1, consistent=consistent)
@@ -125,11 +134,48 @@ class DynamoTimers:
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         key = timer_key(due_ms, timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        return _timer(answer["Item"]) if "Item" in answer else None
+        timer = _timer(answer["Item"]) if "Item" in answer else None
+        if timer and timer.kind is TimerKind.NEWER:
+            raise newer_format()
+        return timer
 
     def drop(self, timers: Sequence[Timer]) -> None:
         different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in timers}
         self._dynamo.delete(self._table, list(different.values()))
+
+    def set_aside(self, timer: Timer) -> None:
+        key = timer_key(timer.due_ms, timer.id)
+        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
+        if "Item" in answer:
+            self._take(answer["Item"], _aside_key(answer["Item"]))
+
+    def bring_back(self) -> int:
+        found = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
+            ExpressionAttributeValues={
+                ":f": text(_ASIDE),
+                ":first": text("0"),
+                ":end": text(f"{_version(FORMAT)}{_BEHIND_ALL}"),
+            },
+            Limit=_BROUGHT_BACK,
+        )
+        rows = list(islice(found, _BROUGHT_BACK))
+        for row in rows:
+            _, fragment, mark = row["t"]["S"].split("#", 2)
+            self._take(row, {"f": text(fragment), "t": text(mark)})
+        return len(rows)
+
+    def _take(self, item: Item, key: Item) -> None:
+        """Put a row where it shall be, and away from where it is, if nobody has changed it meanwhile."""
+        names = {name: item[name] for name in ("f", "t")}
+        unchanged = {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
+        if "e" in item:
+            unchanged = {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": item["e"]}}  # type: ignore[dict-item]
+        self._all(
+            {"Put": {"TableName": self._table, "Item": {**item, **key}}},
+            {"Delete": {"TableName": self._table, "Key": names, **unchanged}},
+        )
 
     def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
         try:
@@ -199,6 +245,8 @@ def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
 
 
 def _unchanged(timer: Timer) -> dict[str, Any]:
+    if timer.edits == ANY_EDITION:
+        return {"ConditionExpression": "attribute_exists(f)"}
     if not timer.edits:
         return {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
     return {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": number(timer.edits)}}
@@ -229,6 +277,16 @@ def _content(timer: Timer) -> Item:
     return item
 
 
+def _aside_key(item: Item) -> Item:
+    """What a later release reads lies under its format, for that release to find; the rest behind all formats."""
+    version = _version(item["v"]["N"]) if is_newer(item) else "damaged"
+    return {"f": text(_ASIDE), "t": text(f"{version}#{item['f']['S']}#{item['t']['S']}")}
+
+
+def _version(number: str) -> str:
+    return number.zfill(6)
+
+
 def due_ms_of(item: Item) -> int:
     """When the timer in this row is due: its key says so."""
     return int(item["t"]["S"].partition("#")[0])
@@ -240,17 +298,52 @@ def _timer(item: Item) -> Timer:
 
 
 def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
-    payload = payload_of(item)
+    """The timer a row holds. A damaged one brings what is left of it to whoever was owed the message."""
+    nowhere = ShardKey("", "", ANY)
+    if is_newer(item):
+        return Timer(due_ms, timer_id, TimerKind.NEWER, nowhere)
+    shard = _home(item)
+    if shard is None:
+        return Timer(due_ms, timer_id, TimerKind.DAMAGED, nowhere)
+    kind = _kind(item, timer_id, shard)
     return Timer(
         due_ms=due_ms,
         id=timer_id,
-        kind=TimerKind(item["k"]["S"]),
-        shard=shard_of(item["s"]["S"]),
-        draft=codec.unpack(payload)[0] if payload else None,
-        keep_days=int_of(item, "d"),
-        group_uid=text_of(item, "g") or "",
-        consumer_uid=text_of(item, "c") or "",
-        filed_ms=int_of(item, "a"),
-        edits=int_of(item, "e"),
-        every_ms=int_of(item, "y"),
+        kind=kind,
+        shard=shard,
+        draft=_draft(item, kind, timer_id),
+        keep_days=known_int(item, "d", _KEEP_DAYS if kind is TimerKind.RETRY else 0),
+        group_uid=str(item.get("g", {}).get("S", "")),
+        consumer_uid=str(item.get("c", {}).get("S", "")),
+        filed_ms=known_int(item, "a"),
+        edits=known_int(item, "e", ANY_EDITION if "e" in item else 0),
+        every_ms=known_int(item, "y", _EVERY_MS if kind is TimerKind.CHECK else 0),
     )
+
+
+def _home(item: Item) -> ShardKey | None:
+    """The shard that a row names; None where it does not."""
+    try:
+        return shard_of(item["s"]["S"])
+    except _DAMAGE:
+        return None
+
+
+def _kind(item: Item, timer_id: str, shard: ShardKey) -> TimerKind:
+    try:
+        return TimerKind(item["k"]["S"])
+    except _DAMAGE:
+        return kind_by_id(timer_id, shard.shard)
+
+
+def _draft(item: Item, kind: TimerKind, timer_id: str) -> Draft | None:
+    if kind not in (TimerKind.DELIVER, TimerKind.RETRY):
+        return None
+    payload = payload_of(item)
+    draft = codec.read(payload, 1)[0]
+    if draft.dead != UNDECODABLE:
+        return draft
+    if kind is TimerKind.DELIVER:
+        return replace(draft, id=timer_id)
+    place = retry_of(timer_id)
+    return replace(draft, origin=replace(place, whole=True)) if place else draft

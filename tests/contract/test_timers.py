@@ -50,7 +50,7 @@ any_timers = st.builds(
     Timer,
     due_ms=st.integers(0, 10**14),
     id=names,
-    kind=st.sampled_from(TimerKind),
+    kind=st.sampled_from((TimerKind.DELIVER, TimerKind.RETRY)),  # the others carry no draft
     shard=st.builds(ShardKey, st.sampled_from(("orders", "a.b-c~billing")), names, st.integers(0, 255)),
     draft=drafts
     | st.builds(make.draft, st.just(None), keys=st.just(("k",)), expires_ms=st.integers(0, 2**50)),

@@ -253,7 +253,7 @@ PUSH_CALLS: Mapping[str, int] = {
     "move many": 13,
     "move just before the time": 16,
     "move in a race": 14,
-    "move of many fragments": 31,
+    "move of many fragments": 32,
     "wake": 24,
     "sweep after a rest": 23,
     "sweep": 23,

@@ -31,7 +31,7 @@ class Shed:
     def __post_init__(self) -> None:
         chance = SeededChance()
         nothing = lambda *_: None  # noqa: E731
-        ways = Ways(self.append, nothing, nothing, self.given.append, nothing)
+        ways = Ways(self.append, nothing, nothing, nothing, self.given.append, nothing)
         self.mover = Mover(self.timers, ways, self.clock, lambda: chance.id(8), Inline)
 
     def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:

@@ -85,7 +85,7 @@ class World:
 
     def move(self, fragments: Iterable[int] | None = None) -> None:
         """One invocation of the mover."""
-        ways = Ways(self.append, nothing, nothing, self.hand_over, nothing)
+        ways = Ways(self.append, nothing, nothing, nothing, self.hand_over, nothing)
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
         mover = Mover(self.timers, ways, self.clock, lambda: self._chance.id(8), threads)  # type: ignore[arg-type]
         ends = self.scheduler.now + self.function_seconds * SECOND_MS

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...domain.timer import Timer, TimerKind
+from ...domain.errors import newer_format
+from ...domain.timer import UNREADABLE, Timer, TimerKind
 from ...ports import DedupEntry, Look, Moved
 from ..layout import timer_key
 from ..timers import first_of
@@ -19,6 +20,7 @@ class MemoryTimers:
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
         self._forwards: dict[str, Moved] = {}
+        self.aside: list[Timer] = []
         self._leases: dict[int, tuple[str, int]] = {}
 
     def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
@@ -67,7 +69,10 @@ class MemoryTimers:
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         row = timer_key(due_ms, timer_id)
-        return self._tables.timers.get((row["f"]["S"], row["t"]["S"]))
+        timer = self._tables.timers.get((row["f"]["S"], row["t"]["S"]))
+        if timer and timer.kind is TimerKind.NEWER:
+            raise newer_format()
+        return timer
 
     def _of(self, fragment: int) -> list[Timer]:
         with self._tables.lock:
@@ -78,6 +83,18 @@ class MemoryTimers:
         with self._tables.lock:
             for timer in timers:
                 self._tables.timers.pop(timer_place(timer), None)
+
+    def set_aside(self, timer: Timer) -> None:
+        with self._tables.lock:
+            if there := self._tables.timers.pop(timer_place(timer), None):
+                self.aside.append(there)
+
+    def bring_back(self) -> int:
+        with self._tables.lock:
+            readable = [timer for timer in self.aside if timer.kind not in UNREADABLE]
+            self._tables.put_timers(readable)
+            self.aside = [timer for timer in self.aside if timer.kind in UNREADABLE]
+            return len(readable)
 
     def hold(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> bool:
         with self._tables.lock:
