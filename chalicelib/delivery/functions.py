@@ -36,10 +36,11 @@ _UNKNOWN = "ServiceException"  # Lambda's own fault: it may have begun
 @dataclass(frozen=True, slots=True)
 class FunctionFailed:
     """The function did not succeed. `may_run`: nobody knows that it has ended, so it may be at work for as long as it
-    may take."""
+    may take. `ran`: it was called, and ended."""
 
     detail: str
     may_run: bool = False
+    ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class LambdaFunctions:
             return FunctionFailed("Lambda was not reached")
         except (BotoCoreError, HTTPClientError):
             return FunctionFailed("the connection to Lambda broke", may_run=True)
-        return FunctionFailed("the function failed") if answer.get("FunctionError") else payload
+        return FunctionFailed("the function failed", ran=True) if answer.get("FunctionError") else payload
 
     def refusal(self, name: str) -> str | None:
         match = _ARN.fullmatch(name)
@@ -125,7 +126,7 @@ class LocalFunctions:
         call.join(seconds)
         if call.is_alive():
             return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
-        return FunctionFailed("the function failed") if call.answer is None else call.answer
+        return FunctionFailed("the function failed", ran=True) if call.answer is None else call.answer
 
     def refusal(self, name: str) -> str | None:
         return None if name in self._functions else "is not in the file of local functions"

@@ -14,6 +14,7 @@ from .functions import FunctionFailed, Functions, Throttled
 from .retry_after import wait_ms
 
 _SLOW_DOWN = {429, 503}
+_NOT_ITS_OWN = {502, 504, *_SLOW_DOWN}  # what stands before a subscriber says so, or it asks for time
 _GONE = 410
 
 
@@ -79,7 +80,8 @@ class Sender:
             verdict = Verdict.GONE
         else:
             verdict = Verdict.REFUSED if status == self._never_retry_status else Verdict.FAILED
-        return Outcome(verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms)
+        is_own = status not in _NOT_ITS_OWN
+        return Outcome(verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms, answered=is_own)
 
     def _call(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         spent = Deadline(self._monotonic, seconds)
@@ -90,12 +92,16 @@ class Sender:
             return (Outcome(Verdict.HELD, "the function is throttled", duration_ms=ms),) * count
         if isinstance(answer, FunctionFailed):
             busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
-            return (Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms),) * count
+            ran = answer.ran
+            return (
+                Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, answered=ran),
+            ) * count
         failed = function_batch.failed(parcel, answer)
         if failed is None:
-            return (Outcome(Verdict.FAILED, "the function's answer is malformed", duration_ms=ms),) * count
-        done = Outcome(Verdict.DONE, duration_ms=ms)
-        bad = Outcome(Verdict.FAILED, "the function reported it as failed", duration_ms=ms)
+            detail = "the function's answer is malformed"
+            return (Outcome(Verdict.FAILED, detail, duration_ms=ms, answered=True),) * count
+        done = Outcome(Verdict.DONE, duration_ms=ms, answered=True)
+        bad = Outcome(Verdict.FAILED, "the function reported it as failed", duration_ms=ms, answered=True)
         return tuple(bad if attempt.message.id in failed else done for attempt in parcel.attempts)
 
 

@@ -1,12 +1,18 @@
 """The circuit breaker of one consumer that is called, as data and functions of time.
 
-    closed ──half of ≥ 10 outcomes failed──▶ open ──its time is over──▶ half-open ──success──▶ closed, slowly
-                                              ▲                             │                        │
-                                              ├───────────failure───────────┘                        │
-                                              └──────────half of ≥ 10 outcomes failed────────────────┘
+    closed ──nothing but failures──▶ open ──its time is over──▶ half-open ──success──▶ closed, slowly
+                                      ▲                            │                       │
+                                      ├───────failed probes────────┘                       │
+                                      └──────────────nothing but failures──────────────────┘
+
+What it judges is the consumer, not the messages. A success shows that the consumer works, whatever else fails. A
+failure without an answer (or one that asks for time) says something of the consumer: ten in a row open the circuit. A
+consumer that *answers* that it failed may well mean the message: that counts once for each message, and opens the
+circuit only after many in a row and a minute without any success (or after ten, where nothing ever succeeded). What has
+failed before says nothing new of the consumer, so only a first attempt's failure opens the circuit.
 
 While it is open nothing is sent, so no attempt is counted. Slowly: each success doubles what may be in flight, each
-failure halves it, so that a subscriber that often fails and mostly does not comes back, too.
+failure without an answer halves it.
 """
 
 from __future__ import annotations
@@ -15,8 +21,10 @@ from dataclasses import dataclass, replace
 
 from .limits import BREAKER_LONGEST_OPEN, BREAKER_OPEN, DISABLE_AFTER, MAX_IN_FLIGHT
 
-WINDOW = 20  # outcomes that are looked at
-_FEWEST = 10  # outcomes that say something
+WINDOW = 32  # failures in a row that are remembered: so many answers, each to another message, open it
+_FEWEST = 10  # so many failures do that were not answered, or of a consumer that never did anything else
+_PROBES = 8  # answers to probes that say "failed"
+LATELY_MS = 60_000  # a success so long ago shows that the consumer works
 _OPEN_MS = round(BREAKER_OPEN.total_seconds() * 1000)
 _LONGEST_MS = round(BREAKER_LONGEST_OPEN.total_seconds() * 1000)
 _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
@@ -24,7 +32,8 @@ _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of a consumer: `window` are its last outcomes, True for a success.
+    """What is known of a consumer: `window` are the failures since its last success, at `succeeded_ms`: True for one
+    that it answered.
 
     `failing_ms`, `open_until_ms` and `trips` are the fields of the same names of its registration, the rest is this
     process's own. `allowance` is how much may be in flight while it recovers (0: it does not, all may).
@@ -35,31 +44,61 @@ class Health:
     failing_ms: int | None = None
     open_until_ms: int | None = None
     trips: int = 0
+    succeeded_ms: int | None = None
 
 
-def after(health: Health, ok: bool, now_ms: int, full: int = MAX_IN_FLIGHT) -> Health:
-    """The health after one more outcome. `full` is the allowance at which a recovery is complete."""
-    window = (*health.window, ok)[-WINDOW:]
-    failing_ms = _failing_ms(health, window, now_ms)
-    if _is_open(health.open_until_ms, now_ms):  # an outcome of what was sent before it opened
-        return replace(health, failing_ms=failing_ms)
-    half_open = health.open_until_ms is not None
+def after(
+    health: Health,
+    ok: bool,
+    now_ms: int,
+    full: int = MAX_IN_FLIGHT,
+    *,
+    answered: bool = False,
+    repeated: bool = False,
+) -> Health:
+    """The health after one more outcome. `full` is the allowance at which a recovery is complete; `answered`: the
+    consumer itself said that it failed; `repeated`: it was not the first attempt of any message in it."""
+    half_open = health.open_until_ms is not None and not _is_open(health.open_until_ms, now_ms)
     if ok:
+        if _is_open(health.open_until_ms, now_ms):  # an outcome of what was sent before it opened
+            return replace(health, failing_ms=None, succeeded_ms=now_ms)
         risen = 2 * max(1, health.allowance) if half_open or health.allowance else 0
-        return Health(window, risen if risen < full else 0)
-    if half_open or (len(window) >= _FEWEST and 2 * sum(window) <= len(window)):
+        return Health((), risen if risen < full else 0, succeeded_ms=now_ms)
+    failing_ms = _failing_ms(health, now_ms)
+    if _is_open(health.open_until_ms, now_ms):
+        return replace(health, failing_ms=failing_ms)
+    if answered and repeated and not half_open:
+        return health
+    window = (*health.window, answered)[-WINDOW:]
+    if _gives_up(health, window, now_ms, half_open=half_open, repeated=repeated):
         open_ms = min(_OPEN_MS * 2 ** min(health.trips, 10), _LONGEST_MS)
-        return Health((), 1, failing_ms, now_ms + open_ms, health.trips + 1)
-    fallen = max(1, health.allowance // 2) if health.allowance else 0
+        return Health((), 1, failing_ms, now_ms + open_ms, health.trips + 1, health.succeeded_ms)
+    fallen = health.allowance if answered else max(1, health.allowance // 2) if health.allowance else 0
     return replace(health, window=window, failing_ms=failing_ms, allowance=fallen)
 
 
-def _failing_ms(health: Health, window: tuple[bool, ...], now_ms: int) -> int | None:
-    """Since when there were only failures, as far as the window tells: a lone failure among successes is not worth
-    a write of the registration."""
-    if window[-1]:
-        return None
-    return now_ms if health.failing_ms is None and not any(window) else health.failing_ms
+def _gives_up(
+    health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, repeated: bool
+) -> bool:
+    """Is the circuit to be opened after these failures in a row?"""
+    if half_open:
+        return not window[-1] or len(window) >= _PROBES
+    if repeated:
+        return False
+    if window.count(False) >= _FEWEST:
+        return True
+    if health.succeeded_ms is None:
+        return len(window) >= _FEWEST
+    return len(window) >= WINDOW and now_ms - health.succeeded_ms >= LATELY_MS
+
+
+def _failing_ms(health: Health, now_ms: int) -> int | None:
+    """Since when there were only failures, as far as is known: a failure among successes is not worth a write of the
+    registration."""
+    alone = (
+        health.succeeded_ms is None or health.open_until_ms is not None or len(health.window) >= WINDOW - 1
+    )
+    return now_ms if health.failing_ms is None and alone else health.failing_ms
 
 
 def allowance(health: Health, full: int, now_ms: int) -> int:

@@ -24,7 +24,8 @@ class Outcome:
     """One attempt's end. `detail` is short, ours, and safe to show: never a body, a header or a URL.
 
     `retry_after_ms` is the wait that the subscriber asked for, if it made sense. `busy_ms` is for how much longer it
-    may be at work on what was not answered: until then nobody else may have the message.
+    may be at work on what was not answered: until then nobody else may have the message. `answered`: the subscriber
+    itself said what came of it, so it is there.
     """
 
     verdict: Verdict
@@ -33,6 +34,7 @@ class Outcome:
     retry_after_ms: int | None = None
     duration_ms: int = 0
     busy_ms: int = 0
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

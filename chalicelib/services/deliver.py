@@ -24,7 +24,7 @@ from .catalog import Catalog
 from .claim import Claimant, Claimer, Delivery
 from .health import Healths
 from .in_flight import crowd
-from .parcels import batch_of, parcels, ruling
+from .parcels import batch_of, is_to_be_split, parcels, ruling
 from .settle import Ruling, Settler
 from .sources import Sources, lane_share
 from .wake import Job, Waker
@@ -422,10 +422,13 @@ class _Run:
             self.report.outcomes.update(outcome.verdict.value for outcome in outcomes)
             self._remember(consumer, deliveries, outcomes)
             if found:
-                self._of.healths.note(*found, consumer, outcomes, found[1].max_in_flight)
+                repeated = all(d.attempt - d.receipt.spent > 1 for d in deliveries)
+                most = found[1].max_in_flight
+                self._of.healths.note(*found, consumer, outcomes, most, repeated=repeated)
+                is_split = is_to_be_split(deliveries, outcomes)
                 now_ms = self._of.clock.now_ms()
                 for delivery, outcome in zip(deliveries, outcomes, strict=True):
-                    rulings[delivery.receipt] = ruling(*found, delivery, outcome, now_ms)
+                    rulings[delivery.receipt] = ruling(*found, delivery, outcome, now_ms, is_split=is_split)
         if not found or not rulings:
             return
         answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])

@@ -35,40 +35,72 @@ class Healths:
         return breaker.allowance(self._known(consumer)[1], full, self._clock.now_ms())
 
     def note(
-        self, topic: Topic, group: Group, consumer: Consumer, outcomes: Sequence[Outcome], full: int
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        outcomes: Sequence[Outcome],
+        full: int,
+        *,
+        repeated: bool = False,
     ) -> None:
-        """Enter what one request to a consumer showed. Its row is written only when the circuit changes, or when
-        failures begin or end; where that cannot be done now, only this process knows."""
+        """Enter what one request to a consumer showed; `repeated`: it was not the first attempt of any message in it.
+        Its row is written only when the circuit changes, or when failures begin or end; where that cannot be done now,
+        only this process knows."""
         try:
-            self._note(topic, group, consumer, {outcome.verdict for outcome in outcomes}, full)
+            self._note(topic, group, consumer, outcomes, full, repeated)
         except Unavailable:
             return
 
     def _note(
-        self, topic: Topic, group: Group, consumer: Consumer, verdicts: set[Verdict], full: int
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        outcomes: Sequence[Outcome],
+        full: int,
+        repeated: bool,
     ) -> None:
-        if Verdict.GONE in verdicts:
+        tried = [o for o in outcomes if o.verdict not in (Verdict.HELD, Verdict.UNDECODABLE)]
+        if any(o.verdict is Verdict.GONE for o in tried):
             self._disable(topic, group, consumer, "It answered 410 Gone.")
-        elif verdicts - {Verdict.HELD, Verdict.UNDECODABLE}:
-            ok = bool(verdicts & {Verdict.DONE, Verdict.REFUSED})
-            after = self._learn(topic, group, consumer, ok, full)
+        elif tried:
+            ok = any(o.verdict in (Verdict.DONE, Verdict.REFUSED) for o in tried)
+            answered = any(o.answered for o in tried)
+            after = self._learn(
+                topic,
+                group,
+                consumer,
+                lambda before, now_ms: breaker.after(
+                    before, ok, now_ms, full, answered=answered, repeated=repeated
+                ),
+            )
             if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):
                 self._disable(topic, group, consumer, "Every attempt failed for days.")
 
-    def _learn(self, topic: Topic, group: Group, consumer: Consumer, ok: bool, full: int) -> Health:
+    def _learn(
+        self, topic: Topic, group: Group, consumer: Consumer, learn: Callable[[Health, int], Health]
+    ) -> Health:
         """Deliveries of this process wait for one another here: else each would write what another has written."""
         with self._lock:
             version, before = self._known(consumer)
-            after = breaker.after(before, ok, self._clock.now_ms(), full)
+            after = learn(before, self._clock.now_ms())
             self._seen.put(consumer.uid, (version, after))
             if _row(after) != _row(before) and (saved := self._save(topic, group, consumer, after)):
                 self._seen.put(consumer.uid, (saved.version, after))
         return after
 
+    def _at_first(self, consumer: Consumer) -> Health:
+        """What is thought of a consumer that this process has not called yet: it works, if it is not new and nobody
+        says otherwise."""
+        now_ms = self._clock.now_ms()
+        works = consumer.failing_ms is None and now_ms - consumer.created_ms >= breaker.LATELY_MS
+        return Health(succeeded_ms=now_ms if works else None)
+
     def _known(self, consumer: Consumer) -> tuple[int, Health]:
         """What this process saw, in the light of what the row says if others wrote it since. A consumer at hand may
         be older than what this process wrote itself."""
-        version, health = self._seen.get(consumer.uid) or (-1, Health())
+        version, health = self._seen.get(consumer.uid) or (-1, self._at_first(consumer))
         if consumer.version <= version:
             return version, health
         return consumer.version, replace(

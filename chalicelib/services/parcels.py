@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from math import isqrt
 
 from ..domain.cursor import Fate
 from ..domain.ladder import Retry, next_wait_ms, overridden
@@ -16,13 +17,26 @@ from .settle import Ruling, again
 HELD_PAUSE = timedelta(seconds=1)  # before what could not even be attempted is looked at again
 
 
+_SMALL = 8  # a batch of so many is cut into single messages at once
+
+
 def batch_limit(batch_size: int, delivery: Delivery) -> int:
-    """With how many others a message may travel: half as many after each failure, and alone on its last attempt, so
-    that one bad message ends up by itself and the others get through."""
+    """With how many others a message may travel: after a failure in a piece of the batch, after the next one alone, and
+    so on its last attempt; so one bad message ends up by itself and the others get through."""
     receipt = delivery.receipt
-    if delivery.attempt >= receipt.last_attempt:
-        return 1
-    return max(1, batch_size >> (delivery.attempt - receipt.spent - 1))
+    failures = delivery.attempt - receipt.spent - 1
+    if not failures:
+        return batch_size if delivery.attempt < receipt.last_attempt else 1
+    return (
+        isqrt(batch_size)
+        if failures == 1 and batch_size > _SMALL and delivery.attempt < receipt.last_attempt
+        else 1
+    )
+
+
+def is_to_be_split(deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> bool:
+    """Did a batch fail as a whole, by the word of who got it? Then one of its messages may be to blame for all."""
+    return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.answered for o in outcomes)
 
 
 def batch_of(group: Group, consumer: Consumer) -> int:
@@ -50,8 +64,11 @@ def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
     return overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
 
 
-def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int) -> Ruling:
-    """What becomes of a delivery after an attempt."""
+def ruling(
+    topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int, *, is_split: bool = False
+) -> Ruling:
+    """What becomes of a delivery after an attempt. `is_split`: in a batch that is to be cut and tried again at once;
+    but nobody's last attempt comes at once."""
     told, took = outcome.detail or None, outcome.duration_ms
     if outcome.verdict is Verdict.DONE:
         return Ruling(Fate.SUCCESS, duration_ms=took)
@@ -64,6 +81,8 @@ def ruling(topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now
         return Ruling(Fate.BACK, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
+    if is_split and delivery.attempt + 1 < receipt.last_attempt:
+        return Ruling(Fate.RETRY, 0, None, told, took)
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:

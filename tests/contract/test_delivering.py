@@ -309,6 +309,87 @@ def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(
     assert sorted(o for c in desk.subscribers.calls for o in c.offsets) == list(range(40))
 
 
+@pytest.mark.parametrize("bad_of_ten", [1, 5, 9])
+def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attempt(
+    stage: Stage, bad_of_ten: int
+) -> None:
+    desk = PushDesk.at(stage, retry=Retry(16, (1,), jitter=0.0))
+    group = desk.group(max_in_flight=8)
+    bad: set[str] = set()
+    took_ms: list[int] = []
+    produced_ms: dict[str, int] = {}
+
+    def judges(parcel: Parcel) -> Outcome:
+        (attempt,) = parcel.attempts
+        if attempt.message.id in bad:
+            return Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+        took_ms.append(stage.clock.now_ms() - produced_ms[attempt.message.id])
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=judges)
+    for second in range(40):
+        placed = desk.produce(*(make.draft(f"{second}.{n}") for n in range(10)))
+        bad |= {p.id for n, p in enumerate(placed) if n < bad_of_ten}
+        produced_ms |= {p.id: stage.clock.now_ms() for p in placed}
+        desk.push()
+        desk.pass_time(1)
+    assert took_ms == [0] * (10 - bad_of_ten) * 40
+    assert {numbers[0] for id, numbers in desk.subscribers.numbers().items() if id not in bad} == {1}
+
+
+@pytest.mark.parametrize(("answered", "most"), [(False, 18), (True, 18)])
+def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
+    stage: Stage, answered: bool, most: int
+) -> None:
+    desk = PushDesk.at(stage, retry=Retry(16, (3600,), jitter=0.0))
+    group = desk.group(max_in_flight=8)
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no", answered=answered))
+    desk.produce(*make.drafts(200))
+    desk.push()
+    assert len(desk.subscribers.calls) <= most
+    desk.pass_time(300)
+    assert len(desk.subscribers.calls) <= most + 8 * 7
+
+
+@pytest.mark.parametrize(("size", "calls"), [(8, 9), (64, 17), (100, 21)])
+def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, calls: int) -> None:
+    desk = PushDesk.at(stage, retry=Retry(16, (60,), jitter=0.0))
+    group = desk.group(batch_size=size, max_in_flight=2 * size, payload="batch")
+    placed = desk.produce(*make.drafts(size))
+    poison = placed[size // 2].id
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: (
+            Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+            if poison in [a.message.id for a in p.attempts]
+            else Outcome(Verdict.DONE)
+        ),
+    )
+    desk.push()
+    assert len(desk.subscribers.calls) == calls
+    assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
+    for message_id, numbers in desk.subscribers.numbers().items():
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) <= 3
+        assert (message_id == poison) <= (len(numbers) == (2 if size == 8 else 3))
+
+
+def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
+    stage: Stage,
+) -> None:
+    desk = PushDesk.at(stage, retry=Retry(2, (60,), jitter=0.0))
+    group = desk.group(batch_size=8, payload="batch")
+    answers = iter([False] + [True] * 100)
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no", answered=next(answers)))
+    desk.produce(*make.drafts(8))
+    desk.push()
+    assert len(desk.subscribers.calls) == 1
+    desk.produce(*make.drafts(8))
+    desk.push()
+    assert len(desk.subscribers.calls) == 2
+
+
 def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=Retry(5, (10,), jitter=0.0))
     group = desk.group(batch_size=8, payload="batch")

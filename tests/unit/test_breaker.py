@@ -16,9 +16,11 @@ histories = st.lists(st.tuples(st.booleans(), st.integers(0, 10 * SECOND_MS)), m
 
 
 def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Health:
-    """After these outcomes at one moment: "." for a success, "x" for a failure."""
+    """After these outcomes at one moment: "." for a success, "x" for a failure without an answer, "a" for one that was
+    answered; capitals for messages that had failed before."""
     for outcome in outcomes:
-        health = after(health, outcome == ".", now_ms, FULL)
+        kind = outcome.lower()
+        health = after(health, kind == ".", now_ms, FULL, answered=kind == "a", repeated=outcome.isupper())
     return health
 
 
@@ -37,17 +39,58 @@ def until(health: Health) -> int:
     [
         ("x" * 9, False),
         ("x" * 10, True),
-        (".....xxxxx", True),
-        ("......xxxx", False),
         ("." * 20 + "x" * 9, False),
         ("." * 20 + "x" * 10, True),
-        ("." * 11 + "x" * 9, False),
-        (".xx" * 4, True),
-        ("..x" * 30, False),
+        ("x" * 9 + "." + "x" * 9, False),
+        ("xxxxxxxxx." * 30, False),
+        ("a" * 9, False),
+        ("a" * 10, True),
+        ("." + "a" * 200, False),  # it worked just now
+        ("aaaaaaaaa." * 30, False),
+        (".aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" + "x" * 9, False),
+        (".aaaaaaaaa" + "x" * 10, True),
+        ("X" * 100, False),
+        ("X" * 100 + "x", True),
+        ("A" * 100 + "x", False),
+        ("A" * 100 + "a", False),
     ],
 )
-def test_it_opens_at_half_of_at_least_ten_failures_among_the_last_twenty(outcomes: str, opens: bool) -> None:
+def test_it_opens_when_the_consumer_does_nothing_but_fail(outcomes: str, opens: bool) -> None:
     assert (breaker.state(lived(outcomes).open_until_ms, START_MS) == "open") is opens
+
+
+def test_answers_open_it_when_nothing_has_succeeded_for_a_minute() -> None:
+    health = lived("." + "a" * 30)
+    later_ms = START_MS + HOUR_MS
+    assert breaker.state(lived("a", health, later_ms).open_until_ms, later_ms) == "closed"
+    health = lived("a", health)
+    assert breaker.state(lived("a", health, START_MS + 59_999).open_until_ms, START_MS + 59_999) == "closed"
+    assert breaker.state(lived("a", health, START_MS + 60_000).open_until_ms, START_MS + 60_000) == "open"
+
+
+@given(st.lists(st.text("xaXA", max_size=9), max_size=40))
+def test_who_succeeds_once_in_ten_times_is_never_shut_out(failures: list[str]) -> None:
+    assert lived(".".join(failures)).trips == 0
+
+
+@given(st.text("XA", max_size=80), st.sampled_from(["", "."]))
+def test_what_failed_before_changes_nothing_for_what_is_fresh(repeated: str, before: str) -> None:
+    health = lived(before + repeated)
+    assert health.trips == 0
+    assert allowance(health, FULL, START_MS) == FULL
+
+
+def test_one_answered_probe_may_have_been_a_bad_message_eight_are_not() -> None:
+    now_ms = until(opened(trips=2))
+    health = lived("aaaaaaa", opened(trips=2), now_ms)
+    assert (breaker.state(health.open_until_ms, now_ms), health.trips) == ("half-open", 2)
+    assert lived("a", health, now_ms).trips == 3
+    assert lived(".", health, now_ms).trips == 0
+
+
+def test_an_answer_while_it_recovers_does_not_halve_what_may_be_under_way() -> None:
+    now_ms = START_MS + HOUR_MS
+    assert allowance(lived("...aaaa", opened(), now_ms), FULL, now_ms) == 8
 
 
 def test_while_it_is_open_nothing_may_be_sent_and_then_one_probe() -> None:
@@ -89,9 +132,9 @@ def test_a_failure_while_it_recovers_halves_what_may_be_under_way() -> None:
     assert allowed == [8, 4, 2, 1, 1, 1]
 
 
-def test_half_of_ten_outcomes_failed_while_it_recovers_open_it_again() -> None:
+def test_nothing_but_failures_while_it_recovers_open_it_again() -> None:
     now_ms = START_MS + HOUR_MS
-    recovering = lived(".....xxxx", opened(), now_ms)
+    recovering = lived("..xxxxxxxxx", opened(), now_ms)
     assert breaker.state(recovering.open_until_ms, now_ms) == "closed"
     health = after(recovering, False, now_ms, FULL)
     assert (breaker.state(health.open_until_ms, now_ms), health.trips) == ("open", 1)

@@ -81,3 +81,20 @@ def test_a_row_that_cannot_be_written_now_stops_nobody_and_the_process_knows() -
     of = healths(registration, clock)
     fail(of, clock, registration.held, 10)
     assert of.allowance(registration.held, FULL) == 0
+
+
+def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fail() -> None:
+    clock = ManualClock()
+    answer = Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+
+    def is_called_after_ten_answers(**row: int) -> bool:
+        registration = Registration(replace(make.consumer(GROUP, kind="url"), **row))
+        of = healths(registration, clock)
+        for _ in range(10):
+            of.note(TOPIC, GROUP, registration.held, [answer], FULL)
+        return of.allowance(registration.held, FULL) > 0
+
+    now_ms = clock.now_ms()
+    assert not is_called_after_ten_answers(created_ms=now_ms)
+    assert is_called_after_ten_answers(created_ms=now_ms - 60_000)
+    assert not is_called_after_ten_answers(created_ms=now_ms - 60_000, failing_ms=now_ms - 1)

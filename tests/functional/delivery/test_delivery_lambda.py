@@ -57,7 +57,7 @@ def test_a_function_that_raises_has_failed_and_what_it_says_is_not_shown(
     functions: LambdaFunctions, receiver: Receiver
 ) -> None:
     receiver.headers, receiver.body = {"X-Amz-Function-Error": "Unhandled"}, b'{"errorMessage":"secret"}'
-    assert functions.call(ARN, b"{}", 5) == FunctionFailed("the function failed")
+    assert functions.call(ARN, b"{}", 5) == FunctionFailed("the function failed", ran=True)
 
 
 @pytest.mark.parametrize(
