@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,9 +19,13 @@ from ..domain.errors import unavailable
 from ..domain.replay import Replay
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..ports import Staffed
+from .layout import FORMAT
 
 T = TypeVar("T", Topic, Group, Consumer, Token, Assignment, Replay)
 V = TypeVar("V", Topic, Group, Consumer, Replay)
+
+
+_FORMAT = int(FORMAT)
 
 
 class Row(Model):
@@ -30,7 +35,7 @@ class Row(Model):
     sk = UnicodeAttribute(range_key=True)
     doc = UnicodeAttribute()
     version = NumberAttribute(default=0)
-    v = NumberAttribute(default=1)
+    v = NumberAttribute(default=_FORMAT)
 
 
 def rows_of(client: Any, table: str, region: str) -> type[Row]:
@@ -58,7 +63,7 @@ class DynamoControl:
         return self._get(_Key("topics", name), Topic, consistent=consistent)
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
-        return self._list("topics", "", Topic, after, limit, consistent=consistent)
+        return self._list("topics", "", Topic, after, limit, consistent=consistent, skipping=True)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         return self._put(_Key("topics", topic.name), topic, old)
@@ -132,7 +137,7 @@ class DynamoControl:
         return self._get(_Key("tokens", token_id), Token)
 
     def tokens(self, after: str | None, limit: int) -> list[Token]:
-        return self._list("tokens", "", Token, after, limit)
+        return self._list("tokens", "", Token, after, limit, skipping=True)
 
     def put_token(self, token: Token) -> None:
         row = self._row(_Key("tokens", token.id), msgspec.json.encode(token).decode(), 0)
@@ -147,7 +152,8 @@ class DynamoControl:
         return self._get(_replay_key(replay_id), Replay)
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
-        return self._list(_replays_of(ids.replay_home(topic)), "", Replay, before, limit, descending=True)
+        home = _replays_of(ids.replay_home(topic))
+        return self._list(home, "", Replay, before, limit, descending=True, skipping=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         return self._put(_replay_key(replay.id), replay, old)
@@ -175,7 +181,7 @@ class DynamoControl:
 
     def _get(self, key: _Key, kind: type[T], *, consistent: bool = True) -> T | None:
         row = self._find(key, consistent=consistent)
-        return msgspec.json.decode(row.doc, type=kind) if row else None
+        return _decoded(row, kind) if row else None
 
     def _list(
         self,
@@ -187,19 +193,27 @@ class DynamoControl:
         *,
         consistent: bool = True,
         descending: bool = False,
+        skipping: bool = False,
     ) -> list[T]:
+        """Up to `limit` rows. Raises Unavailable where one of them cannot be read, unless it may be skipped."""
         sk = self._rows.sk
         where: Condition | None = sk.startswith(prefix) if prefix else None
         if after is not None:
             where = sk < after if descending else sk > after
-        rows = _call(
-            lambda: list(
-                self._rows.query(
-                    pk, where, consistent_read=consistent, limit=limit, scan_index_forward=not descending
-                )
+
+        def read() -> list[T]:
+            rows = self._rows.query(
+                pk,
+                where,
+                consistent_read=consistent,
+                page_size=limit,
+                scan_index_forward=not descending,
             )
-        )
-        return [msgspec.json.decode(row.doc, type=kind) for row in rows]
+            found = (_readable(row, kind) if skipping else _decoded(row, kind) for row in rows)
+            return list(islice((each for each in found if each is not None), limit))
+
+        rows_read: list[T] = _call(read)
+        return rows_read
 
     def _put(self, key: _Key, new: V, old: V | None) -> bool:
         version = 1 if old is None else old.version + 1
@@ -268,3 +282,19 @@ def _call(request: Callable[[], Any]) -> Any:
             return False
         raise unavailable() from error
     return True if answer is None else answer
+
+
+def _readable(row: Row, kind: type[T]) -> T | None:
+    """What the row says; None where nobody can read it. A list of everything goes on with the next."""
+    if row.v > _FORMAT:
+        return None
+    try:
+        return msgspec.json.decode(row.doc, type=kind)
+    except (msgspec.MsgspecError, TypeError):
+        return None
+
+
+def _decoded(row: Row, kind: type[T]) -> T:
+    if (told := _readable(row, kind)) is not None:
+        return told
+    raise unavailable(f"What is stored of {row.sk!r} in {row.pk!r} cannot be read.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..domain.cursor import CLOSED, Change, Cursor, Lease, Span, amend, took
+from ..domain.errors import Unavailable, unavailable
 from ..domain.ranges import Ranges
 from ..domain.sharing import Part, Round
 from ..domain.timer import Timer
@@ -14,7 +16,7 @@ from ..domain.topic import CursorKey
 from ..ports import Conflict, Record, Refused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, Item, cursor_item_key, cursor_owner, int_of, number, text, text_of
+from .layout import FORMAT, Item, cursor_item_key, cursor_owner, is_newer, number, text, text_of
 from .records import record_writes
 from .timers import timer_put
 
@@ -45,7 +47,7 @@ class DynamoCursors:
             KeyConditionExpression="c = :c",
             ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )
-        return {item["s"]["S"]: cursor_of(item) for item in found}
+        return {item["s"]["S"]: _or_none(item) for item in found}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:
@@ -236,7 +238,16 @@ def parse_lease(token: str, text: str) -> Lease:
 
 
 def cursor_of(item: Item) -> Cursor:
-    """The cursor an item holds."""
+    """The cursor an item holds. Raises Unavailable where it is damaged, or of a later release: whoever took it for none
+    would begin again at the log's start."""
+    if not is_newer(item):
+        with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+            return _cursor(item)
+    place = text_of(item, "s") or "a shard"
+    raise unavailable(f"The group's cursor on {place} cannot be read: it is damaged, or of a later release.")
+
+
+def _cursor(item: Item) -> Cursor:
     settled = ((int(k), int(k) + int(n["N"])) for k, n in item["d"]["M"].items())
     waiting = (parse_span(v["S"], int(k)) for k, v in item["w"]["M"].items())
     return Cursor(
@@ -245,8 +256,16 @@ def cursor_of(item: Item) -> Cursor:
         waiting=tuple(sorted(waiting, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
-        **{field: int_of(item, name) for name, field in _SCALARS.items()},
+        **{field: int(item[name]["N"]) for name, field in _SCALARS.items()},
     )
+
+
+def _or_none(item: Item) -> Cursor:
+    """The cursor; one that cannot be read has everything before it, to whoever only looks."""
+    try:
+        return cursor_of(item)
+    except Unavailable:
+        return Cursor()
 
 
 def _ranges_text(held: Ranges) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from ..domain.errors import unavailable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import State, Transaction, check_timer
@@ -24,6 +25,7 @@ from .layout import (
     Item,
     Tables,
     int_of,
+    is_newer,
     number,
     packed,
     payload_of,
@@ -80,7 +82,8 @@ class DynamoTransactions:
             },
             Limit=limit,
         )
-        return [_transaction(item) for item in islice(found, limit)]
+        readable = (transaction for item in found if (transaction := _readable(item)))
+        return list(islice(readable, limit))
 
     def count(self, topic: Topic, state: State, most: int) -> Counted:
         return self._dynamo.count(
@@ -145,6 +148,22 @@ def _item(of: Transaction) -> Item:
 
 
 def _transaction(item: Item) -> Transaction:
+    """The transaction a row holds. Raises Unavailable where it is damaged, or of a later release."""
+    if transaction := _readable(item):
+        return transaction
+    raise unavailable("This transaction cannot be read: it is damaged, or of a later release.")
+
+
+def _readable(item: Item) -> Transaction | None:
+    if is_newer(item):
+        return None
+    try:
+        return _told(item)
+    except (codec.Undecodable, KeyError, ValueError, TypeError):
+        return None
+
+
+def _told(item: Item) -> Transaction:
     def perhaps(name: str) -> int | None:
         return int_of(item, name) if name in item else None
 

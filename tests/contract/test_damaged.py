@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,19 +10,32 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
 
-from chalicelib.domain.errors import Conflict
+from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.message import UNDECODABLE
 from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.transaction import State
 from chalicelib.ports import DeadLetter
 from chalicelib.services.claim import Claimant
 from chalicelib.services.lookup import Filters
 from chalicelib.services.redrive import Wanted
 from chalicelib.services.settle import Nack
+from chalicelib.services.transactions import Checks
 from chalicelib.store.layout import Item
 from chalicelib.store.memory import MemoryLog
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import NEWER, Change, change_letter, change_record, change_row, having, without
+from tests.support.damage import (
+    NEWER,
+    Change,
+    change_control,
+    change_cursor,
+    change_letter,
+    change_record,
+    change_row,
+    change_transaction,
+    having,
+    without,
+)
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage, memory_stage
 
@@ -244,8 +258,7 @@ def test_what_a_later_release_gave_back_is_left_to_it(stage: Stage) -> None:
 @pytest.mark.engine
 @pytest.mark.parametrize("damage", [DAMAGES["not JSON"], without("i"), without("n"), having("q", {"N": "1"})])
 def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Change) -> None:
-    if not hasattr(stage.adapters.records, "_dynamo"):
-        pytest.skip("in memory letters are no rows")
+    on_dynamodb(stage)
     desk = stored(stage)
     group = desk.group()
     got = desk.receive(group, 3)
@@ -260,6 +273,70 @@ def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Chang
     assert record
     assert record.status == "DEAD"
     look_everywhere(desk, group)
+
+
+def on_dynamodb(stage: Stage) -> None:
+    if isinstance(stage.adapters.log, MemoryLog):
+        pytest.skip("in memory these are no rows")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("damage", [NEWER, without("x"), without("l"), having("f", {"S": "?"})], ids=range(4))
+def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage: Change) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, shard=n % 2) for n in range(2)))
+    desk.drain(group)
+    desk.produce(*(make.draft(n, shard=n % 2) for n in range(4)))
+    change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
+    reader = anew(desk)
+    seen: list[tuple[int, int]] = []
+    with contextlib.suppress(Unavailable):
+        while deliveries := reader.receive(group, 10):
+            seen += [(d.message.shard, d.message.offset) for d in deliveries]
+            reader.ack(group, deliveries)
+    assert seen == [(1, 1), (1, 2)], "nothing begins again"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        stage.adapters.cursors.get(cursor_key(desk.topic, group, 0))
+    reader.deps.sweeper.run_once(lambda: True)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("damage", [NEWER, without("q"), having("m", {"S": "?"})], ids=range(3))
+def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
+    stage: Stage, damage: Change
+) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage)
+    transactor, checks = desk.deps.transactor, Checks("https://example.com", 60)
+    made = [transactor.prepare(desk.topic, make.draft(n), checks)[0] for n in range(3)]
+    change_transaction(stage, made[1].id, damage)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        transactor.find(made[1].id)
+    listed = {transaction.id for transaction in transactor.listed(desk.topic, State.PREPARED, None, 10)}
+    assert {made[0].id, made[2].id} <= listed
+    assert transactor.decide(made[2], State.COMMITTED).state is State.COMMITTED
+
+
+@pytest.mark.engine
+def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desks = sorted((Desk.at(stage) for _ in range(3)), key=lambda desk: desk.topic.name)
+    broken = desks[1].topic.name
+    change_control(stage, "topics", broken, having("doc", {"S": "{"}))
+    control = stage.adapters.control
+    before = [topic.name for topic in control.topics(None, 1000)]
+    assert broken not in before
+    assert {desks[0].topic.name, desks[2].topic.name} <= {*before}
+    paged: list[str] = []
+    while page := control.topics(paged[-1] if paged else None, 1):
+        paged += [topic.name for topic in page]
+    assert paged == before, "a page is short at the end only"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        control.topic(broken)
+    for job in (desks[0].deps.sweeper, desks[0].deps.expirer, desks[0].deps.checkpointer):
+        job.run_once(lambda: True)
 
 
 names = st.sampled_from("nmraxwev")

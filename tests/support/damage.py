@@ -10,7 +10,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.store import codec
 from chalicelib.store import log as store
-from chalicelib.store.layout import Item, record_key
+from chalicelib.store.layout import Item, cursor_item_key, record_key
 from chalicelib.store.memory import MemoryLog
 
 
@@ -48,6 +48,24 @@ def change_record(stage: Holder, key: CursorKey, offset: int, change: Change) ->
     """The same for a record, on DynamoDB."""
     records: Any = stage.adapters.records
     _change(records._dynamo, records._table, record_key(key, offset), change)
+
+
+def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
+    """The same for a cursor, on DynamoDB."""
+    cursors: Any = stage.adapters.cursors
+    _change(cursors._dynamo, cursors._table, cursor_item_key(key), change)
+
+
+def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
+    """The same for a row of the control data, on DynamoDB."""
+    dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    _change(dynamo, dynamo.tables.control, {"pk": {"S": pk}, "sk": {"S": sk}}, change)
+
+
+def change_transaction(stage: Holder, transaction_id: str, change: Change) -> None:
+    """The same for a transaction, on DynamoDB."""
+    transactions: Any = stage.adapters.transactions
+    _change(transactions._dynamo, transactions._table, {"t": {"S": transaction_id}}, change)
 
 
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
