@@ -21,6 +21,8 @@ from .wake import Waker
 _NOWHERE = -1
 _ROWS = 64
 _TRIES = 16  # each lost to somebody else's change of the very message
+_FOREVER_MS = 1 << 62
+_CLOCKS_DIFFER_MS = 15_000
 _MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in a shard
 
 
@@ -88,9 +90,12 @@ class Delayed:
         waiting, due_ms = self._waiting(message_id, first_ms)
         if waiting:
             return waiting if waiting.timer.shard.topic_uid == topic.uid else None
-        shards = range(topic.shards) if shard is None else [shard]
-        found = (self._in_log(topic.shard_key(s), message_id, due_ms) for s in shards if s < topic.shards)
-        return next((message for message in found if message), None)
+        numbers = range(topic.shards) if shard is None else [shard]
+        shards = [topic.shard_key(number) for number in numbers if number < topic.shards]
+        # Who moved it may have had a clock that ran before ours: then it came into its log before its time.
+        spans = [(due_ms, _FOREVER_MS), (due_ms - _CLOCKS_DIFFER_MS, due_ms)]
+        looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)
+        return next((message for message in looks if message), None)
 
     def waiting(self, message_id: str, first_ms: int) -> Waiting | None:
         """A delayed message that was due at `first_ms` once, if it waits still or was cancelled. One read; more where
@@ -115,9 +120,9 @@ class Delayed:
             due_ms, known = moved.due_ms, moved
         raise changed_meanwhile("message")
 
-    def _in_log(self, shard: ShardKey, message_id: str, due_ms: int) -> Message | None:
-        """Look through what entered the shard from the message's time on."""
-        at = self._positions.at_time(shard, due_ms)
+    def _in_log(self, shard: ShardKey, message_id: str, from_ms: int, to_ms: int) -> Message | None:
+        """Look through what entered the shard in that time."""
+        at = self._positions.at_time(shard, from_ms)
         for _ in range(_MOST_ROWS // _ROWS):
             rows = self._log.read(shard, at, _ROWS, consistent=True)
             for row in rows:
@@ -125,7 +130,7 @@ class Delayed:
                     message = row.message(shard.shard, offset)
                     if message and message.id == message_id:
                         return message
-            if len(rows) < _ROWS:
+            if len(rows) < _ROWS or rows[-1].accepted_ms >= to_ms:
                 return None
             at = rows[-1].end
         return None

@@ -70,6 +70,20 @@ def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
         assert message.id == placed.id
 
 
+@pytest.mark.parametrize("ahead_ms", [1, 10_000])
+def test_it_is_found_where_a_movers_clock_ran_before_ours(stage: Stage, ahead_ms: int) -> None:
+    desk = Desk.at(stage)
+    desk.produce(*make.drafts(3))
+    (placed,) = desk.produce(later(desk, 60, "x"))
+    stage.clock.advance(60 * SECOND_MS - ahead_ms)
+    timer = stage.adapters.timers.find(placed.due_ms or 0, placed.id)
+    assert timer
+    assert desk.deps.due.append(timer.shard, timer.keep_days, [timer]) == 1
+    desk.produce(*make.drafts(3))
+    stage.clock.advance(2 * ahead_ms)
+    assert desk.deps.lookup.message(desk.topic, placed.id).id == placed.id
+
+
 def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()

@@ -168,6 +168,22 @@ def test_i11_a_key_finds_the_message_once_and_shows_what_it_is(topic: Topic) -> 
     assert found["accepted_at"] == made["prepared_at"]
 
 
+def test_what_is_prepared_is_listed_in_pages_until_it_is_decided(topic: Topic) -> None:
+    made = [prepare(topic, {"body": n, "tag": "t" if n else "u"}) for n in range(5)]
+    listed = f"{topic.path}/messages?status=PREPARED"
+    found = [item for page in topic.api.pages(listed, 2) for item in page]
+    assert [item["id"] for item in found] == [each["message_id"] for each in made]
+    assert [item["body"] for item in found] == list(range(5))
+    assert {item["status"] for item in found} == {"PREPARED"}
+    assert len(topic.api.get(f"{listed}&tag=t").expect(200)["items"]) == 4
+    topic.api.post(path(made[0], "/commit")).expect(200)
+    topic.api.post(path(made[1], "/rollback")).expect(200)
+    assert len(topic.api.get(listed).expect(200)["items"]) == 3
+    stats = topic.api.get(topic.path).expect(200)["stats"]
+    assert (stats["accepted"], stats["prepared"], stats["delayed"]) == (1, 3, 0)
+    topic.api.get(f"{listed}&group=g").refused(400, "VALIDATION")
+
+
 def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
     message = {"body": {"order": 188}, "dedup_id": "order-188"}
     made = prepare(topic, message)
