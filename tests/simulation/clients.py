@@ -128,13 +128,14 @@ class SimClient(Client):
         """Give a dead letter another body."""
         for letter in self.letters(group)[:1]:
             label = label_of(letter.message.draft.body)
-            self.deps.redriver.edit(self.topic, letter, f'"{label}|mended"'.encode())
+            body = f'"{label}|mended"'.encode()
+            self.deps.redriver.edit(self.topic, self.group(group), letter, body)
 
     def discard(self, group: str) -> None:
         """Delete a dead letter."""
         for letter in self.letters(group)[:1]:
             with self._asking(self._about_letter(Op.DISCARD, letter)) as asking:
-                self.deps.redriver.discard(letter)
+                self.deps.redriver.discard(self.topic, self.group(group), letter)
                 asking.note_all(Told.OK)
 
     def amend(self, message_id: str, **changes: Any) -> Told:

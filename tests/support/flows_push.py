@@ -188,11 +188,12 @@ class Runner(Client):
 
     def edit(self, group: str, letter: DeadLetter, label: str) -> DeadLetter:
         """Change a letter's body to this label's, with a mark."""
-        return self.deps.redriver.edit(self.topic, letter, f'"{label}|edited"'.encode())
+        body = f'"{label}|edited"'.encode()
+        return self.deps.redriver.edit(self.topic, self.group(group), letter, body)
 
     def discard(self, group: str, letter: DeadLetter) -> None:
         with self._asking(*self._about_letters(Op.DISCARD, group, [letter])) as asking:
-            self.deps.redriver.discard(letter)
+            self.deps.redriver.discard(self.topic, self.group(group), letter)
             asking.note_all(Told.OK)
 
     def try_now(self, group: str, message_id: str, spent: int | None = None) -> None:
