@@ -11,7 +11,7 @@ from ..domain import ranges, sharing
 from ..domain.cursor import Cursor, Selection, Span
 from ..domain.errors import Unavailable
 from ..domain.ids import base32
-from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_RECEIVE
+from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_PASSED_OVER, MAX_RECEIVE
 from ..domain.message import UNDECODABLE, Draft, Message, expired
 from ..domain.sharding import unit_of
 from ..domain.sharing import Round, Seat
@@ -33,6 +33,7 @@ _LOOKAHEAD = 1_000
 Registered = Callable[[Topic, Group, str], bool]
 """Is the consumer with this uid registered at this moment?"""
 _BURIED_AT_ONCE = 200
+_AFTER_ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +296,8 @@ class _Claim:
         return self._plan(ahead, current, selection, messages, dead, granted)
 
     def plan_burial(self, known: Cursor) -> _Plan:
-        """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted."""
+        """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted.
+        What was stored before it and is kept for longer, under another setting, is passed over."""
         current = algebra.expire(known, self._now_ms)
         waiting = [(o, span) for span in current.waiting for o in range(span.start, span.end)]
         trust = self._trust(known)
@@ -303,11 +305,17 @@ class _Claim:
         slots = {slot.offset: slot for slot in self._meant(found.values(), trust)}
         back = [self._candidate(slots[offset], span) for offset, span in waiting if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
-        fresh = takewhile(_is_settled, (self._candidate(slot, None) for slot in ahead))
+        fresh = [self._candidate(slot, None) for slot in ahead]
+        staying = [c for c in fresh if not _is_settled(c)][: MAX_PASSED_OVER + 1]
+        end = staying[-1].offset if len(staying) > MAX_PASSED_OVER else _AFTER_ALL
         returned, fallen, dead = _within_bounds(
-            [c for c in back if _is_settled(c)], list(fresh), MAX_ANSWER_BYTES
+            [c for c in back if _is_settled(c)],
+            [c for c in fresh if _is_settled(c) and c.offset < end],
+            MAX_ANSWER_BYTES,
         )
         selection = self._policy.select(current, returned, fallen, 1, self._now_ms)
+        passed = [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
+        selection = replace(selection, passed_over=tuple(passed))
         messages = {s.offset: s.message for s in (*slots.values(), *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead)
 

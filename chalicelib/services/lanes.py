@@ -16,7 +16,7 @@ _LONG_AGO_MS = 1
 
 
 def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message | None:
-    """The message an entry stands for, with its origin, kept as long as the entry; an ordinary message is itself.
+    """The message an entry stands for, with its origin, kept as long as row and entry; an ordinary one is itself.
     None for one that only a later release can read.
 
     What retention has taken meanwhile is empty and expired: it will be buried as such.
@@ -34,7 +34,8 @@ def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message
     if found is None:
         gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)
-    return replace(found, draft=replace(found.draft, origin=origin), ends_ms=entry.ends_ms)
+    ends_ms = min(found.ends_ms, entry.ends_ms)
+    return replace(found, draft=replace(found.draft, origin=origin), ends_ms=ends_ms)
 
 
 def content(message: Message) -> Message:

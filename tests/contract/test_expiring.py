@@ -80,3 +80,61 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
     desk.pass_time(10)
     assert bodies == [b'{"n":1}']
     assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+
+
+def test_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft({"n": 1}))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    empty_stage.clock.advance(HOUR_MS)
+    desk.deps.mover.run_once()
+    empty_stage.clock.advance(DAY_MS)
+    assert desk.deps.expirer.run_once().buried == 1
+    (letter,) = letters(desk, group)
+    told = letter.message.id, letter.reason, letter.message.draft.body, letter.attempts
+    assert told == (placed.id, "EXPIRED", b'{"n":1}', 1)
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert desk.receive(group) == []
+
+
+def test_a_redriven_message_has_a_retention_of_its_own_in_the_lane(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft())
+    empty_stage.clock.advance(3 * DAY_MS)
+    desk.deps.expirer.run_once()
+    desk.deps.redriver.redrive(desk.topic, group, letters(desk, group))
+    empty_stage.clock.advance(DAY_MS - HOUR_MS)
+    assert desk.deps.expirer.run_once().buried == 0
+    assert [d.message.id for d in desk.receive(group)] == [placed.id]
+
+
+def test_rows_go_by_the_retention_they_were_written_under_and_so_are_they_buried(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 7})
+    desk.produce(make.draft("young"))
+    empty_stage.clock.advance(DAY_MS + SECOND_MS)
+    assert desk.deps.expirer.run_once().buried == 1
+    assert [(x.offset, x.reason) for x in letters(desk, group)] == [(0, "EXPIRED")]
+
+
+def test_what_goes_behind_what_is_kept_for_longer_is_buried_and_the_other_delivered(
+    empty_stage: Stage,
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=7)
+    groups = desk.group("queue"), desk.group("serial", mode="serial")
+    desk.produce(make.draft("long", ordering_key="k"))
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
+    desk.produce(make.draft("short", ordering_key="k"))
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 7})
+    empty_stage.clock.advance(DAY_MS + SECOND_MS)
+    assert desk.deps.expirer.run_once().buried == 2
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    for group in groups:
+        assert [x.message.draft.body for x in letters(desk, group)] == [b'"short"']
+        assert [d.message.draft.body for d in desk.receive(group)] == [b'"long"']

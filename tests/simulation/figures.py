@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.days import Days
 from tests.simulation.world import World
 
 _figures: Counter[str] = Counter()
@@ -17,6 +18,12 @@ def count(world: World) -> None:
     """One world was played to its end."""
     _figures.update(worlds=1, steps=len(world.path))
     _figures.update({f"fault: {kind}": number for kind, number in world.injected.items() if number})
+
+
+def count_days(days: Days) -> None:
+    """Some weeks were played to their end."""
+    _figures.update({"weeks": 1, "things in weeks": len(days.path)})
+    _figures.update({f"fault: {kind}": number for kind, number in days.injected.items() if number})
 
 
 class Figures:
@@ -32,11 +39,12 @@ class Figures:
         _figures.update(getattr(node, "workeroutput", {}).get(_KEY, {}))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if not _figures["worlds"]:
+        if not _figures:
             return
         kinds = {name.removeprefix("fault: "): n for name, n in _figures.items() if name.startswith("fault")}
         told = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
         terminalreporter.write_line(
             f"simulation: {_figures['worlds']:,} worlds, {_figures['steps']:,} steps, "
+            f"{_figures['weeks']:,} stages over weeks, {_figures['things in weeks']:,} steps, "
             f"{sum(kinds.values()):,} faults ({told})"
         )

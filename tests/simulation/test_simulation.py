@@ -21,7 +21,7 @@ _BLOCK = 50
 BLOCKS = (
     [range(int(SEED), int(SEED) + 1)]
     if SEED
-    else [range(first, first + _BLOCK) for first in range(0, 100_000 if SOAK else 1_000, _BLOCK)]
+    else [range(first, first + _BLOCK) for first in range(0, 100_000 if SOAK else 800, _BLOCK)]
 )
 
 
