@@ -33,6 +33,12 @@ _WAYS = {
 _DELETE = "run `make destroy` with the same options, which keeps tables and bucket; then deploy again"
 
 
+def _reservations(template: dict[str, Any]) -> int:
+    """How much of Lambda's concurrency a template's functions reserve."""
+    properties = (each.get("Properties", {}) for each in template["Resources"].values())
+    return sum(each.get("ReservedConcurrentExecutions", 0) for each in properties)
+
+
 class Deployment:
     """One stack on AWS."""
 
@@ -49,8 +55,7 @@ class Deployment:
         status = self._status()
         self._check_status(status)
         new = not status or status == "REVIEW_IN_PROGRESS"
-        if new:
-            self._check_concurrency()
+        self._check_concurrency(0 if new else self._reserved())
         self._make_artifacts()
         if new:
             self._drop_logs()
@@ -98,18 +103,26 @@ class Deployment:
                 f"The stack {self._name} is {status}: somebody else works on it. Try again when it has ended."
             )
 
-    def _check_concurrency(self) -> None:
-        """Lambda refuses reservations that leave too little to others, and would do so in the middle of a creation."""
-        resources = json.loads((self._build / TEMPLATE).read_text())["Resources"].values()
-        wanted = sum(each["Properties"].get("ReservedConcurrentExecutions", 0) for each in resources)
-        if not wanted:
+    def _reserved(self) -> int | None:
+        """How much of Lambda's concurrency the stack as it stands reserves; None where that is not told."""
+        found = self._aws.ask("cloudformation", "get-template", "--stack-name", self._name, check=False)
+        body = found["TemplateBody"] if found else None
+        return _reservations(json.loads(body) if isinstance(body, str) else body) if body else None
+
+    def _check_concurrency(self, reserved: int | None) -> None:
+        """Lambda refuses reservations that leave too little to others, and would do so in the middle of a deployment.
+        `reserved` is what the stack has already."""
+        if reserved is None:
+            return
+        wanted = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reserved
+        if wanted <= 0:
             return
         told = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
         free = told["UnreservedConcurrentExecutions"]
         if free - wanted < _UNRESERVED:
             raise Wrong(
-                f"The stage {self._stack.stage} reserves {wanted} of Lambda's concurrency, and {_UNRESERVED} must stay "
-                f"unreserved, but the account has only {free} left in {self._aws.region}. Ask for more "
+                f"The stage {self._stack.stage} reserves {wanted} more of Lambda's concurrency, and {_UNRESERVED} must "
+                f"stay unreserved, but the account has only {free} left in {self._aws.region}. Ask for more "
                 "(`aws service-quotas request-service-quota-increase --service-code lambda --quota-code L-B99A9384 "
                 f"--desired-value 1000`), or take reserved_concurrency out of {CONFIG}."
             )

@@ -125,6 +125,28 @@ def test_an_account_that_lends_too_little_concurrency_is_noticed_first(
     assert ("s3 mb" in (tmp_path / "asked").read_text()) == enough
 
 
+@pytest.mark.parametrize(("free", "enough"), [(149, False), (150, True)])
+def test_an_update_that_reserves_more_than_there_is_is_noticed_first(
+    environment: Environment, tmp_path: Path, free: int, enough: bool
+) -> None:
+    def functions(mover: int, deliver: int) -> str:
+        reserved = {"Mover": mover, "Deliver": deliver}
+        found = {n: {"Properties": {"ReservedConcurrentExecutions": most}} for n, most in reserved.items()}
+        return json.dumps({"Resources": {**found, "Log": {"Type": "AWS::Logs::LogGroup"}}})
+
+    (tmp_path / "template.json").write_text(functions(20, 100))
+    limits = {"AccountLimit": {"UnreservedConcurrentExecutions": free}}
+    made = environment(
+        cloudformation__describe_stacks=status("UPDATE_COMPLETE"),
+        cloudformation__get_template=(0, json.dumps({"TemplateBody": json.loads(functions(10, 60))})),
+        lambda__get_account_settings=(0, json.dumps(limits)),
+        s3__mb=(255, "so far"),
+        s3api__head_bucket=(255, "so far"),
+    )
+    with pytest.raises(Wrong, match="so far" if enough else "reserves 50 more"):
+        Deployment(Aws(made), read("prod"), tmp_path).deploy()
+
+
 def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
     events = [
         {"LogicalResourceId": "Api", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "limit of 10"}
