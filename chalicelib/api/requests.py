@@ -160,7 +160,7 @@ class NackBody(Struct, forbid_unknown_fields=True):
     """Deliveries to try again, or to bury. Without `delay_seconds` each waits as its ladder says; 0: at once."""
 
     receipts: Receipts
-    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_LEASE_SECONDS)] | None = None
+    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_LEASE_SECONDS)] | UnsetType = UNSET
     dead_letter: bool = False
     reason: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
 

@@ -220,7 +220,8 @@ class Group:
 
     def nack(self, *messages: Any, **fields: Any) -> list[Any]:
         """Give back at once; or as `fields` say: with a `delay_seconds` of None as long as the ladder does."""
-        return self.settle("nack", messages, **{"delay_seconds": 0, **fields})
+        given = {"delay_seconds": 0, **fields}
+        return self.settle("nack", messages, **{k: v for k, v in given.items() if v is not None})
 
     def register(self, consumer: str) -> Any:
         return self.api.put(f"{self.path}/consumers/{consumer}").expect(201)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from ...domain.errors import HeadraceError
 from ...domain.topic import Group, Topic
 from .. import problems, render
@@ -49,7 +51,7 @@ def nack(context: Context, topic: str, group: str) -> Answer:
     asked = context.body
     from ...services.settle import Nack
 
-    delay_ms = None if asked.delay_seconds is None else asked.delay_seconds * 1000
+    delay_ms = None if asked.delay_seconds is UNSET else asked.delay_seconds * 1000
     how = Nack(delay_ms, asked.dead_letter, asked.reason)
     return _results(context, context.deps.settler.nack(found, wanted, asked.receipts, how))
 
