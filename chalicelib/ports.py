@@ -426,6 +426,10 @@ class Records(Protocol):
         """Delete a dead letter of just this version; its record stays DEAD. False: it is gone or was changed."""
         ...
 
+    def forget(self, group_uid: str) -> None:
+        """Delete all records and dead letters of a group that is no more. A write unit for each KB of them."""
+        ...
+
 
 class Timers(Protocol):
     """What is due later, by fragment and due time."""

@@ -322,6 +322,7 @@ class Deps:
             self.catalog,
             self.positions,
             self.states,
+            a.records,
             self.assignments,
             a.marks,
             self.marker.mark,

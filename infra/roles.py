@@ -24,7 +24,7 @@ _TABLES: dict[str, dict[str, str]] = {
     names.API: {
         "log": _APPEND,
         "cursors": f"{_CLAIM} BatchWriteItem",
-        "records": "GetItem Query PutItem UpdateItem DeleteItem",
+        "records": "GetItem Query PutItem UpdateItem DeleteItem BatchWriteItem",
         "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
         "transactions": "GetItem PutItem",
         "transactions/index/by-state": "Query",

@@ -12,7 +12,7 @@ from ..domain.errors import Conflict, NotFound, Refused, Unavailable, unavailabl
 from ..domain.limits import ROTATION_OVERLAP
 from ..domain.topic import Consumer, Group, Secret, Topic
 from ..modes import POLICIES
-from ..ports import Chance, Clock, Control, Marks
+from ..ports import Chance, Clock, Control, Marks, Records
 from .assignment import Assignments
 from .cache import Aging
 from .catalog import CACHE_MS, Catalog
@@ -71,6 +71,7 @@ class Setup:
         catalog: Catalog,
         positions: Positions,
         states: CursorStates,
+        records: Records,
         assignments: Assignments,
         marks: Marks,
         mark: Callable[[Topic], None],
@@ -82,6 +83,7 @@ class Setup:
         self._catalog = catalog
         self._positions = positions
         self._states = states
+        self._records = records
         self._assignments = assignments
         self._marks = marks
         self._mark = mark
@@ -152,9 +154,11 @@ class Setup:
         self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)
 
     def _close(self, topic: Topic, group: Group) -> None:
-        """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing."""
+        """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; and then to
+        its dead letters, to which no way leads any more."""
         for uid in ("", *(consumer.uid for consumer in self._control.consumers(topic, group))):
             self._states.close(all_keys(topic, group, uid), self._closed_until_s())
+        self._records.forget(group.uid)
 
     def _closed_until_s(self) -> int:
         """Longer than any function or request that knows the cursor may run."""

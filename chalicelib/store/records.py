@@ -31,6 +31,7 @@ from .layout import (
 
 DEAD = "DEAD"
 RETRYING = "RETRYING"
+_DELETED_AT_ONCE = 500
 _DAMAGE = (KeyError, ValueError, TypeError)
 
 
@@ -122,6 +123,17 @@ class DynamoRecords:
         except ConditionFailed as failed:
             return failed.retried and not failed.item
         return True
+
+    def forget(self, group_uid: str) -> None:
+        for partition in (group_uid, f"{group_uid}#dead"):
+            rows = self._dynamo.query(
+                TableName=self._table,
+                KeyConditionExpression="g = :g",
+                ExpressionAttributeValues={":g": text(partition)},
+                ProjectionExpression="g, k",
+            )
+            while keys := list(islice(rows, _DELETED_AT_ONCE)):
+                self._dynamo.delete(self._table, keys)
 
 
 def record_writes(table: str, key: CursorKey, records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -14,8 +14,11 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import CursorKey, Group, Topic
 from chalicelib.ports import Cursors, DeadLetter, Record, Records, Refused
+from chalicelib.services.redrive import Wanted
+from chalicelib.services.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 
@@ -205,3 +208,22 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
     assert there() == timers
     assert a.records.get(key, 1) == make.record(1, "RETRYING")
     a.timers.drop(timers)
+
+
+def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    kept, gone = desk.group("kept"), desk.group("gone")
+    desk.produce(*make.drafts(30))
+    for group in (kept, gone):
+        deliveries = desk.receive(group, 30)
+        desk.nack(group, deliveries[:28], Nack(dead_letter=True))
+        desk.nack(group, deliveries[28:], Nack(delay_ms=60_000))
+    records = stage.adapters.records
+    desk.deps.admin.delete_group(desk.topic, gone)
+    assert records.count_dead(desk.topic.uid, gone.uid) == 0
+    assert records.unfinished(desk.topic.uid, gone.uid) == []
+    assert records.count_dead(desk.topic.uid, kept.uid) == 28
+    again = desk.group("gone")
+    assert desk.deps.redriver.page(desk.topic, again, Wanted(), None, 100) == ([], None)
+    desk.deps.admin.delete_topic(desk.topic)
+    assert records.count_dead(desk.topic.uid, kept.uid) == 0

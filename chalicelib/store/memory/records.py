@@ -57,6 +57,12 @@ class MemoryRecords:
                 del self._tables.letters[letter_place(letter)]
             return there
 
+    def forget(self, group_uid: str) -> None:
+        with self._tables.lock:
+            for rows in (self._tables.records, self._tables.letters):
+                for place in [place for place in rows if place[0] in (group_uid, f"{group_uid}#dead")]:
+                    del rows[place]
+
     def drop_expired(self, now_s: int) -> None:
         """What DynamoDB's TTL does."""
         with self._tables.lock:
