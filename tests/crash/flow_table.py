@@ -289,6 +289,6 @@ CALLS: Mapping[str, int] = {
     "create a group at the beginning": 4,
     "register in a broadcast": 14,
     "unregister from a broadcast": 12,
-    "delete a group": 11,
+    "delete a group": 13,
 }
 """How many storage calls each flow makes in a cold process: a call that a change adds shows here."""
