@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Beside(Generic[K, T]):
     """Runs at most one piece of work for each key at a time."""
 
-    def __init__(self, threads: Executor, patience_seconds: float) -> None:
-        """`patience_seconds` of real time is waited for work while none ends."""
+    def __init__(self, threads: Executor, patience_seconds: float | None) -> None:
+        """`patience_seconds` of real time is waited for work while none ends; None: until all has ended."""
         self._threads = threads
         self._patience_seconds = patience_seconds
         self._under_way: set[K] = set()
@@ -41,17 +41,10 @@ class Beside(Generic[K, T]):
                 break
         return ended
 
-    def finish(self) -> dict[K, Future[T]]:
-        """Wait for all that is under way."""
-        ended: dict[K, Future[T]] = {}
-        while self._under_way:
-            self._collect(ended)
-        return ended
-
     def _note(self, key: K, future: Future[T]) -> None:
         self._ends.put((key, future))
 
-    def _collect(self, ended: dict[K, Future[T]], seconds: float | None = None) -> None:
+    def _collect(self, ended: dict[K, Future[T]], seconds: float | None) -> None:
         key, future = self._ends.get(timeout=seconds) if seconds else self._ends.get()
         self._under_way.discard(key)
         ended[key] = future

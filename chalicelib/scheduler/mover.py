@@ -141,7 +141,7 @@ class Mover:
     def tick(self, fragments: Iterable[int]) -> Report:
         """Move what is due now in these fragments, whoever holds them."""
         with self._threads() as threads:
-            run = _Run(self._timers, self._ways, self._clock, "", threads)
+            run = _Run(self._timers, self._ways, self._clock, "", threads, None)
             run.tick(fragments)
         return run.report
 
@@ -165,7 +165,15 @@ class _Seen(NamedTuple):
 class _Run:
     """One run. `_held` are its fragments, and when there is something to do in each; None: that must be asked."""
 
-    def __init__(self, timers: Timers, ways: Ways, clock: Clock, owner: str, threads: Executor) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        ways: Ways,
+        clock: Clock,
+        owner: str,
+        threads: Executor,
+        patience_seconds: float | None = _PATIENCE_SECONDS,
+    ) -> None:
         self.report = Report()
         self._timers = timers
         self._ways = ways
@@ -173,9 +181,9 @@ class _Run:
         self._owner = owner
         self._held: dict[int, int | None] = {}
         self._renewed_ms: dict[int, int] = {}
-        self._takes: Beside[int, int | None] = Beside(threads, _PATIENCE_SECONDS)
-        self._visits: Beside[int, _Seen | None] = Beside(threads, _PATIENCE_SECONDS)
-        self._moves: Beside[_Load, Report] = Beside(threads, _PATIENCE_SECONDS)
+        self._takes: Beside[int, int | None] = Beside(threads, patience_seconds)
+        self._visits: Beside[int, _Seen | None] = Beside(threads, patience_seconds)
+        self._moves: Beside[_Load, Report] = Beside(threads, patience_seconds)
         self._told: set[object] = set()
         self._began_ms = clock.now_ms()
         self._outgrown: set[int] = set()  # fragments with what only a later release can read
@@ -208,7 +216,6 @@ class _Run:
         self.report.ticks = 1
         self._held = dict.fromkeys(fragments, self._clock.now_ms())
         self._drain(lambda: False)
-        self._harvest(self._moves.finish())
 
     def _take(self, fragments: Iterable[int], *, consistent: bool) -> None:
         """Take those in which something is due soon. Who was woken looks consistently: its timer is new."""
