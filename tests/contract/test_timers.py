@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.limits import FRAGMENTS, MAX_LOOK_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, mark_of, retry_id
@@ -164,6 +164,21 @@ def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
     timers.file(filed)
     assert timers.look(4, FOREVER, 19).timers == filed[:19]
     assert timers.look(4, FOREVER, 99).timers == filed
+
+
+def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
+    chance = random.Random(5)
+    drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(60)]
+    filed = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
+    timers.file(filed)
+    found: list[Timer] = []
+    look = timers.look(4, FOREVER, 99)
+    assert look.mark
+    while look.mark:
+        assert sum(timer.weight for timer in look.timers) <= MAX_LOOK_BYTES + 250_000
+        found += look.timers
+        look = timers.look(4, FOREVER, 99, look.mark)
+    assert [*found, *look.timers] == filed
 
 
 def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, leased: int) -> None:

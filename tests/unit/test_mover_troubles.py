@@ -215,6 +215,20 @@ def test_a_shard_whose_write_hangs_holds_up_no_other() -> None:
     assert [sorted(map(str, entered(stage, topic))) for topic in topics] == [sorted(each) for each in ids]
 
 
+def test_what_is_filed_while_a_mover_leaves_is_still_its_own() -> None:
+    stage, ids = memory_stage(), []
+
+    def another(*_: object) -> None:
+        if len(ids) < 3:
+            ids.extend(later(process(stage), topic, 1, 2))
+
+    deps = process(stage, timers=Troubled(stage.adapters.timers, let_go=another))
+    topic = topic_of(deps)
+    ids.extend(later(deps, topic, 1))
+    assert deps.mover.run_once().moved == 3
+    assert entered(stage, topic) == ids
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(refused: bool) -> None:
     stage = memory_stage()

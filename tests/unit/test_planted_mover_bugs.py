@@ -1,0 +1,113 @@
+"""Each of these bugs in movers, wake-ups and lines is seen by a test."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chalicelib.scheduler import beside
+from chalicelib.scheduler.mover import Mover, _Run
+from chalicelib.services import setup
+from chalicelib.services.lines import Lines
+from chalicelib.services.wake import Waker
+from chalicelib.store import timers as store
+from tests.contract import test_damaged_timers, test_growth, test_lines, test_timers
+from tests.crash.planting import Bug
+from tests.simulation import virtual
+from tests.support.stages import memory_stage
+from tests.unit import test_mover_troubles as troubles
+from tests.unit.test_mover_world import LATEST_MS, World
+
+Check = Callable[[], object]
+
+
+def a_world_is_in_time() -> None:
+    waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beside, "queue", waits)
+        world = World(20)  # one in which a client's timing is bad
+        world.run()
+    assert world.owed == {}
+    assert max(world.late.values()) <= world.start_ms + LATEST_MS
+
+
+def a_batch_keeps_its_order() -> None:
+    test_lines.test_a_batch_that_is_due_in_one_millisecond_enters_in_its_order(memory_stage(), 4, "k")
+
+
+BUGS: dict[str, tuple[Bug, Check]] = {
+    "a mover believed in because of a timer that was cancelled": (
+        Bug(Waker, "_is_awake", "< AWAKE_MS", "< 50_000"),
+        lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(False),
+    ),
+    "a mover believed in whose invocation was refused": (
+        Bug(Waker, "filed", "if asleep and self.mover(asleep):", "if asleep and [self.mover(asleep)]:"),
+        lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(True),
+    ),
+    "a woken mover that leaves at once": (
+        Bug(Mover, "run_once", "has_time, AWAKE_MS)", "has_time, 1)"),
+        a_world_is_in_time,
+    ),
+    "a mover that leaves without looking once more": (
+        Bug(_Run, "_leave", "return self._try_to_take(fragment, consistent=True)", "return None"),
+        troubles.test_what_is_filed_while_a_mover_leaves_is_still_its_own,
+    ),
+    "a refusal that ends the run": (
+        Bug(_Run, "_results", "if not isinstance(error, Exception):", "if error:"),
+        lambda: troubles.test_a_fragment_that_is_throttled_stops_only_itself("look"),
+    ),
+    "a wake-up dropped although it was refused": (
+        Bug(
+            _Run,
+            "_carry",
+            "self._ways.wake(timers)\n        self._timers.drop(timers)",
+            "self._timers.drop(timers)\n        self._ways.wake(timers)",
+        ),
+        troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
+    ),
+    "a later one that goes past what was refused": (
+        Bug(_Run, "_move", "if load not in stuck}", "if load}"),
+        troubles.test_nothing_of_a_shard_goes_past_what_was_refused,
+    ),
+    "a line in all fragments": (
+        Bug(Lines, "name", "if fragment_of(id_of(name)) == fragment)", "if name)"),
+        a_batch_keeps_its_order,
+    ),
+    "a line ordered by the clock alone": (
+        Bug(
+            Lines,
+            "_next",
+            "max(self._turn + 1, self._clock.now_ms() * _TURNS_PER_MS)",
+            "self._clock.now_ms()",
+        ),
+        a_batch_keeps_its_order,
+    ),
+    "keys that move when the topic grows": (
+        Bug(setup, "_kept", "return old.shards_of_keys if", "return None if"),
+        lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(memory_stage(), 4),
+    ),
+    "a mover that keeps what only a later release can read": (
+        Bug(_Run, "_move", "> _OUTLIVED_MS", "> 10**12"),
+        test_damaged_timers.test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one,
+    ),
+    "a look that takes all the memory": (
+        Bug(store, "first_of", "weight > MAX_LOOK_BYTES", "weight > 10**12"),
+        lambda: test_timers.test_a_look_is_bounded_in_bytes(memory_stage().adapters.timers),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, check = BUGS[name]
+    check()
+    bug.plant(monkeypatch)
+    if bug.home is store:  # who has imported it
+        planted: Any = store.first_of
+        monkeypatch.setattr("chalicelib.store.memory.timers.first_of", planted)
+    with pytest.raises((AssertionError, Exception)):
+        check()
