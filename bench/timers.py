@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing as mp
+import random
+import resource
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.message import Draft
+from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
@@ -32,6 +35,8 @@ _PROBES = 100
 _WAITING = (1_000, 20_000)
 _YEAR_MS = 365 * 86_400_000
 _LOADERS = 4
+_CANCELS = 1_000
+_LARGE = 2_000
 
 
 def measure(endpoint: str, verbose: bool = False, waiting: Sequence[int] = _WAITING) -> Iterator[Figure]:
@@ -41,6 +46,10 @@ def measure(endpoint: str, verbose: bool = False, waiting: Sequence[int] = _WAIT
     with stage(endpoint) as made:
         yield from _lateness(made, waiting)
         yield from _crowd(made)
+    with stage(endpoint) as made:
+        yield from _cancelled(made)
+    with stage(endpoint) as made:
+        yield from _large(made)
     with stage(endpoint) as made:
         yield from _idle(made)
 
@@ -156,6 +165,94 @@ class _Later:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class _Movers:
+    """ports.Invoker that starts movers, each in a thread, as Lambda would."""
+
+    def __init__(self, made: Stage) -> None:
+        self._made = made
+        self._started: list[threading.Thread] = []
+        self._until = time.monotonic() + 600
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        if function == "mover":
+            mover, fragments = self._made.deps().mover, event["detail"]["fragments"]
+            self._started.append(threading.Thread(target=mover.run_once, args=(self._has_time, fragments)))
+            self._started[-1].start()
+
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._until
+
+    def end(self) -> None:
+        self._until = 0.0
+        for thread in self._started:
+            thread.join()
+
+
+def _cancelled(made: Stage) -> Iterator[Figure]:
+    """How late 50 short delays are whose process has filed and cancelled long ones before. No schedule runs."""
+    say(f"timers: {_CANCELS:,} cancelled")
+    movers = _Movers(made)
+    deps = Deps(replace(made.deps().adapters, invoker=movers))
+    topic, _ = deps.admin.put_topic("t", {"shards": 4})
+    due_ms = int(time.time() * 1000) + 50_000
+    for start in range(0, _CANCELS, 100):
+        places = deps.producer.produce(
+            topic, [Draft(_BODY, due_ms=due_ms + n) for n in range(start, start + 100)]
+        )
+        for place in places:
+            waiting = deps.delayed.find(topic, place.id)  # type: ignore[union-attr]
+            deps.delayed.cancel(topic, waiting)  # type: ignore[arg-type]
+    late = []
+    for _ in range(10):
+        due_ms = int(time.time() * 1000) + 2_000
+        places = deps.producer.produce(topic, [Draft(_BODY, due_ms=due_ms + 20 * n) for n in range(5)])
+        time.sleep(2.5)
+        late += [_late(deps, topic, place.id, due_ms + 20 * n) for n, place in enumerate(places)]  # type: ignore[union-attr]
+    movers.end()
+    work = f"a delay of 2 s after {_CANCELS:,} cancelled ones enters the log: p99 late by"
+    yield at_most(work, sorted(late)[-1] / 1000, 1, "s")
+
+
+def _late(deps: Deps, topic: Topic, message_id: str, due_ms: int) -> int:
+    """How late a message entered the log, ms; a minute where it did not yet."""
+    found = deps.lookup.find(topic, message_id)
+    return found.accepted_ms - due_ms if isinstance(found, Message) else 60_000
+
+
+def _large(made: Stage, count: int = _LARGE) -> Iterator[Figure]:
+    """What a process that moves many large timers takes."""
+    say(f"timers: {count:,} large ones")
+    fork = mp.get_context("fork")
+    due_ms = int(time.time() * 1000)
+    made.deps().admin.put_topic("t", {"shards": 4})
+    filing = fork.Process(target=_file_large, args=(made, count, due_ms))
+    filing.start()
+    filing.join()
+    receiver, sender = fork.Pipe(duplex=False)
+    moving = fork.Process(target=_move_large, args=(made, count, sender))
+    moving.start()
+    peak_mb = receiver.recv()
+    moving.join()
+    yield at_most(
+        f"{count:,} delayed messages of 190 KB due together: the mover's peak memory", peak_mb, 256, "MB"
+    )
+
+
+def _file_large(made: Stage, count: int, due_ms: int) -> None:
+    deps = made.deps()
+    topic = deps.catalog.topic("t")
+    for n in range(count):
+        body = random.randbytes(190_000)
+        draft = Draft(body, False, "application/octet-stream", ordering_key=f"k{n % 16}", due_ms=due_ms)
+        deps.producer.produce(topic, [draft])
+
+
+def _move_large(made: Stage, count: int, sender: Connection) -> None:
+    moved = made.deps().mover.tick(range(FRAGMENTS)).moved
+    assert moved == count, moved
+    sender.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 
 
 def _idle(made: Stage) -> Iterator[Figure]:
