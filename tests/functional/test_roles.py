@@ -31,6 +31,12 @@ SELDOM = {
     # A run that time ends keeps its place; a topic is watched no more.
     ("assign", "dynamodb:PutItem", "rounds"),
     ("sweep", "dynamodb:DeleteItem", "rounds"),
+    # Who appends to a shard that was quiet for a day asks the cursors where it ends.
+    ("check", "dynamodb:GetItem", "cursors"),
+    ("mover", "dynamodb:GetItem", "cursors"),
+    # A commit behind the time for which a message's keys were noted when it was prepared notes them once more.
+    ("check", "dynamodb:PutItem", "keys"),
+    ("check", "dynamodb:BatchWriteItem", "keys"),
     # Who first needs the stage's signing key makes it.
     ("check", "dynamodb:PutItem", "control"),
 }
