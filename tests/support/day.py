@@ -249,6 +249,9 @@ def pull(world: World, topic: Topic) -> None:
     world.api.put(f"{topic.path}/groups/gone", {"mode": "broadcast"}).expect(201)
     world.api.put(f"{topic.path}/groups/gone/consumers/c").expect(201)
     world.api.delete(f"{topic.path}/groups/gone").expect(204)
+    buried = topic.group("buried")
+    buried.settle("nack", buried.receive(3), dead_letter=True)
+    world.api.delete(buried.path).expect(204)
 
 
 def decide(world: World, topic: Topic, receiver: Receiver) -> None:
