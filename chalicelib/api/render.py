@@ -139,7 +139,7 @@ def shard(s: ShardStatus, names: Mapping[str, str], owner: str | None) -> dict[s
         **({"consumer": names.get(s.consumer_uid)} if s.consumer_uid else {}),
         "leases": [
             {
-                "offsets": [[span.start, span.end - 1] for span in lease.spans],
+                "offsets": sorted([low, high - 1] for span in lease.spans for low, high in span.ranges()),
                 "attempt": max(span.attempt for span in lease.spans),
                 "consumer": names.get(lease.owner),
                 "expires_at": at(lease.deadline_ms),

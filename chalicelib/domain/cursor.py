@@ -1,8 +1,8 @@
 """The claim/settle algebra: cursor + event + now → new cursor. Pure; storage writes what changed.
 
-A cursor says what one consumer group (BROADCAST: one consumer) has done with one shard. Every offset below
-`floor` is settled. Every offset in [floor, next) is in exactly one of three places: `settled`, a lease, or
-`waiting`. Every offset from `next` on was never claimed.
+A cursor says what one consumer group (BROADCAST: one consumer) has done with one shard. Every offset from `next` on
+was never claimed. Of those below, a lease holds what is under way and `waiting` what comes (again) later; no offset is
+in two places. All others are settled, and so is everything below `floor`.
 
 Two kinds of event change a cursor:
 
@@ -10,6 +10,10 @@ Two kinds of event change a cursor:
 * settle and extend concern one lease and depend on nothing but that lease being there unchanged.
 
 So a settlement never loses a race against a claim, and a lease that has passed on refuses its old holder.
+
+A cursor stays small, whatever is done with it (see `most_bytes`). What is left of a lease or of what waits takes a bit
+for each offset where that is shorter than ranges. A claim must leave room for the worst that may become of all leases;
+who gives back what would find no room sends it another way (see `has_room_to_wait`).
 
 A message that nobody has claimed may be changed in the log. The cursor then notes its offset in `amended` and the epoch
 rises, in one transaction with the log's row: a claim that read the old message loses, and who reads the offset for this
@@ -19,19 +23,40 @@ stay few by growing together (see `amend`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from . import ranges
-from .limits import MAX_AMENDED_RANGES, MAX_OFFSET
+from .limits import (
+    CURSOR_BYTES_FOR_CLAIMS,
+    CURSOR_BYTES_FOR_RETURNS,
+    MAX_AMENDED_RANGES,
+    MAX_OFFSET,
+    MAX_RECEIVE,
+)
 from .ranges import Ranges
 from .sharing import Round
+
+_BITS = 6  # of a mask in one byte
+_RUN_BYTES = 9  # about what one range takes
+_RUNS = 8  # so many ranges stay ranges even where a mask is shorter: releases before masks can read them
+_CURSOR_BYTES = 350  # keys, numbers and names of attributes; a topic's name has 128 characters
+_PART_BYTES = 30  # of a round: of its own, and for each who takes part
+_LEASE_BYTES = 22  # the deadline, and what an entry takes anyway
+_ENTRY_BYTES = 4
+_WAIT_BYTES = 20  # by what an entry that waits for a time is longer than its part of a lease
+_LARGEST_ENTRY_BYTES = 220  # of what waits: a mask over MAX_RECEIVE offsets
+_UNSEEN_ENTRIES = 4  # that others may always have given back since a cursor was seen
+_ONES = re.compile("1+")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run of `count` offsets from `start` that share their fate.
+    """`count` offsets from `start` on that share their fate: a run or, with a `mask`, those whose bits are set in it
+    (the lowest is for `start`). Spans with masks may lie between one another.
 
     `attempt` is the number the next (waiting) or current (leased) delivery has, from 1. `unit` names the unit
     of order (SERIAL only, else empty). `due_ms` is the earliest time of the next delivery, 0 for at once.
@@ -42,10 +67,25 @@ class Span:
     attempt: int = 1
     unit: str = ""
     due_ms: int = 0
+    mask: int = 0
 
     @property
     def end(self) -> int:
-        return self.start + self.count
+        """Behind the last offset."""
+        return self.start + (self.mask.bit_length() or self.count)
+
+    def ranges(self) -> Ranges:
+        if not self.mask:
+            return ((self.start, self.end),)
+        runs = _ONES.finditer(f"{self.mask:b}"[::-1])
+        return tuple((self.start + run.start(), self.start + run.end()) for run in runs)
+
+    def offsets(self) -> Iterator[int]:
+        return (offset for low, high in self.ranges() for offset in range(low, high))
+
+    def holds(self, offset: int) -> bool:
+        at = offset - self.start
+        return bool(self.mask >> at & 1) if self.mask and at >= 0 else 0 <= at < self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +99,7 @@ class Lease:
 
     def attempts(self) -> dict[int, int]:
         """Offset → attempt number of every delivery the lease still holds."""
-        return {offset: s.attempt for s in self.spans for offset in range(s.start, s.end)}
+        return {offset: s.attempt for s in self.spans for offset in s.offsets()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +111,6 @@ class Cursor:
 
     floor: int = 0
     next: int = 0
-    settled: Ranges = ()
     leases: Mapping[str, Lease] = field(default_factory=dict)
     waiting: tuple[Span, ...] = ()
     epoch: int = 0
@@ -82,9 +121,9 @@ class Cursor:
     skipped: int = 0
 
     @property
-    def entries(self) -> int:
-        """How many entries the stored item has: what the window bounds."""
-        return len(self.settled) + len(self.leases) + len(self.waiting)
+    def settled(self) -> Ranges:
+        """What is settled above the floor."""
+        return ranges.subtract(((self.floor, self.next),), _ranges_of(_unsettled(self)))
 
     @property
     def is_closed(self) -> bool:
@@ -141,11 +180,46 @@ that somebody may still know."""
 
 
 def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Sort by offset and join neighbours that share attempt, unit and due time."""
+    """Sort by offset and join what shares attempt, unit and due time: neighbours to runs, and runs, where there are
+    many close to one another, under masks."""
+    runs = _runs(spans)
+    if len(runs) <= _RUNS:
+        return runs
+    by_fate: defaultdict[tuple[int, str, int], list[Span]] = defaultdict(list)
+    for run in runs:
+        by_fate[_fate(run)].append(run)
+    masked = (span for alike in by_fate.values() for close in _clusters(alike) for span in _masked(close))
+    return tuple(sorted(masked, key=lambda s: s.start))
+
+
+def _clusters(runs: Sequence[Span]) -> Iterator[list[Span]]:
+    """Neighbours that one mask could hold without much emptiness."""
+    cluster: list[Span] = []
+    for run in runs:
+        is_far = cluster and run.start - cluster[-1].end > _RUN_BYTES * _BITS
+        if cluster and (is_far or run.end - cluster[0].start > MAX_RECEIVE):
+            yield cluster
+            cluster = []
+        cluster.append(run)
+    yield cluster
+
+
+def _masked(runs: list[Span]) -> list[Span]:
+    """The runs under one mask, if that is shorter."""
+    first, width = runs[0], runs[-1].end - runs[0].start
+    if len(runs) <= _RUNS or len(runs) * _RUN_BYTES <= width // _BITS + _RUN_BYTES:
+        return runs
+    mask = 0
+    for run in runs:
+        mask |= ((1 << run.count) - 1) << (run.start - first.start)
+    return [replace(first, count=sum(run.count for run in runs), mask=mask)]
+
+
+def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
     joined: list[Span] = []
     first: Span | None = None  # of the run being joined, which reaches up to `end`
     end = -1
-    for span in sorted(spans, key=lambda s: s.start):
+    for span in sorted(_plain(spans), key=lambda s: s.start):
         if first and end == span.start and _fate(first) == _fate(span):
             end = span.end
             continue
@@ -155,35 +229,102 @@ def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
     return (*joined, replace(first, count=end - first.start)) if first else ()
 
 
+def _plain(spans: Iterable[Span]) -> Iterator[Span]:
+    """The same offsets in spans without masks."""
+    for span in spans:
+        if not span.mask:
+            yield span
+            continue
+        for low, high in span.ranges():
+            yield replace(span, start=low, count=high - low, mask=0)
+
+
 def _fate(span: Span) -> tuple[int, str, int]:
     return span.attempt, span.unit, span.due_ms
 
 
 def _without(spans: Iterable[Span], taken: Ranges) -> tuple[Span, ...]:
-    return tuple(
-        replace(span, start=low, count=high - low)
-        for span in spans
-        for low, high in ranges.subtract(((span.start, span.end),), taken)
-    )
+    """What is left of the spans, to be joined anew."""
+    return tuple(left for span in spans if (left := _less(span, taken)))
+
+
+def _less(span: Span, taken: Ranges) -> Span | None:
+    bits = span.mask or (1 << span.count) - 1
+    for low, high in taken:
+        if low < span.end and high > span.start:
+            first = max(low, span.start) - span.start
+            bits &= ~(((1 << high - span.start - first) - 1) << first)
+    if not bits:
+        return None
+    at = (bits & -bits).bit_length() - 1
+    bits >>= at
+    is_run = not bits & bits + 1
+    return replace(span, start=span.start + at, count=bits.bit_count(), mask=0 if is_run else bits)
 
 
 def _ranges_of(spans: Iterable[Span]) -> Ranges:
-    return ranges.normalise((s.start, s.end) for s in spans)
+    return ranges.normalise(held for span in spans for held in span.ranges())
+
+
+def _unsettled(cursor: Cursor) -> Iterator[Span]:
+    """What is under way and what waits."""
+    yield from cursor.waiting
+    for lease in cursor.leases.values():
+        yield from lease.spans
 
 
 def fold(cursor: Cursor) -> Cursor:
-    """Raise the floor over what is settled without a gap and forget those ranges."""
-    settled = ranges.normalise(cursor.settled)
-    floor = cursor.floor
-    while settled and settled[0][0] <= floor:
-        floor = max(floor, settled[0][1])
-        settled = settled[1:]
-    return replace(cursor, floor=floor, settled=settled)
+    """Raise the floor over what is settled without a gap."""
+    return replace(cursor, floor=min((s.start for s in _unsettled(cursor)), default=cursor.next))
 
 
-def joined(cursor: Cursor) -> Cursor:
-    """The cursor with its neighbouring entries joined, as the next claim will store it."""
-    return fold(replace(cursor, waiting=coalesce(cursor.waiting)))
+def most_bytes(cursor: Cursor) -> int:
+    """About the bytes its stored item takes at most, whatever becomes of what is under way: settled or given back in
+    any order, or due at different times where each keeps its place."""
+    leases = (
+        len(lease.token) + len(lease.owner) + _LEASE_BYTES + sum(_bytes(s) + _growth(s) for s in lease.spans)
+        for lease in cursor.leases.values()
+    )
+    amended = sum(len(f"{low}+{high - low}") + 1 for low, high in cursor.amended)
+    shared = _PART_BYTES * (len(cursor.round.parts) + 1) if cursor.round else 0
+    return (
+        _CURSOR_BYTES + shared + amended + sum(leases) + sum(_bytes(s) + _ENTRY_BYTES for s in cursor.waiting)
+    )
+
+
+def _bytes(span: Span) -> int:
+    mask = span.mask.bit_length() // _BITS + 2 if span.mask else len(str(span.count)) + 1
+    due = len(str(span.due_ms)) + 1 if span.due_ms else 0
+    return len(str(span.start)) + mask + len(str(span.attempt)) + len(span.unit) + due + 3
+
+
+def _growth(span: Span) -> int:
+    """By how much a leased span may grow: by a mask or, where it is one of a unit, by a time to wait for."""
+    if span.unit:
+        return _WAIT_BYTES + (_WAIT_BYTES + len(str(span.start)) + len(span.unit)) * (span.count - 1)
+    return 0 if span.mask or span.count <= _RUNS else (span.end - span.start) // _BITS + _RUN_BYTES
+
+
+def is_full(cursor: Cursor) -> bool:
+    """Must something be settled before more can be claimed? Not where nothing is under way: what waits must move."""
+    return bool(cursor.leases) and most_bytes(cursor) > CURSOR_BYTES_FOR_CLAIMS
+
+
+def has_room(before: Cursor, after: Cursor, granted: int) -> bool:
+    """May an expired cursor become this by a claim of so many? By one in any case, where nothing is under way."""
+    return most_bytes(after) <= CURSOR_BYTES_FOR_CLAIMS or (granted == 1 and not before.leases)
+
+
+def has_room_to_wait(cursor: Cursor) -> bool:
+    """May a cursor become this by giving back? Leases of units (SERIAL) have left room for it."""
+    return most_bytes(cursor) <= CURSOR_BYTES_FOR_RETURNS
+
+
+def _unseen(old: Cursor, new: Cursor) -> int:
+    """How many entries may wait at most when the change is written: what others have given back since `old` was seen
+    must fit as well."""
+    room = (CURSOR_BYTES_FOR_RETURNS - most_bytes(new)) // _LARGEST_ENTRY_BYTES
+    return len(old.waiting) + max(_UNSEEN_ENTRIES, room)
 
 
 def expire(cursor: Cursor, now_ms: int) -> Cursor:
@@ -216,7 +357,6 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
             cursor,
             next=max(cursor.next, selection.next),
             segment_at=selection.segment_at if selection.next > cursor.next else cursor.segment_at,
-            settled=ranges.normalise([*cursor.settled, *selection.settled]),
             waiting=coalesce(waiting),
             leases=leases,
             epoch=cursor.epoch + 1,
@@ -233,7 +373,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
     lease = cursor.leases.get(token)
     if lease is None:
         return cursor, ()
-    spans = {offset: span for span in lease.spans for offset in range(span.start, span.end)}
+    spans = {offset: span for span in lease.spans for offset in span.offsets()}
     held = {r.offset: r for r in results if r.offset in spans}
     left = _without(lease.spans, ranges.of(held))
     leases = {t: entry for t, entry in cursor.leases.items() if t != token}
@@ -244,18 +384,17 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
             spans[r.offset],
             start=r.offset,
             count=1,
+            mask=0,
             attempt=spans[r.offset].attempt + (r.fate is Fate.RETRY),
             due_ms=r.due_ms,
         )
         for r in held.values()
         if r.fate in RETURNING
     )
-    done = ranges.of(r.offset for r in held.values() if r.fate not in RETURNING)
     # Neighbouring entries stay apart here: joining them is for claims, which own what they did not grant.
     changed = replace(
         cursor,
         leases=leases,
-        settled=tuple(sorted(cursor.settled + done)),
         waiting=tuple(sorted(cursor.waiting + returning, key=lambda s: s.start)),
     )
     return changed, tuple(held.values())
@@ -292,11 +431,11 @@ def amend(cursor: Cursor, offset: int) -> Cursor | None:
 
 def hurry(cursor: Cursor, offset: int) -> Cursor | None:
     """Make a waiting offset due at once, under a new epoch; None where it does not wait for a time."""
-    span = next((s for s in cursor.waiting if s.start <= offset < s.end and s.due_ms), None)
+    span = next((s for s in cursor.waiting if s.holds(offset) and s.due_ms), None)
     if span is None:
         return None
     rest = _without(cursor.waiting, ((offset, offset + 1),))
-    due = replace(span, start=offset, count=1, due_ms=0)
+    due = replace(span, start=offset, count=1, due_ms=0, mask=0)
     return replace(cursor, waiting=coalesce([*rest, due]), epoch=cursor.epoch + 1)
 
 
@@ -318,10 +457,10 @@ def position(cursor: Cursor, offset: int) -> tuple[Position, Span | None]:
         return Position.NEW, None
     for lease in cursor.leases.values():
         for span in lease.spans:
-            if span.start <= offset < span.end:
+            if span.holds(offset):
                 return Position.RUNNING, span
     for span in cursor.waiting:
-        if span.start <= offset < span.end:
+        if span.holds(offset):
             return (Position.RETRYING if span.attempt > 1 else Position.NEW), span
     return Position.SETTLED, None
 
@@ -330,9 +469,10 @@ def position(cursor: Cursor, offset: int) -> tuple[Position, Span | None]:
 class Change:
     """What a write changes in a stored cursor: entries set and removed, and the entries it depends on.
 
-    Entries are named: a lease by its token, a waiting span and a settled range by their first offset.
-    `scalars` is set for claims and seeks only, which depend on the epoch; `expected_leases` are the leases
-    whose value must be unchanged. `whole` replaces the item (seek): nothing of the old one stays.
+    Entries are named: a lease by its token, a waiting span by its first offset. `scalars` is set for claims and seeks
+    only, which depend on the epoch; `expected_leases` are the leases whose value must be unchanged. Where
+    `most_waiting` is given, no more entries may wait in the stored cursor. `whole` replaces the item (seek): nothing
+    of the old one stays.
     """
 
     before: Cursor
@@ -346,14 +486,13 @@ class Change:
     removed_leases: tuple[str, ...]
     set_waiting: Mapping[int, Span]
     removed_waiting: tuple[int, ...]
-    set_settled: Mapping[int, int]
-    removed_settled: tuple[int, ...]
+    most_waiting: int | None = None
 
     @property
     def entries(self) -> int:
         """How many entries the write names: what an expression's length depends on."""
         touched = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
-        return sum(map(len, (*touched, self.removed_waiting, self.set_settled, self.removed_settled)))
+        return sum(map(len, (*touched, self.removed_waiting)))
 
 
 def change(old: Cursor, new: Cursor) -> Change:
@@ -366,7 +505,7 @@ def change(old: Cursor, new: Cursor) -> Change:
     leases_set = {t: lease for t, lease in new.leases.items() if old.leases.get(t) != lease}
     leases_gone = tuple(t for t in old.leases if t not in new.leases)
     waiting_old, waiting_new = {s.start: s for s in old.waiting}, {s.start: s for s in new.waiting}
-    settled_old, settled_new = dict(old.settled), dict(new.settled)
+    waiting_set = {k: s for k, s in waiting_new.items() if waiting_old.get(k) != s}
     return Change(
         before=old,
         after=new,
@@ -377,10 +516,9 @@ def change(old: Cursor, new: Cursor) -> Change:
         whole=False,
         set_leases=leases_set,
         removed_leases=leases_gone,
-        set_waiting={k: s for k, s in waiting_new.items() if waiting_old.get(k) != s},
+        set_waiting=waiting_set,
         removed_waiting=tuple(k for k in waiting_old if k not in waiting_new),
-        set_settled={k: end - k for k, end in settled_new.items() if settled_old.get(k) != end},
-        removed_settled=tuple(k for k in settled_old if k not in settled_new),
+        most_waiting=_unseen(old, new) if serialised or waiting_set else None,
     )
 
 
@@ -398,8 +536,6 @@ def replacement(old: Cursor, new: Cursor) -> Change:
         removed_leases=(),
         set_waiting={s.start: s for s in new.waiting},
         removed_waiting=(),
-        set_settled={start: end - start for start, end in new.settled},
-        removed_settled=(),
     )
 
 
@@ -407,38 +543,44 @@ def holds(change: Change, current: Cursor) -> bool:
     """Do the change's conditions hold against the current cursor?"""
     if change.serialised and current.epoch != change.known_epoch:
         return False
+    if change.most_waiting is not None and len(current.waiting) > change.most_waiting:
+        return False
     return all(current.leases.get(t) == lease for t, lease in change.expected_leases.items())
 
 
 def took(change: Change, current: Cursor) -> bool | None:
     """Is a refused write, whose first answer may have been lost, our own success? None: it cannot be told.
 
-    A claim finds the token it made up, an extension its deadline. A settlement finds the entries it made,
-    whatever befell the rest of its lease; only a later claim or seek takes entries away.
+    A claim finds the token it made up, an extension its deadline. A settlement finds its lease without what it took
+    out, and what it gave back among what waits, whatever befell the rest of its lease; only a later claim or seek
+    takes that away.
     """
     if change.whole:
         return current == change.scalars
     set_there = all(current.leases.get(t) == lease for t, lease in change.set_leases.items())
     if change.serialised:
         return bool(change.set_leases) and set_there
-    if not (change.set_settled or change.set_waiting):
+    gone = _taken_by(change)
+    if not gone:
         return set_there  # an extension: where it is not there, repeating it does no harm
+    held = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
+    gone_there = ranges.subtract(gone, _ranges_of(held))
     if current.epoch == change.known_epoch:
         waiting = {span.start: span for span in current.waiting}
-        counts = {start: end - start for start, end in current.settled}
-        return change.set_settled.items() <= counts.items() and change.set_waiting.items() <= waiting.items()
-    return None if _taken_from(change, current) else False
+        settled = ranges.subtract(gone, _ranges_of(change.set_waiting.values()))
+        settled_there = ranges.subtract(settled, _ranges_of(current.waiting))
+        given_back = change.set_waiting.items() <= waiting.items()
+        return gone_there == gone and given_back and settled_there == settled
+    return None if gone_there else False
 
 
-def _taken_from(change: Change, current: Cursor) -> Ranges:
-    """Which of the offsets that a change takes out of leases are in those leases no more."""
-    wanted = (
+def _taken_by(change: Change) -> Ranges:
+    """The offsets that a change takes out of leases."""
+    return ranges.normalise(
         part
         for token, lease in change.expected_leases.items()
         for part in ranges.subtract(_ranges_of(lease.spans), _ranges_of(_spans(change.set_leases.get(token))))
     )
-    held = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
-    return ranges.subtract(wanted, _ranges_of(held))
 
 
 def _spans(lease: Lease | None) -> tuple[Span, ...]:
@@ -452,13 +594,10 @@ def apply(current: Cursor, change: Change) -> Cursor:
         return change.scalars
     leases = {t: lease for t, lease in current.leases.items() if t not in change.removed_leases}
     waiting = {s.start: s for s in current.waiting if s.start not in change.removed_waiting}
-    settled = {start: end for start, end in current.settled if start not in change.removed_settled}
     waiting.update(change.set_waiting)
-    settled.update({start: start + count for start, count in change.set_settled.items()})
     scalars = change.scalars or current
     return replace(
         scalars,
         leases={**leases, **change.set_leases},
         waiting=tuple(waiting[k] for k in sorted(waiting)),
-        settled=tuple(sorted(settled.items())),
     )

@@ -34,7 +34,7 @@ class Serial:
         settled: list[Range] = []
         due = {candidate.offset: candidate for candidate in returned}
         for span in cursor.waiting:  # a unit's first waiting message decides whether the unit may go on
-            for offset in range(span.start, span.end):
+            for offset in span.offsets():
                 if span.unit in busy:
                     break
                 candidate = due.get(offset)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from operator import itemgetter
 
 from ..domain import cursor as algebra
 from ..domain import ranges, sharing
 from ..domain.cursor import Cursor, Selection, Span
 from ..domain.errors import Unavailable
 from ..domain.ids import base32
-from ..domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_ENTRIES, MAX_PASSED_OVER, MAX_RECEIVE
+from ..domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ..domain.message import UNDECODABLE, Draft, Message, expired
 from ..domain.sharding import unit_of
 from ..domain.sharing import Round, Seat
@@ -160,16 +161,10 @@ class Claimer:
                 return []
             now_ms = self._clock.now_ms()
             one = _Claim(self._reader, claimant, shard, key, now_ms)
-            plan = one.plan(state.cursor, most, most_bytes)
+            token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
+            plan, after = one.plan_that_fits(state.cursor, most, most_bytes, token)
             if not plan.selection.granted and not plan.selection.settled:
                 return []
-            token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
-            deadline_ms = now_ms + claimant.lease_seconds * 1000
-            after = algebra.claim(plan.cursor, plan.selection, token, claimant.owner, deadline_ms)
-            if claimant.seat:
-                taken = sum(span.count for span in plan.selection.granted)
-                held, left = state.cursor.round, plan.available - taken
-                after = replace(after, round=sharing.after(held, claimant.seat, taken, left, now_ms))
             if not state.exists and not self._may_begin(claimant):
                 return []
             if not self._wrote(key, state, _change(state, after), plan.dead, token):
@@ -179,7 +174,7 @@ class Claimer:
                 return [
                     one.delivery(token, span.attempt, offset, plan.messages[offset])
                     for span in plan.selection.granted
-                    for offset in range(span.start, span.end)
+                    for offset in span.offsets()
                 ]
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
 
@@ -263,21 +258,35 @@ class _Claim:
         self._key = key
         self._now_ms = now_ms
 
+    def plan_that_fits(self, known: Cursor, most: int, most_bytes: int, token: str) -> tuple[_Plan, Cursor]:
+        """A plan, and the cursor after it; of less, where the cursor has no room for all of it."""
+        deadline_ms = self._now_ms + self._claimant.lease_seconds * 1000
+        while True:
+            plan = self.plan(known, most, most_bytes)
+            granted = sum(span.count for span in plan.selection.granted)
+            after = algebra.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
+            if seat := self._claimant.seat:
+                left = plan.available - granted
+                after = replace(after, round=sharing.after(known.round, seat, granted, left, self._now_ms))
+            if not granted or algebra.has_room(plan.cursor, after, granted):
+                return plan, after
+            most = granted // 2
+
     def plan(self, known: Cursor, most: int, most_bytes: int) -> _Plan:
         """Read what could be claimed and let the policy choose, looking further where much is passed over."""
         current = algebra.expire(known, self._now_ms)
-        most = min(most, self._claimant.room(current.in_flight))
-        mine, most = most, min(most * self._claimant.claimants, self._claimant.room(current.in_flight))
+        room = 0 if algebra.is_full(current) else self._claimant.room(current.in_flight)
+        mine = min(most, room)
+        most = min(mine * self._claimant.claimants, room)
         spans = algebra.returned(current, self._now_ms) if most else ()
-        due = [(offset, span) for span in spans for offset in range(span.start, span.end)]
+        due = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
         due = due if self._policy.reads_units else due[:most]
         trust = self._trust(known)
         found = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
         slots = self._meant(found.values(), trust)
         held = {slot.offset: slot for slot in slots if not slot.newer}
         back = [self._candidate(held[offset], span) for offset, span in due if offset in held]
-        room = algebra.joined(current).entries < MAX_CURSOR_ENTRIES
-        want = min(most, MAX_RECEIVE) if room else 0
+        want = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             want = max(0, want - len(due))
         while True:
@@ -299,7 +308,7 @@ class _Claim:
         """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted.
         What was stored before it and is kept for longer, under another setting, is passed over."""
         current = algebra.expire(known, self._now_ms)
-        waiting = [(o, span) for span in current.waiting for o in range(span.start, span.end)]
+        waiting = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(known)
         found = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
         slots = {slot.offset: slot for slot in self._meant(found.values(), trust)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..domain import cursor as algebra
-from ..domain.cursor import Fate, Result
+from ..domain.cursor import RETURNING, Fate, Result
 from ..domain.errors import Conflict, HeadraceError, Malformed, unavailable
 from ..domain.ladder import overridden, wait_ms
 from ..domain.message import Draft, Message, Origin
@@ -245,11 +245,12 @@ class _Leased:
                 break
             self._amended, self.owner = state.cursor.amended, lease.owner
             try:
-                steps = _that_fit(
-                    self._step(r, ruled, r.before + attempts[r.leased])
-                    for r in sorted(held, key=lambda r: r.leased)
-                    if (ruled := rule(r, r.before + attempts[r.leased]))
-                )
+                in_order = sorted(held, key=lambda r: r.leased)
+                numbers = [r.before + attempts[r.leased] for r in in_order]
+                ruled = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+                steps = _that_fit(self._step(*each) for each in ruled)
+                if not self._can_wait(state, steps):
+                    steps = _that_fit(self._step_onwards(*each) for each in ruled)
                 written = self._write(state, steps)
             except HeadraceError as error:
                 return settled, error
@@ -281,6 +282,24 @@ class _Leased:
             self._known |= {(receipt.shard, tried.offset): tried for tried in row}
             self._misses += not row
         return self._known.get(place)
+
+    def _can_wait(self, state: State, steps: Sequence[_Step]) -> bool:
+        """Has the cursor room for what comes back? For what keeps its place there, it always has."""
+        in_lane = self._key.shard.topic_uid != self._topic.uid
+        keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
+        if keeps_place or not any(step.result.fate in RETURNING for step in steps):
+            return True
+        after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
+        return algebra.has_room_to_wait(after)
+
+    def _step_onwards(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
+        """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
+        if ruled.fate not in RETURNING:
+            return self._step(receipt, ruled, attempt)
+        was_tried = ruled.fate is Fate.RETRY
+        later = replace(ruled, fate=Fate.LATER, due_ms=max(ruled.due_ms, self._now_ms))
+        step = self._step(receipt, later, attempt if was_tried else attempt - 1)
+        return step if was_tried else replace(step, tried=None)
 
     def _write(self, state: State, steps: Sequence[_Step]) -> State | None:
         after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
@@ -415,12 +434,12 @@ def _by_lease(
 
 
 def _that_fit(steps: Iterable[_Step]) -> list[_Step]:
-    """The first steps that one write can hold; neighbours of one fate share an entry of the cursor."""
+    """The first steps that one write can hold; neighbours that come back together share an entry of the cursor."""
     fit: list[_Step] = []
     entries = actions = weight = 0
     for step in steps:
         neighbour = fit and _joins(fit[-1].result, step.result)
-        entries += not neighbour
+        entries += step.result.fate in RETURNING and not neighbour
         actions += step.actions
         weight += step.weight
         full = entries > _ENTRIES_PER_WRITE or actions > _ACTIONS_PER_WRITE or weight > _BYTES_PER_WRITE

@@ -22,7 +22,8 @@ from .timers import timer_put
 
 _SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at", "k": "skipped"}
 _MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
-_SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
+_MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # six bits each, the lowest first
+_SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
 
 
 class DynamoCursors:
@@ -170,7 +171,10 @@ def _expressions(change: Change) -> dict[str, Any]:
 
     if change.scalars is not None:
         conditions.append(f"e = {value(number(change.known_epoch))}")
+        sets.append(f"d = {value({'M': {}})}")  # releases before this one keep there what was settled
         sets += [f"{a} = {value(number(getattr(change.scalars, f)))}" for a, f in _SCALARS.items()]
+    if change.most_waiting is not None:
+        conditions.append(f"size(w) <= {value(number(change.most_waiting))}")
     paths = {token: entry("l", token) for token in {**change.expected_leases, **change.set_leases}}
     conditions += [
         f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()
@@ -181,9 +185,7 @@ def _expressions(change: Change) -> dict[str, Any]:
         f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}"
         for k, span in change.set_waiting.items()
     ]
-    sets += [f"{entry('d', str(k))} = {value(number(n))}" for k, n in change.set_settled.items()]
     removes += [entry("w", str(k)) for k in change.removed_waiting]
-    removes += [entry("d", str(k)) for k in change.removed_settled]
     if change.scalars is not None and change.scalars.round not in (None, change.before.round):
         sets.append(f"r = {value(text(_round_text(change.scalars.round)))}")
     update = f"SET {', '.join(sets)}" if sets else ""
@@ -198,11 +200,12 @@ def _expressions(change: Change) -> dict[str, Any]:
 
 
 def span_text(span: Span, *, start: bool = True) -> str:
-    """`[start][+count][*attempt][~unit][@due]`, defaults left out (see layout)."""
+    """`[start][+count or %mask][*attempt][~unit][@due]`, defaults left out (see layout)."""
     return "".join(
         (
             str(span.start) if start else "",
-            f"+{span.count}" if span.count != 1 else "",
+            f"+{span.count}" if span.count != 1 and not span.mask else "",
+            f"%{_mask_text(span.mask)}" if span.mask else "",
             f"*{span.attempt}" if span.attempt != 1 else "",
             f"~{span.unit}" if span.unit else "",
             f"@{span.due_ms}" if span.due_ms else "",
@@ -215,10 +218,24 @@ def parse_span(text: str, start: int | None = None) -> Span:
     match = _SPAN.match(text)
     if not match:
         raise ValueError(f"not a span: {text!r}")
-    first, count, attempt, unit, due = match.groups()
+    first, count, bits, attempt, unit, due = match.groups()
+    mask = _parse_mask(bits) if bits else 0
     return Span(
-        int(first) if start is None else start, int(count or 1), int(attempt or 1), unit or "", int(due or 0)
+        int(first) if start is None else start,
+        mask.bit_count() or int(count or 1),
+        int(attempt or 1),
+        unit or "",
+        int(due or 0),
+        mask,
     )
+
+
+def _mask_text(mask: int) -> str:
+    return "".join(_MASK[mask >> at & 63] for at in range(0, mask.bit_length(), 6))
+
+
+def _parse_mask(text: str) -> int:
+    return sum(_MASK.index(digit) << 6 * at for at, digit in enumerate(text))
 
 
 def lease_text(lease: Lease) -> str:
@@ -248,10 +265,8 @@ def cursor_of(item: Item) -> Cursor:
 
 
 def _cursor(item: Item) -> Cursor:
-    settled = ((int(k), int(k) + int(n["N"])) for k, n in item["d"]["M"].items())
     waiting = (parse_span(v["S"], int(k)) for k, v in item["w"]["M"].items())
     return Cursor(
-        settled=tuple(sorted(settled)),
         leases={t: parse_lease(t, v["S"]) for t, v in item["l"]["M"].items()},
         waiting=tuple(sorted(waiting, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
@@ -302,7 +317,7 @@ def _item(cursor: Cursor) -> Item:
         **scalars,
         "l": _leases(cursor),
         "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
-        "d": {"M": {str(start): number(end - start) for start, end in cursor.settled}},
+        "d": {"M": {}},
         **({"a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
         **({"r": text(_round_text(cursor.round))} if cursor.round else {}),
         "v": {"N": FORMAT},

@@ -33,15 +33,17 @@ Attribute names are short because a row is billed by its size, names included.
     k  N   how many offsets from `b` on were settled because nobody wants them (0 in rows of older releases)
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry.
     w  M   waiting spans: first offset → rest of the span
-    d  M   settled ranges above the floor: first offset → count
+    d  M   empty: what is neither leased nor waits is settled. (Releases before this one kept settled ranges here.)
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
            on it, raises the epoch, and expects `next` not to have passed the offset.
     r  S   how those that pull share the shard (domain/sharing): `epoch;began ms;left;rank.taken.ms after.asked,…`.
            Written by their claims only; it is no harm to lose it.
     z  N   in the place of a cursor whose group was deleted (all of it beyond any offset): when TTL may remove it, s
-  A span reads `[start][+count][*attempt][~unit][@due ms]`, defaults left out, and in a lease
-  the start of one that begins where the one before ends. Maps, not sets or lists, so that
-  one expression can add and remove entries beside each other, and two writers never touch the same entry.
+  A span reads `[start][+count or %mask][*attempt][~unit][@due ms]`, defaults left out, and in a lease the start of one
+  that begins where the one before ends. A mask has a bit for each offset from the start on, six in a character, the
+  lowest first. The item stays below 8 KB: claims and what is given back expect so many entries in `w` at most. Maps,
+  not sets or lists, so that one expression can add and remove entries beside each other, and two writers never touch
+  the same entry.
 
 **records** · a delivery that did not succeed at once (so: rare). Written together with the cursor.
     g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters

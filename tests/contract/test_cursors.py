@@ -17,7 +17,6 @@ from tests.support.stages import Stage
 FULL = Cursor(
     floor=3,
     next=30,
-    settled=((5, 7), (9, 12)),
     leases={
         "3.ab": Lease("3.ab", (Span(3, 2), Span(7, 1, 4, "a1b2c3")), 99_000, "c1"),
         "4.cd": Lease("4.cd", (Span(8, 1, 2, "-"),), 98_000),
@@ -171,9 +170,7 @@ def test_i16_a_seek_voids_every_lease_and_replaces_the_whole(cursors: Cursors, k
 
 
 def test_a_change_of_many_entries_is_written_whole(cursors: Cursors, key: CursorKey) -> None:
-    scattered = Cursor(
-        next=800, settled=tuple((n, n + 1) for n in range(1, 800, 2)), waiting=make.odd_spans(800)
-    )
+    scattered = Cursor(next=800, waiting=make.odd_spans(800))
     cursors.create(key, scattered)
     selection = Selection(granted=scattered.waiting, next=800)
     after = algebra.claim(scattered, selection, "1.aa", "me", 50_000)

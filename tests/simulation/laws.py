@@ -35,7 +35,7 @@ def _taken(before: Cursor, after: Cursor, now_ms: int) -> Iterator[str]:
         o for token in set(after.leases) - set(before.leases) for o in _offsets(after.leases[token].spans)
     }
     for span in before.waiting:
-        if span.due_ms > now_ms and granted.intersection(range(span.start, span.end)):
+        if span.due_ms > now_ms and granted.intersection(span.offsets()):
             yield f"offset {span.start} was granted {span.due_ms - now_ms} ms early"
 
 
@@ -49,4 +49,4 @@ def _leased(cursor: Cursor) -> Iterator[Span]:
 
 
 def _offsets(spans: Iterable[Span]) -> Iterator[int]:
-    return (offset for span in spans for offset in range(span.start, span.end))
+    return (offset for span in spans for offset in span.offsets())

@@ -61,9 +61,8 @@ class World:
     def plan(self, known: Cursor, most: int) -> tuple[Cursor, Selection]:
         current = algebra.expire(known, self.now_ms)
         spans = algebra.returned(current, self.now_ms)
-        back = [
-            self._candidate(offset, span.attempt) for span in spans for offset in range(span.start, span.end)
-        ]
+        due = sorted((offset, span.attempt) for span in spans for offset in span.offsets())
+        back = [self._candidate(offset, attempt) for offset, attempt in due]
         fresh = list(self._fresh(current.next))
         return current, self.policy.select(current, back, fresh, most, self.now_ms)
 
@@ -100,7 +99,7 @@ class World:
             assert offset not in self.settled, "a settled offset is settled again"
             self.settled.add(offset)
         for span in selection.granted:
-            for offset in range(span.start, span.end):
+            for offset in span.offsets():
                 assert offset not in self.settled, "I6: a settled offset is delivered again"
                 assert read[offset] == self.editions[offset], "an old copy is delivered"
                 assert self.due.pop(offset, 0) <= self.now_ms, "I9: delivered before it was due"
@@ -140,8 +139,8 @@ class World:
     def check(self) -> None:
         cursor = self.stored
         done = set(range(self.begin, cursor.floor)) | set(offsets(cursor.settled))
-        leased = [o for lease in cursor.leases.values() for s in lease.spans for o in range(s.start, s.end)]
-        waiting = [o for s in cursor.waiting for o in range(s.start, s.end)]
+        leased = [o for lease in cursor.leases.values() for s in lease.spans for o in s.offsets()]
+        waiting = [o for s in cursor.waiting for o in s.offsets()]
         above = sorted([*offsets(cursor.settled), *leased, *waiting])
         assert above == list(range(cursor.floor, cursor.next)), (
             "[floor, next) is settled, leased or waiting: one each"
@@ -153,7 +152,7 @@ class World:
         for offset in leased:
             assert self.grants[offset] >= 1
         for span in cursor.waiting:
-            for offset in range(span.start, span.end):
+            for offset in span.offsets():
                 assert span.attempt == self.grants[offset] + 1, (
                     "I14: what waits has the next attempt's number"
                 )

@@ -47,7 +47,7 @@ def _claim(cursor: Cursor) -> Cursor:
 
 
 def _settled_by_claim(cursor: Cursor) -> Cursor:
-    claimable = cursor.next <= OFFSET or any(s.start <= OFFSET < s.end for s in cursor.waiting)
+    claimable = cursor.next <= OFFSET or any(s.holds(OFFSET) for s in cursor.waiting)
     selection = Selection(settled=((OFFSET, OFFSET + 1),), next=OFFSET + 1)
     return algebra.claim(cursor, selection, "2.efgh", "", NOW) if claimable else cursor
 

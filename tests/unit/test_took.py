@@ -125,4 +125,4 @@ def test_neighbours_settled_at_the_same_time_do_not_lose_each_other() -> None:
     middle = algebra.settle(cursor, "b", [Result(5, Fate.SUCCESS)])[0]
     stale = [algebra.settle(middle, token, [Result(o, Fate.SUCCESS)])[0] for o, token in ((4, "a"), (6, "c"))]
     both = after(middle, *(algebra.change(middle, settled) for settled in stale))
-    assert algebra.joined(both).settled == ((4, 7),)
+    assert algebra.fold(both).settled == ((4, 7),)

@@ -1,0 +1,204 @@
+"""A cursor's item is small, whatever is done with it: leases of 1,000 settled in any order by actors who do not see
+what the others do."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain.cursor import RETURNING, Change, Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
+from chalicelib.domain.segment import ShardKey
+from chalicelib.modes import POLICIES, Candidate, Policy
+from chalicelib.store.cursors import _item, cursor_of
+from chalicelib.store.layout import cursor_item_key
+from tests.support import factories as make
+
+LEASE_MS = 30_000
+KEY = make.cursor_key(ShardKey("t" * 100, make.uid("t"), 0))
+ACTORS = range(4)
+
+
+def size_of(cursor: Cursor) -> int:
+    """The bytes that DynamoDB bills."""
+    return sum(len(name) + _size(value) for name, value in {**cursor_item_key(KEY), **_item(cursor)}.items())
+
+
+def _size(value: dict[str, Any]) -> int:
+    ((kind, held),) = value.items()
+    if kind == "N":
+        return len(held) // 2 + 2
+    if kind == "S":
+        return len(held)
+    return 3 + sum(len(name) + _size(each) + 1 for name, each in held.items())
+
+
+class BoundMachine(RuleBasedStateMachine):
+    """What the services do: claims that take less where there is no room, and what finds none to wait goes to a timer.
+    Actors have old copies; a refused write shows them the truth."""
+
+    policy: Policy
+
+    @initialize(at=st.sampled_from((0, 10**6, 10**12)), units=st.sampled_from((1, 3, 10_000)))
+    def start(self, at: int, units: int) -> None:
+        self.now_ms = 1_800_000_000_000
+        self.units = units
+        self.stored = algebra.start_at(at)
+        self.known = dict.fromkeys(ACTORS, self.stored)
+        self.tokens = 0
+        self.largest = 0
+        self.open = set[int]()  # what is claimed and not settled
+
+    def _write(self, actor: int, change: Change) -> bool:
+        written = algebra.holds(change, self.stored)
+        if written:
+            self.stored = algebra.apply(self.stored, change)
+        self.known[actor] = self.stored
+        return written
+
+    @rule(by_ms=st.sampled_from((1_000, LEASE_MS // 2, LEASE_MS)))
+    def time_passes(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+
+    @rule(
+        actor=st.sampled_from(ACTORS),
+        most=st.sampled_from((1, 1, 10, MAX_RECEIVE)),
+        times=st.sampled_from((1, 3, 30)),
+    )
+    def claims(self, actor: int, most: int, times: int) -> None:
+        for _ in range(times):
+            known = self.known[actor]
+            current = algebra.expire(known, self.now_ms)
+            wanted = 0 if algebra.is_full(current) else most
+            while wanted:
+                selection = self._select(current, wanted)
+                self.tokens += 1
+                token = f"{self.tokens:x}.abcd"
+                after = algebra.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
+                granted = sum(span.count for span in selection.granted)
+                if algebra.has_room(current, after, granted):
+                    break
+                wanted = granted // 2
+            if not wanted or not selection.granted:
+                return
+            if self._write(actor, algebra.change(known, after)):
+                self.open |= {
+                    o for span in (*selection.granted, *selection.passed_over) for o in span.offsets()
+                }
+
+    def _select(self, current: Cursor, most: int) -> Selection:
+        spans = algebra.returned(current, self.now_ms)
+        due = sorted((o, span) for span in spans for o in span.offsets())
+        back = [Candidate(o, 1, span.attempt, span.unit) for o, span in due]
+        fresh = [Candidate(o, 1, 1, self._unit(o)) for o in range(current.next, current.next + most + 50)]
+        if not self.policy.reads_units:
+            back = back[:most]
+        return self.policy.select(current, back, fresh, most, self.now_ms)
+
+    def _unit(self, offset: int) -> str:
+        return f"{offset % self.units:06x}" if self.policy.reads_units else ""
+
+    @rule(
+        actor=st.sampled_from(ACTORS),
+        seed=st.integers(0, 1 << 32),
+        share=st.sampled_from((0.02, 0.5, 0.9, 1.0)),
+        fate=st.sampled_from((Fate.SUCCESS, Fate.SUCCESS, Fate.RETRY, Fate.BACK, Fate.LATER)),
+        together=st.sampled_from((1, 1, 30, 1000)),
+        leases=st.sampled_from((1, 3, 30)),
+    )
+    def settles(self, actor: int, seed: int, share: float, fate: Fate, together: int, leases: int) -> None:
+        random = Random(seed)
+        tokens = list(self.stored.leases)
+        for token in random.sample(tokens, min(leases, len(tokens))):
+            lease = self.stored.leases.get(token)
+            held = list(lease.attempts()) if lease else []
+            wanted = random.sample(held, round(len(held) * share))[: 60 if together == 1 else 1000]
+            for start in range(0, len(wanted), together):
+                due_ms = self.now_ms + random.randrange(5_000)
+                some = [Result(o, fate, due_ms) for o in wanted[start : start + together]]
+                if not self._settle(actor, token, some):
+                    self._settle(actor, token, some)
+
+    def _settle(self, actor: int, token: str, results: list[Result]) -> bool:
+        known = self.known[actor]
+        after, held = algebra.settle(known, token, results)
+        returns = any(result.fate in RETURNING for result in held)
+        if returns and not self.policy.holds_back and not algebra.has_room_to_wait(after):
+            results = [Result(result.offset, Fate.LATER) for result in held]
+            after, held = algebra.settle(known, token, results)
+        if not held:
+            self.known[actor] = self.stored
+            return False
+        if written := self._write(actor, algebra.change(known, after)):
+            self.open -= {result.offset for result in held if result.fate not in RETURNING}
+        return written
+
+    @rule(actor=st.sampled_from(ACTORS), back=st.integers(0, 3_000))
+    def seeks(self, actor: int, back: int) -> None:
+        known = self.known[actor]
+        if self._write(actor, algebra.replacement(known, algebra.seek(known, max(0, known.next - back)))):
+            self.open.clear()
+
+    @rule(seed=st.integers(0, 1 << 32), times=st.integers(1, 40))
+    def amends(self, seed: int, times: int) -> None:
+        random = Random(seed)
+        for _ in range(times):
+            self.stored = (
+                algebra.amend(self.stored, self.stored.next + random.randrange(5_000)) or self.stored
+            )
+
+    @invariant()
+    def the_item_is_small_and_complete(self) -> None:
+        if not hasattr(self, "stored"):
+            return
+        held = [o for lease in self.stored.leases.values() for o in lease.attempts()]
+        held += [o for span in self.stored.waiting for o in span.offsets()]
+        assert len(held) == len(set(held)), "an offset is in one place"
+        assert set(held) == self.open, "what was claimed and not settled is leased or waits"
+        size = size_of(self.stored)
+        assert size <= MAX_CURSOR_BYTES
+        assert size <= algebra.most_bytes(self.stored) + 150, "the estimate is not below the truth"
+        assert cursor_of(_item(self.stored)) == self.stored
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_no_history_makes_a_cursor_large(mode: str) -> None:
+    machine = type(f"Bound_{mode}", (BoundMachine,), {"policy": POLICIES[mode]})
+    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=15))
+
+
+@given(st.sets(st.integers(0, 1_500)), st.integers(0, 10**12), st.sampled_from(("", "a1b2c3")))
+def test_joining_keeps_every_offset_with_its_fate(offsets: set[int], at: int, unit: str) -> None:
+    spans = algebra.coalesce(Span(at + o, 1, 1 + o % 3, unit) for o in offsets)
+    kept = {o - at: span.attempt for span in spans for o in span.offsets()}
+    assert kept == {o: 1 + o % 3 for o in offsets}
+    assert sum(span.count for span in spans) == len(offsets)
+    assert all(span.holds(at + o) for span in spans for o in range(1_600) if at + o in set(span.offsets()))
+    assert algebra.coalesce(spans) == spans, "joined once is joined"
+
+
+@given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 5))
+def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(left: set[int], step: int) -> None:
+    cursor = algebra.claim(Cursor(), Selection((Span(0, 1_000),), next=1_000), "1.abcd", "owner", 0)
+    worst = algebra.most_bytes(cursor)
+    done = [Result(o, Fate.SUCCESS) for o in range(1_000) if o not in left and o % step]
+    after, _ = algebra.settle(cursor, "1.abcd", done)
+    assert size_of(after) <= worst
+    assert algebra.most_bytes(after) <= worst + 10
+
+
+def test_old_entries_are_read_and_settled_ones_dropped() -> None:
+    """Releases before wrote what was settled, and ranges only."""
+    item = _item(make.leased(0, 10))
+    item["d"] = {"M": {"3": {"N": "2"}, "7": {"N": "1"}}}
+    item["l"] = {"M": {"1.aaaa": {"S": "0+3,5+2,8+2;99;me"}}}
+    cursor = cursor_of(item)
+    assert cursor.leases == {"1.aaaa": Lease("1.aaaa", (Span(0, 3), Span(5, 2), Span(8, 2)), 99, "me")}
+    assert cursor.settled == ((3, 5), (7, 8))
+    assert _item(cursor)["d"] == {"M": {}}
