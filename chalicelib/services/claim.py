@@ -202,6 +202,8 @@ class Claimer:
             if not plan.selection.settled:
                 return buried
             after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
+            if plan.selection.passed_over and not algebra.has_room(plan.cursor, after, granted=0):
+                return buried  # the cursor is full: when less waits in it
             if self._states.write(key, state, _change(state, after), plan.dead) is not None:
                 buried += len(plan.dead)
             if not has_time():
