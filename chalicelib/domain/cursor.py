@@ -31,15 +31,20 @@ from enum import StrEnum
 
 from . import ranges
 from .limits import (
-    CURSOR_BYTES_FOR_CLAIMS,
-    CURSOR_BYTES_FOR_RETURNS,
     MAX_AMENDED_RANGES,
+    MAX_CURSOR_BYTES,
     MAX_OFFSET,
     MAX_RECEIVE,
 )
 from .ranges import Ranges
 from .sharing import Round
 
+_BYTES_FOR_CLAIMS = (
+    MAX_CURSOR_BYTES * 25 // 32
+)  # what the worst that may become of all leases may take after a claim,
+_BYTES_FOR_RETURNS = (
+    MAX_CURSOR_BYTES * 26 // 32
+)  # or after something was given back; the rest is for others meanwhile
 _BITS = 6  # of a mask in one byte
 _RUN_BYTES = 9  # about what one range takes
 _RUNS = 8  # so many ranges stay ranges even where a mask is shorter: releases before masks can read them
@@ -307,23 +312,23 @@ def _growth(span: Span) -> int:
 
 def is_full(cursor: Cursor) -> bool:
     """Must something be settled before more can be claimed? Not where nothing is under way: what waits must move."""
-    return bool(cursor.leases) and most_bytes(cursor) > CURSOR_BYTES_FOR_CLAIMS
+    return bool(cursor.leases) and most_bytes(cursor) > _BYTES_FOR_CLAIMS
 
 
 def has_room(before: Cursor, after: Cursor, granted: int) -> bool:
     """May an expired cursor become this by a claim of so many? By one in any case, where nothing is under way."""
-    return most_bytes(after) <= CURSOR_BYTES_FOR_CLAIMS or (granted == 1 and not before.leases)
+    return most_bytes(after) <= _BYTES_FOR_CLAIMS or (granted == 1 and not before.leases)
 
 
 def has_room_to_wait(cursor: Cursor) -> bool:
     """May a cursor become this by giving back? Leases of units (SERIAL) have left room for it."""
-    return most_bytes(cursor) <= CURSOR_BYTES_FOR_RETURNS
+    return most_bytes(cursor) <= _BYTES_FOR_RETURNS
 
 
 def _unseen(old: Cursor, new: Cursor) -> int:
     """How many entries may wait at most when the change is written: what others have given back since `old` was seen
     must fit as well."""
-    room = (CURSOR_BYTES_FOR_RETURNS - most_bytes(new)) // _LARGEST_ENTRY_BYTES
+    room = (_BYTES_FOR_RETURNS - most_bytes(new)) // _LARGEST_ENTRY_BYTES
     return len(old.waiting) + max(_UNSEEN_ENTRIES, room)
 
 

@@ -89,10 +89,6 @@ REPLAY_LIFE = timedelta(days=7)  # in which a replay's job may be run again; bel
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_BYTES = 8 * 1024  # of one cursor's item: what each of its writes is billed by
-CURSOR_BYTES_FOR_CLAIMS = 6_400  # what the worst that may become of its leases may take after a claim,
-CURSOR_BYTES_FOR_RETURNS = (
-    6_700  # or after something was given back; the rest is for what others do meanwhile
-)
 MAX_AMENDED_RANGES = 32  # offsets that a cursor notes as changed in the log; more of them grow together
 MAX_AMENDED_CURSORS = 95  # a transaction takes 100 actions, one is the log's row
 MAX_AMENDED_BYTES = 400_000  # of a segment in which a message was changed: DynamoDB's limit, nearly
