@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import Enum
 
 from ..domain import cursor as algebra
 from ..domain.cursor import RETURNING, Fate, Result
 from ..domain.errors import Conflict, HeadraceError, Malformed, unavailable
 from ..domain.ladder import overridden, wait_ms
+from ..domain.limits import RETENTION_GRACE
 from ..domain.message import Draft, Message, Origin
 from ..domain.ranges import Ranges
 from ..domain.signing import Receipt, open_receipt
@@ -28,8 +30,9 @@ from .witness import Witness
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
 _BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
-_LANE_SLACK_S = (
-    86_400  # a retry may wait so long in its lane: who might outlive the row takes its content along
+_GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
+_LANE_SLACK_MS = (
+    86_400_000  # a retry may wait so long in its lane: who might outlive the row takes its content along
 )
 
 _MISSES = 2  # of one lease: then its other receipts are not looked up either
@@ -380,8 +383,7 @@ class _Leased:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
         message = self._message(receipt)
         if message is not None:
-            goes_s = self._topic.expires_s(message.accepted_ms)
-            outlived = ruled.due_ms // 1000 + _LANE_SLACK_S > goes_s
+            outlived = ruled.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
             draft = lanes.entry_of(message, attempt, receipt.spent, whole=outlived)
         else:
             gone = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)

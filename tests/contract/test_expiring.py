@@ -138,3 +138,18 @@ def test_what_goes_behind_what_is_kept_for_longer_is_buried_and_the_other_delive
     for group in groups:
         assert [x.message.draft.body for x in letters(desk, group)] == [b'"short"']
         assert [d.message.draft.body for d in desk.receive(group)] == [b'"long"']
+
+
+def test_a_retry_that_outlives_its_row_takes_the_content_along_whatever_the_setting_is_by_now(
+    empty_stage: Stage,
+) -> None:
+    desk = Desk.at(empty_stage, retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft({"n": 1}))
+    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 30})
+    desk.nack(group, desk.receive(group), Nack(delay_ms=5 * DAY_MS))
+    empty_stage.clock.advance(3 * DAY_MS)
+    desk.deps.expirer.run_once()
+    empty_stage.drop_expired()
+    empty_stage.clock.advance(2 * DAY_MS + SECOND_MS)
+    assert [d.message.draft.body for d in desk.receive(group)] == [b'{"n":1}']

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from chalicelib.adapters import Adapters, memory_adapters
-from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.errors import HeadraceError, NotFound
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Group, Topic
@@ -32,7 +32,7 @@ from tests.support.clock import DAY_MS, HOUR_MS, ManualClock, SeededChance
 from tests.support.events import Told
 from tests.support.faults import Death
 from tests.support.flows import draft, label_of, told
-from tests.support.push import Inbox
+from tests.support.push import Inbox, Inline
 
 _SLOT_MS = 6 * HOUR_MS
 _DEEDS = 60
@@ -86,7 +86,7 @@ class Seat:
         self.last = 0
         ports = {port: Mortal(getattr(adapters, port), self) for port in PORTS}
         self.deps = Deps(
-            replace(adapters, **ports, clock=clock, chance=SeededChance(name), invoker=inbox)  # type: ignore[arg-type]
+            replace(adapters, **ports, clock=clock, chance=SeededChance(name), invoker=inbox, threads=Inline)  # type: ignore[arg-type]
         )
 
 
@@ -105,6 +105,7 @@ class Plan:
     skew_ms: int
     retention_days: int
     shards: int
+    checkpoints: bool
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ def plan_of(seed: int) -> Plan:
     """The seed's weeks."""
     rng = random.Random(f"days {seed}")
     idle = rng.choice((0, 0, 12, 40))
-    steps = rng.choice((None, 20 + 2 * idle))
+    steps = rng.choice((None, 12 + idle))
     return Plan(
         seed=seed,
         idle=idle,
@@ -146,6 +147,7 @@ def plan_of(seed: int) -> Plan:
         skew_ms=rng.choice((0, 0, 10_000)),
         retention_days=rng.choice((1, 2, 7)),
         shards=rng.choice((1, 2, 3)),
+        checkpoints=rng.random() < 0.7,
     )
 
 
@@ -243,7 +245,8 @@ class Days:
             self._slot += 1
             self.clock.at_ms = max(self.clock.at_ms, self._slot * _SLOT_MS + self.random.randrange(600_000))
             self.function("expire", lambda deps, has_time: deps.expirer.run_once(has_time))
-            self.function("checkpoint", lambda deps, has_time: deps.checkpointer.run_once(has_time))
+            if self.plan.checkpoints:
+                self.function("checkpoint", lambda deps, has_time: deps.checkpointer.run_once(has_time))
             self._reap()
             self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
         self.clock.at_ms = max(self.clock.at_ms, end_ms)
@@ -301,8 +304,12 @@ class Days:
         """Everything that somebody is owed has its end, and the numbers that are shown say so."""
         deps = self._seat().deps
         for home, member in self._members():
-            topic = deps.catalog.topic(home.topic.name)
-            group = deps.catalog.group(topic, member.group.name)
+            try:
+                topic = deps.catalog.topic(home.topic.name)
+                group = deps.catalog.group(topic, member.group.name)
+            except NotFound as gone:
+                self.accuse(str(gone))
+                continue
             letters = {
                 label_of(letter.message.draft.body)
                 for _, letter in deps.adapters.records.dead(topic, group, None, 10_000)
@@ -362,7 +369,7 @@ def receives(days: Days) -> None:
         case "keep":
             days.held += [(member, home.topic, each) for each in got]
         case "nack":
-            nack = Nack(days.random.choice((0, 5_000, HOUR_MS)))
+            nack = Nack(days.random.choice((0, 5_000, HOUR_MS, 3 * DAY_MS)))
             days.ask("nack", partial(_nack, home.topic.name, name, got, nack))
         case "bury":
             days.ask("bury", partial(_nack, home.topic.name, name, got, Nack(dead_letter=True)))

@@ -1,0 +1,34 @@
+"""The page that says what proves what names each planted bug, under the net that sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from tests.crash import test_planted_bugs as storing
+from tests.crash import test_planted_delivery_bugs as delivering
+from tests.crash import test_planted_transaction_bugs as agreeing
+from tests.simulation import test_planted_bugs as worlds
+from tests.simulation import test_planted_in_weeks as weeks
+
+PAGE = Path("docs/net.md").read_text()
+NETS: dict[str, Collection[str]] = {
+    "Crash enumeration: storing and claiming": storing.BUGS,
+    "Crash enumeration: deliveries, timers, dead letters": delivering.BUGS,
+    "Crash enumeration: transactions": agreeing.BUGS,
+    "Simulated worlds": worlds.BUGS,
+    "Stages over weeks": weeks.BUGS,
+}
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_each_planted_bug_stands_under_its_net(net: str) -> None:
+    part = PAGE.partition(f"### {net}\n")[2].partition("\n#")[0]
+    listed = [line.removeprefix("- ") for line in part.splitlines() if line.startswith("- ")]
+    assert sorted(listed) == sorted(NETS[net])
+
+
+def test_there_are_as_many_as_the_page_says() -> None:
+    assert f"{sum(map(len, NETS.values()))} bugs are planted" in PAGE

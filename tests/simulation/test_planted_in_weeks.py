@@ -1,0 +1,54 @@
+"""Bugs about what outlives what, planted one at a time: a few stages over weeks must see each."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.topic import Topic
+from chalicelib.scheduler.expirer import Expirer
+from chalicelib.scheduler.walk import _Way
+from chalicelib.services import lanes
+from chalicelib.services.claim import _Claim
+from chalicelib.services.setup import Setup
+from chalicelib.services.tails import Tails
+from tests.crash.planting import Bug
+from tests.simulation.days import play
+
+SEEDS = 150
+
+BUGS: dict[str, Bug] = {
+    "an append below a cursor": Bug(Tails, "read", "if given_out - 1 <= tail.offset:", "if True:"),
+    "a deletion that does not wait for caches": Bug(
+        Setup, "_outwait_caches", "self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)", "pass"
+    ),
+    "a job that begins with the first topic each time": Bug(
+        _Way, "__init__", "replace(before, is_open=True", "replace(before, after=None, is_open=True"
+    ),
+    "a retry lane that goes with its rows": Bug(
+        Expirer, "_group", "(*range(topic.shards), None)", "range(topic.shards)"
+    ),
+    "rows buried by today's retention": Bug(
+        Topic,
+        "keeps_until_ms",
+        "min(of.ends_ms, of.accepted_ms + self.retention_ms)",
+        "of.accepted_ms + self.retention_ms",
+    ),
+    "a burial that stops at the first that is kept for longer": Bug(
+        _Claim,
+        "plan_burial",
+        "staying[-1].offset if len(staying) > MAX_PASSED_OVER",
+        "staying[0].offset if staying",
+    ),
+    "what a burial passes over, forgotten": Bug(
+        _Claim, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
+    ),
+    "a lane's entry that outlives the row it points to": Bug(
+        lanes, "meant", "min(found.ends_ms, entry.ends_ms)", "entry.ends_ms"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    BUGS[name].plant(monkeypatch)
+    assert any(play(seed).complaints for seed in range(SEEDS))
