@@ -107,6 +107,6 @@ class Fleet:
         world = self._world
         while True:
             world.pause(world.random.expovariate(1 / world.plan.steps_every_s))
-            process = world.random.choice(list(self.everybody()))
+            process = self.some(world.random.choice(self.roles))
             process.clock.skew_ms = world.random.randint(-world.plan.skew_ms, world.plan.skew_ms)
             world.injected["clock step"] += 1
