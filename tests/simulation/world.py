@@ -33,7 +33,7 @@ from tests.support.flows import reader_name
 
 T = TypeVar("T")
 P = ParamSpec("P")
-_MOST_CALLS = 50_000
+_MOST_CALLS = 15_000
 _RETRIES = 2  # Lambda's, of an asynchronous invocation that failed
 _SCHEDULE_S = 60
 _REQUEST_S = 29  # an HTTP gateway waits no longer
