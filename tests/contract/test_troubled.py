@@ -18,7 +18,7 @@ from chalicelib.ports import Blobs, Cursors, Refused
 from chalicelib.services.wake import Job
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
+from tests.support.clock import SECOND_MS, ManualClock
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
@@ -323,3 +323,17 @@ def test_the_stores_refuse_alike(stage: Stage) -> None:
         Troubled(cursors, first(1, "create"), after=True).create(key, Cursor(next=1))
     assert cursors.get(key, consistent=True) == Cursor(next=1)
     assert not isinstance(cursors.get(key), Refused)
+
+
+def test_a_clock_that_is_fast_makes_a_second_attempt_never_a_second_success(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(2))
+    held = desk.receive(group, lease=30)
+    stage.clock.advance(26 * SECOND_MS)
+    fast = desk_with(desk, clock=ManualClock(stage.clock.now_ms() + 5 * SECOND_MS))
+    again = fast.receive(group, lease=30)
+    assert attempts(again) == {0: 2, 1: 2}
+    assert desk.ack(group, held) == ["RECEIPT_STALE"] * 2, "whoever was overtaken is told so"
+    assert desk.extend(group, held, 30) == ["RECEIPT_STALE"] * 2
+    assert fast.ack(group, again) == [None] * 2
