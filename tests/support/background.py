@@ -46,7 +46,8 @@ class Background:
         found = self.deps.catalog.topic(topic.name)
         for group in self.deps.catalog.groups(found):
             with at_work("route"):
-                self.deps.waker.group(found, group)
+                for job in self.deps.waker.jobs_of(found, group):
+                    self.deps.waker.start(job)
         return self.run()
 
     def later(self, topic: Topic, seconds: float) -> dict[str, Any]:

@@ -57,8 +57,9 @@ def list_groups(context: Context, topic: str) -> Answer:
 
 @call("DELETE", _GROUP, scopes=("admin",))
 def delete_group(context: Context, topic: str, group: str) -> Answer:
-    """Delete a group with its consumers and positions. The answer takes some three seconds: behind it, nobody works
-    for the group any more."""
+    """Delete a group with its consumers and positions.
+
+    The answer takes some three seconds: behind it, nobody works for the group any more."""
     found = context.deps.catalog.topic(topic, fresh=True)
     context.deps.admin.delete_group(found, context.deps.admin.group_to_delete(found, group))
     return Answer(status=204)

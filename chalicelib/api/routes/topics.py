@@ -39,8 +39,9 @@ def list_topics(context: Context) -> Answer:
 
 @call("DELETE", "/v1/topics/{topic}", scopes=("admin",), query=("confirm",))
 def delete_topic(context: Context, topic: str) -> Answer:
-    """Delete a topic with its groups; `confirm` must repeat its name. The answer takes some three seconds: behind it,
-    nobody meets the topic any more."""
+    """Delete a topic with its groups; `confirm` must repeat its name.
+
+    The answer takes some three seconds: behind it, nobody meets the topic any more."""
     found = context.deps.admin.topic_to_delete(topic)
     if context.query.get("confirm") != topic:
         raise Malformed("CONFIRM_MISSING", f"Deleting a topic needs ?confirm={topic} in the URL.")
