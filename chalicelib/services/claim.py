@@ -300,7 +300,7 @@ class _Claim:
             if granted >= most or len(ahead) < want or want >= _LOOKAHEAD or not want:
                 break
             want = min(_LOOKAHEAD, want * 2)
-        if self._claimant.claimants > 1:
+        if granted and self._claimant.claimants > 1:
             part = self._claimant.part(known.round, granted, mine, self._now_ms)
             selection = self._policy.select(current, returned, fresh, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}

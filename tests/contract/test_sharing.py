@@ -11,6 +11,7 @@ from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.settle import Ruling
+from chalicelib.services.setup import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
@@ -57,6 +58,19 @@ def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
         (attempt,) = [e for e in desk.deps.tracer.path(desk.topic, message) if e.event == "delivered"]
         assert attempt.consumer == targets[each.id]
         assert (attempt.rank, attempt.total) == ("abc".index(targets[each.id]), 3)
+
+
+@pytest.mark.parametrize("kind", ["url", "pull"])
+def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stage, kind: str) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(tags=("red",))
+    for name in ("a", "b"):
+        desk.deps.admin.register(desk.topic, group, name, Contact(kind, name if kind == "url" else ""))
+    desk.produce(make.draft(tag="blue"), make.draft(tag="blue"))
+    desk.push()
+    for member in desk.deps.catalog.consumers(desk.topic, group):
+        assert kind == "url" or desk.deps.receiver.receive(desk.topic, group, member, 1, 0, 30) == []
+    assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
 
 
 def test_a_batch_is_not_cut_to_share_it_out(stage: Stage) -> None:
