@@ -57,11 +57,6 @@ class Plan:
     steps_every_s: float = 0.0
 
 
-KNOWN: dict[str, str] = {
-    "in flight": "each cursor counts for itself what is under way",
-}
-"""Promises and troubles that no world judges or has yet, each with what is missing."""
-
 DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
 MOODS = ("mixed", "failing", "silent", "busy", "gone", "refusing", "held")
 

@@ -247,9 +247,7 @@ class Subscribers:
         self._flying[reader] += len(parcel.attempts)
         most = world.most_in_flight(parcel.group)
         if self._flying[reader] > most and not world.plan.skew_ms:
-            world.accuse_unless_known(
-                "in flight", f"{self._flying[reader]} of {parcel.group} are in flight, {most} may be"
-            )
+            world.accuse(f"{self._flying[reader]} of {parcel.group} are in flight, {most} may be")
         try:
             yield
         finally:

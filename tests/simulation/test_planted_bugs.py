@@ -22,7 +22,7 @@ from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.crash.planting import Bug
 from tests.simulation.judge import play
 
-SEEDS = 400
+SEEDS = (0, 1, 2, 3, 4, 5, 15, 19, 20, 27, 90, *range(400))  # those that see them today go first
 
 BUGS: dict[str, Bug] = {
     "a settlement without its fence": Bug(
@@ -131,4 +131,4 @@ BUGS: dict[str, Bug] = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     BUGS[name].plant(monkeypatch)
-    assert any(play(seed)[1] for seed in range(SEEDS))
+    assert any(play(seed)[1] for seed in SEEDS)

@@ -14,7 +14,7 @@ from chalicelib.services.tails import Tails
 from tests.crash.planting import Bug
 from tests.simulation.days import play
 
-SEEDS = 150
+SEEDS = (1, 6, 15, 19, 23, 26, 64, *range(150))  # those that see them today go first
 
 BUGS: dict[str, Bug] = {
     "an append below a cursor": Bug(Tails, "read", "if given_out - 1 <= tail.offset:", "if True:"),
@@ -51,4 +51,4 @@ BUGS: dict[str, Bug] = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     BUGS[name].plant(monkeypatch)
-    assert any(play(seed).complaints for seed in range(SEEDS))
+    assert any(play(seed).complaints for seed in SEEDS)

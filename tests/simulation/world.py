@@ -20,7 +20,7 @@ from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
 from tests.simulation.fleet import Fleet
 from tests.simulation.laws import broken
-from tests.simulation.plan import KNOWN, GroupPlan, Plan
+from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Faults, Past, Process
 from tests.simulation.promises import Promises
 from tests.simulation.pushing import Subscribers, observed
@@ -81,11 +81,6 @@ class World:
 
     def accuse(self, complaint: str) -> None:
         self.complaints.append(complaint)
-
-    def accuse_unless_known(self, promise: str, complaint: str) -> None:
-        """Complain, unless it is known that the promise is not kept yet."""
-        if promise not in KNOWN:
-            self.accuse(complaint)
 
     def most_in_flight(self, group: str) -> int:
         return int(self.groups[group].settings["max_in_flight"])
