@@ -27,6 +27,7 @@ _LIMIT_WU = 1.35
 _LIMIT_RU = 0.15
 _LEASE_SECONDS = 600
 _MOST_SECONDS = 90
+_SHARED = 300
 
 
 class _Consumed(NamedTuple):
@@ -46,6 +47,8 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
                 f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, {shards} shards, {in_flight} in flight"
             )
             yield from _measured(made, in_flight, shards)
+        for consumers in (3, 4):
+            yield _shares(made, consumers)
 
 
 def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
@@ -71,6 +74,30 @@ def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
         yield told(f"{work}: read units per message", f"{cost.reads:.3g} RU")
     seconds = max(c.ended for c in consumed) - min(c.began for c in consumed)
     yield told(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
+
+
+def _shares(made: Stage, consumers: int) -> Figure:
+    """Registered consumers, each a process, that poll in turn what one keyless producer has stored."""
+    deps = made.deps()
+    topic, _ = deps.admin.put_topic(f"shares-{consumers}", {})
+    group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
+    members = [deps.admin.register(topic, group, f"c{n}").member.consumer for n in range(consumers)]
+    processes = [made.deps() for _ in members]
+    _ = [
+        deps.producer.produce(topic, [Draft(b"1")] * _PRODUCED_AT_ONCE)
+        for _ in range(_SHARED // _PRODUCED_AT_ONCE)
+    ]
+    taken: Counter[int] = Counter()
+    while taken.total() < _SHARED:
+        for n, (process, member) in enumerate(zip(processes, members, strict=True)):
+            got = process.receiver.receive(topic, group, member, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+            process.settler.ack(topic, group, receipts(process, got))
+            taken[n] += len(got)
+    mean = _SHARED / consumers
+    worst = max(abs(taken[n] - mean) / mean for n in range(consumers))
+    shares = "/".join(str(taken[n]) for n in range(consumers))
+    work = f"{_SHARED} messages of one keyless producer over {consumers} that pull: furthest from the mean"
+    return at_most(work, 100 * worst, 20, "%", shares)
 
 
 def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counter[tuple[int, int]], Cost]:

@@ -28,6 +28,8 @@ _STORM = 1_000
 _STEP_SECONDS = 10
 _ROUNDS = 30
 _ROUND_PAUSE_SECONDS = 0.15
+_MIXED = 200
+_MIXED_PAUSE_SECONDS = 0.02
 
 
 def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
@@ -38,6 +40,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         yield from _rates(bench)
         yield from _storm(bench)
         yield from _bulkhead(bench)
+        yield from _beside_bad(bench)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +227,33 @@ def _answer(hangs: bool, visit: Visit) -> Reply:
 
 def _arrived(receiver: Receiver, count: int) -> bool:
     return sum(v.path != "/0" for v in receiver.visits[:]) >= count
+
+
+def _beside_bad(b: _Bench) -> Iterator[Figure]:
+    """How soon good messages get through beside ones that the same subscriber always answers 500."""
+    took: dict[int, float] = {}
+    for percent in (0, 1, 10, 90):
+        say(f"delivery: {percent} % bad messages")
+        topic, sent = f"bad-{percent}", dict[str, float]()
+        bad = {n for n in range(_MIXED) if percent and n * percent % 100 < percent}
+        with Receiver(lambda v: Reply(500 if v.body == b'"bad"' else 200)) as receiver:
+            b.topic(topic, retry={"max_attempts": 16, "ladder": [1]}, wake="direct")
+            b.groups(topic, 1)
+            b.register(topic, 1, receiver)
+            for n in range(_MIXED):
+                body, began = "bad" if n in bad else "good", time.time()
+                sent_id = b.client.ask("POST", f"/topics/{topic}/messages", {"body": body})["id"]
+                if n not in bad:
+                    sent[sent_id] = began
+                time.sleep(_MIXED_PAUSE_SECONDS)
+            _until(partial(_are_all_there, receiver, sent))
+            first = {_id(v): v for v in reversed(receiver.visits) if _id(v) in sent}
+        took[percent] = _share([first[i].began - sent[i] for i in sent], 0.99)
+        if percent:
+            work = f"good messages beside {percent} % bad ones: p99"
+            ratio = f"{took[percent] * 1000:,.0f} ms beside them, {took[0] * 1000:,.0f} ms without"
+            yield at_most(work, took[percent] / took[0], 2, "x without them", ratio)
+
+
+def _are_all_there(receiver: Receiver, sent: dict[str, float]) -> bool:
+    return sent.keys() <= {_id(v) for v in receiver.visits[:]}
