@@ -525,8 +525,8 @@ class Transactions(Protocol):
         ...
 
     def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
-        """The topic's transactions of a state by time of preparation, behind a mark, without their drafts. It may
-        be a moment old."""
+        """The topic's transactions of a state by time of preparation, behind a mark, without their drafts and
+        `keys_until_s`. It may be a moment old."""
         ...
 
     def count(self, topic: Topic, state: State, most: int) -> Counted:

@@ -74,7 +74,7 @@ Attribute names are short because a row is billed by its size, names included.
     o  S   owner      u  N  until, ms: at this time it is free
 
 **transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
-  the DELIVER timer, that the message becomes. Its index `by-state` holds all but `m`; it lists, nothing acts on it.
+  the DELIVER timer, that the message becomes. Its index `by-state`, which only lists, has neither `m` nor `n`.
     t  S   partition key: transaction id
     g  S   the index's partition key: `<topic uid>#<state>`      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
     e  N   version: every write is conditional on it and raises it by one

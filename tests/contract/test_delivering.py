@@ -309,6 +309,7 @@ def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(
     assert sorted(o for c in desk.subscribers.calls for o in c.offsets) == list(range(40))
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize("bad_of_ten", [1, 5, 9])
 def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attempt(
     stage: Stage, bad_of_ten: int

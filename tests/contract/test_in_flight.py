@@ -45,6 +45,7 @@ def twin(desk: PushDesk, before_looks: Callable[[], None] = lambda: None) -> Dep
     return Deps(replace(adapters, cursors=Between(adapters.cursors, before_looks)))
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
 @pytest.mark.parametrize(
     ("shards", "most", "batch_size"), [(8, 4, 4), (8, 4, 1), (3, 1, 1), (2, 30, 5), (1, 8, 1)]

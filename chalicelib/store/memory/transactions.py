@@ -47,7 +47,9 @@ class MemoryTransactions:
         with self._tables.lock:
             of_topic = [t for t in self._tables.transactions.values() if t.topic_uid == topic.uid]
         found = sorted((t for t in of_topic if t.state is state), key=lambda t: t.mark)
-        return [replace(t, draft=None) for t in found if after is None or t.mark > after][:limit]
+        return [replace(t, draft=None, keys_until_s=0) for t in found if after is None or t.mark > after][
+            :limit
+        ]
 
     def count(self, topic: Topic, state: State, most: int) -> Counted:
         return Counted(len(self.listed(topic, state, None, sys.maxsize)))
