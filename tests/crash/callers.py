@@ -196,5 +196,7 @@ def _settle(caller: Caller, group: str, verb: str, chosen: list[tuple[Event, str
             status = result["error"]["status"] if "error" in result else 200
             yield replace(event, told=Told.ALREADY if result.get("already") else verdict(status))
 
-    body = {"receipts": [receipt for _, receipt in chosen]}
+    body: dict[str, Any] = {"receipts": [receipt for _, receipt in chosen]}
+    if verb == "nack":
+        body["delay_seconds"] = 0
     caller.ask(asked, "POST", f"{TOPIC}/groups/{group}/{verb}", body, told)

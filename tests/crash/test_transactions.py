@@ -41,7 +41,7 @@ CALLS = {
     "check: rollback": 6,
     "check: unknown": 6,
     "the last check": 6,
-    "move and check": 11,
+    "move and check": 9,
 }
 
 

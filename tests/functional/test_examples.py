@@ -124,6 +124,7 @@ def test_a_pushed_order_fails_is_mended_and_taken_and_its_trace_tells_so(whole: 
         ["delivered", "till", "1", "RETRY", "HTTP", "500"],
         ["delivered", "till", "2", "DEAD", "HTTP", "500"],
         ["buried", "2", "DEAD", "HTTP", "500"],
+        ["edited"],
         ["redriven"],
         ["delivered", "till", "3", "SUCCESS"],
     ]

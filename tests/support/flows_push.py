@@ -155,10 +155,13 @@ class Runner(Client):
         return _answered(self.deps.mover.run_once(lambda: next(ticks, None) is not None))
 
     def sweep(self) -> int:
-        """A scheduled run of the sweeper, and what it wakes."""
-        woken = self.deps.sweeper.run_once().woken
+        """A scheduled run of the sweeper, and what it wakes. It goes on beside what the store refuses; its report says
+        so."""
+        report = self.deps.sweeper.run_once()
         self.run()
-        return woken
+        if report.stretch.troubles:
+            raise unavailable()
+        return report.woken
 
     def letters(self, group: str) -> list[DeadLetter]:
         """The group's dead letters."""
