@@ -3,24 +3,14 @@ I5, I9, I10, I15). To see a seed again: `HEADRACE_SEED=17 pytest tests/simulatio
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.simulation.days import play, story
 from tests.simulation.figures import count_days
-
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-SEED = os.environ.get("HEADRACE_SEED")
-_BLOCK = 50
-BLOCKS = (
-    [range(int(SEED), int(SEED) + 1)]
-    if SEED
-    else [range(first, first + _BLOCK) for first in range(0, 20_000 if SOAK else 150, _BLOCK)]
-)
+from tests.simulation.seeds import blocks
 
 
-@pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(150, 20_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_nothing_that_is_owed_ends_with_its_row(seeds: range) -> None:
     for seed in seeds:
         days = play(seed)

@@ -7,25 +7,15 @@ transactions, by tests/simulation/promises. To see a seed again: `HEADRACE_SEED=
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.simulation.figures import count
 from tests.simulation.judge import play
+from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
 
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-SEED = os.environ.get("HEADRACE_SEED")
-_BLOCK = 50
-BLOCKS = (
-    [range(int(SEED), int(SEED) + 1)]
-    if SEED
-    else [range(first, first + _BLOCK) for first in range(0, 100_000 if SOAK else 800, _BLOCK)]
-)
 
-
-@pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(800, 100_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_whatever_happens_every_message_has_its_end(seeds: range) -> None:
     for seed in seeds:
         world, complaints = play(seed)

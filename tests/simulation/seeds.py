@@ -1,0 +1,15 @@
+"""Which seeds are played: a few in each run, many in the soak, or the one that is asked for (HEADRACE_SEED=17)."""
+
+from __future__ import annotations
+
+import os
+
+_BLOCK = 50  # played by one test
+
+
+def blocks(few: int, many: int) -> list[range]:
+    """The seeds from 0 on, `few` of them or, in the soak, `many`, in blocks."""
+    if seed := os.environ.get("HEADRACE_SEED"):
+        return [range(int(seed), int(seed) + 1)]
+    most = many if os.environ.get("HEADRACE_SOAK") else few
+    return [range(first, first + _BLOCK) for first in range(0, most, _BLOCK)]
