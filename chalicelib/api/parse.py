@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TAG = re.compile(requests.TAG)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
 
 
@@ -45,7 +47,7 @@ def time_ms(text: str, path: str, others: str = "") -> int:
         if not _TIME.match(text):  # Python reads much else, such as weeks
             raise ValueError(text)
         moment = datetime.fromisoformat(text)
-        return int(moment.astimezone(UTC).timestamp() * 1000)
+        return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
         wanted = f"{others} or a time" if others else "a time"
         raise invalid(path, f"must be {wanted} like 2030-01-01T00:00:00.000Z") from None

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=1024)
 def at(ms: int) -> str:
     """RFC 3339 in UTC with milliseconds."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    moment = datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None)
+    return f"{moment.isoformat()}.{ms % 1000:03d}Z"
 
 
 def topic(t: Topic) -> dict[str, Any]:

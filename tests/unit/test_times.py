@@ -1,0 +1,37 @@
+"""Times as callers write and read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given
+
+from chalicelib.api import parse, render
+from chalicelib.domain.errors import Malformed
+
+_FIRST_MS = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1000
+_LAST_MS = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1000 + 999
+
+
+@given(st.integers(_FIRST_MS, _LAST_MS) | st.integers(1_700_000_000_000, 2_200_000_000_000))
+@example(2_190_901_588_858)  # as a float of seconds it is a little less
+@example(_FIRST_MS)
+def test_a_time_is_read_as_it_was_shown_to_the_millisecond(ms: int) -> None:
+    shown = render.at(ms)
+    assert len(shown) == len("2030-01-01T00:00:00.000Z")
+    assert parse.time_ms(shown, "at") == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["2030-01-01T00:00:00.0009Z", "2030-01-01T01:00:00+01:00", "2029-12-31T23:59:00.000000-00:01"]
+)
+def test_what_is_finer_than_a_millisecond_is_left_out_and_offsets_count(text: str) -> None:
+    assert parse.time_ms(text, "at") == 1_893_456_000_000
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01"])
+def test_a_time_that_no_calendar_has_in_utc_is_refused(text: str) -> None:
+    with pytest.raises(Malformed):
+        parse.time_ms(text, "at")
