@@ -55,7 +55,7 @@ def amend_message(context: Context, topic: str, id: str) -> Answer:
         amended: Seen = context.deps.amender.amend(found, message, changes, context.by)
         return Answer(render.to_json(_shown(context, found, amended)))
     if isinstance(message, Transaction):
-        raise _in_transaction()
+        raise _in_transaction(message)
     waiting = context.deps.delayed.amend(found, message, changes, context.by)
     return Answer(render.to_json(_shown(context, found, waiting)))
 
@@ -68,13 +68,16 @@ def cancel_message(context: Context, topic: str, id: str) -> Answer:
     if isinstance(message, Message):
         context.deps.amender.cancel(found, message, context.by)
     elif isinstance(message, Transaction):
-        raise _in_transaction()
+        if message.state is not State.ROLLED_BACK:
+            raise _in_transaction(message)
     else:
         context.deps.delayed.cancel(found, message, context.by)
     return Answer(status=204)
 
 
-def _in_transaction() -> Conflict:
+def _in_transaction(held: Transaction) -> Conflict:
+    if held.state is State.ROLLED_BACK:
+        return Conflict("MESSAGE_CANCELLED", "The message was rolled back; publish a new one.")
     return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
 
 

@@ -140,6 +140,14 @@ def test_a_message_in_a_transaction_is_changed_by_its_transaction_only(topic: To
     topic.api.delete(message).refused(409, "IN_TRANSACTION")
 
 
+def test_what_was_rolled_back_is_cancelled_for_whoever_would_change_it(topic: Topic) -> None:
+    made = prepare(topic)
+    topic.api.post(path(made, "/rollback")).expect(200)
+    message = f"{topic.path}/messages/{made['message_id']}"
+    topic.api.call("PATCH", message, {"body": 1}).refused(409, "MESSAGE_CANCELLED")
+    topic.api.delete(message).expect(204)
+
+
 def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
     group = topic.group()
     made = prepare(topic, {"body": 1, "delay_seconds": 30})
