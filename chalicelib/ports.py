@@ -644,8 +644,8 @@ class Control(Protocol):
         """As `retire_topic`: its consumers stay until `delete_group`."""
         ...
 
-    def retired_groups(self, topic: Topic, name: str) -> list[Group]:
-        """Groups that had the name and are not quite deleted."""
+    def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
+        """Groups that had the name (None: any) and are not quite deleted."""
         ...
 
     def delete_group(self, topic: Topic, group: Group) -> None:

@@ -146,7 +146,7 @@ class Setup:
         if retired:
             self._outwait_caches()
         for topic in retired:
-            for group in self._control.groups(topic):
+            for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
                 self._close(topic, group)
             self._control.delete_topic(topic)
 

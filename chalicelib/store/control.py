@@ -94,8 +94,8 @@ class DynamoControl:
     def retire_group(self, topic: Topic, group: Group) -> bool:
         return self._retire(_group_key(topic, group.name), _retired_key(topic, group), group)
 
-    def retired_groups(self, topic: Topic, name: str) -> list[Group]:
-        return self._list(_home(topic), f"retired#{name}#", Group)
+    def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
+        return self._list(_home(topic), f"retired#{name}#" if name else "retired#", Group)
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):

@@ -3,6 +3,7 @@ is accepted afterwards is the new one's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -15,6 +16,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, Topic, cursor_key
 from chalicelib.services.settle import Nack
+from chalicelib.services.setup import Setup
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS
@@ -278,6 +280,48 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_by_its_repetition_and_by_
         assert offsets(desk.receive(other)) == [0, 1, 2]
     assert fresh.adapters.control.retired_topics(desk.topic.name) == []
     assert fresh.adapters.control.retired_groups(desk.topic, group.name) == []
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("step", range(STEPS + 2))
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+@pytest.mark.parametrize("then", ["delete", "put"])
+def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
+    stage: Stage, step: int, mode: str, then: str
+) -> None:
+    """The group's deletion dies at any step; then the topic's does, at any step, and is repeated or followed by the
+    name's next life. Whoever has the group in his hands gets nothing any more."""
+    desk = Desk.at(stage, mode=mode)
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    desk.produce(*make.drafts(3))
+    held = desk.receive(group, most=1, consumer=consumer)
+    worker = warm(desk)
+    worker.receive(group, most=1, consumer=consumer)
+    _until_death(stage, 1 + step % 2, lambda admin: admin.delete_group(desk.topic, group))
+    _until_death(stage, step, lambda admin: admin.delete_topic(desk.topic))
+    if then == "delete":
+        _delete_again(stage.process(), desk.topic)
+    else:
+        stage.process().admin.put_topic(desk.topic.name, {"shards": 1})
+    if stage.adapters.control.topic(desk.topic.name) == desk.topic:
+        return  # died before anything was begun
+    for at in (desk, worker):
+        assert at.receive(group, consumer=consumer) == []
+        assert at.ack(group, held) == ["RECEIPT_STALE"]
+    uid = consumer.uid if mode == "broadcast" else ""
+    for shard in (0, None):
+        assert (
+            stage.adapters.cursors.get(cursor_key(desk.topic, group, shard, uid), consistent=True) == CLOSED
+        )
+
+
+def _until_death(stage: Stage, step: int, does: Callable[[Setup], object]) -> None:
+    """A process does something, and dies before its n-th change of control data or cursors."""
+    try:
+        does(Deps(Dying(stage.another(), step).adapters()).admin)
+    except Death:
+        return
 
 
 def _delete_again(deps: Deps, topic: Topic) -> None:

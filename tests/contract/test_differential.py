@@ -333,7 +333,7 @@ def _control(topics: dict[str, Topic], prefix: str, what: str, name: str, stage:
         return control.retire_topic(held or topic), control.retired_topics(topic.name)
     if what == "retire group":
         there = control.group(topic, "g")
-        return control.retire_group(topic, there or group), control.retired_groups(topic, "g")
+        return control.retire_group(topic, there or group), control.retired_groups(topic)
     if what == "delete":
         return control.delete_topic(topic), control.retired_topics(topic.name)
     if what == "group":

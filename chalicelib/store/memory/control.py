@@ -80,9 +80,9 @@ class MemoryControl:
             del self._groups[topic.uid, group.name]
             return True
 
-    def retired_groups(self, topic: Topic, name: str) -> list[Group]:
-        retired = sorted(self._retired_groups.items())
-        return [group for (uid, _), group in retired if (uid, group.name) == (topic.uid, name)]
+    def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
+        retired = (group for (uid, _), group in self._retired_groups.items() if uid == topic.uid)
+        return sorted((g for g in retired if name in (None, g.name)), key=lambda g: (g.name, g.uid))
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
