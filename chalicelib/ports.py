@@ -389,6 +389,11 @@ class Cursors(Protocol):
         """
         ...
 
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        """Put a cursor in the place of one that is damaged, under an epoch that nobody has seen: the given one's or a
+        higher one. Raises Conflict where a later release wrote it, Unavailable where it can be read (by now)."""
+        ...
+
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
         """Put CLOSED in the place of cursors, whether they are there or not: what anybody tries on what he knew of them
         is refused, and none can begin anew. They are forgotten some time after `until_s`."""

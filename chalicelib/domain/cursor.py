@@ -418,6 +418,13 @@ def seek(cursor: Cursor, to: int) -> Cursor:
     return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended)
 
 
+def rebuilt(to: int, end: int, now_ms: int) -> Cursor:
+    """What takes the place of a cursor that is damaged, sought to `to` on a log that ends before `end`.
+
+    Its epoch is one that no cursor reaches by claims. What was amended is not known any more: everything may be."""
+    return replace(start_at(to, epoch=now_ms), amended=((0, end),) if end else ())
+
+
 def amend(cursor: Cursor, offset: int) -> Cursor | None:
     """Note that the message at `offset` is another now, under a new epoch; None where it has been claimed.
 

@@ -12,6 +12,7 @@
     ├── Refused         well-formed, but not allowed (422)
     ├── TooMany         slow down (429)
     └── Unavailable     unknown outcome, safe to repeat (503)
+        └── Unreadable  a row is damaged, and somebody has to decide what becomes of it (503)
 
 Expected outcomes (a lost race, a duplicate, a stale receipt among good ones) are values, not exceptions.
 """
@@ -97,6 +98,10 @@ class Unavailable(HeadraceError):
     """The outcome is unknown; repeating is safe."""
 
     retryable = True
+
+
+class Unreadable(Unavailable):
+    """A row is damaged: repeating leads on only after somebody has decided what becomes of it."""
 
 
 def changed_meanwhile(thing: str) -> ChangedMeanwhile:

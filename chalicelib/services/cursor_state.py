@@ -87,6 +87,12 @@ class CursorStates:
             state = self.last(key)
         return None
 
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> State:
+        """Put a cursor in the place of one that is damaged, and tell of it. Raises Conflict, Unavailable."""
+        state = self._keep(key, self.cursors.rebuild(key, cursor))
+        self._tally.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
+        return state
+
     def close(self, keys: Sequence[CursorKey], until_s: int) -> None:
         """Delete cursors, so that nobody makes them anew."""
         self.cursors.close(keys, until_s)

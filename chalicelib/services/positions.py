@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..domain import cursor as algebra
 from ..domain.cursor import Cursor
-from ..domain.errors import NotFound
+from ..domain.errors import NotFound, Unreadable
 from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..ports import Clock, Log
@@ -90,7 +90,8 @@ class Positions:
                 self._states.cursors.create(key, first)
 
     def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
-        """Send a cursor somewhere else; every lease on it is void. Raises NotFound where its group was deleted."""
+        """Send a cursor somewhere else, and mend it if it is damaged; every lease on it is void. Raises NotFound where
+        its group was deleted."""
         offset, segment_at = self.find(topic, key.shard, where)
 
         def attempt(state: State) -> algebra.Change | None:
@@ -99,7 +100,12 @@ class Positions:
             after = replace(algebra.seek(state.cursor, offset), segment_at=segment_at)
             return algebra.replacement(state.cursor, after)
 
-        written = self._states.update(key, attempt)
+        try:
+            written = self._states.update(key, attempt)
+        except Unreadable:
+            end = self._tails.read(key.shard, topic.created_ms).offset + 1
+            anew = algebra.rebuilt(offset, end, self._clock.now_ms())
+            written = self._states.rebuild(key, replace(anew, segment_at=segment_at))
         if written is None:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
         return written.cursor

@@ -60,6 +60,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Wire])
 _wire_decoder = msgspec.json.Decoder(Wire)
 _texts = msgspec.json.Decoder(list[msgspec.Raw])
+_origins = msgspec.json.Decoder(list[tuple[int, int, int, int, bool]])
 _runs = msgspec.json.Decoder(list[tuple[int, int, int, str, int, str]])
 
 
@@ -220,6 +221,28 @@ def _restored(kind: type[T], values: Sequence[Any]) -> T:
 def stored(draft: Draft) -> Draft:
     """The draft as a row gives it back."""
     return unpack(pack([draft]).payload)[0]
+
+
+def pack_origins(drafts: Sequence[Draft]) -> bytes | str | None:
+    """Beside a retry lane's entries, and in few bytes, what they stand for; None for other messages."""
+    origins = [draft.origin for draft in drafts if draft.origin]
+    if not origins or len(origins) < len(drafts):
+        return None
+    return _smaller(_encoder.encode([(o.shard, o.offset, o.attempts, o.spent, o.whole) for o in origins]))
+
+
+def unpack_origins(payload: object) -> tuple[Origin, ...]:
+    """What `pack_origins` told, but the messages' ids; nothing where that is damaged, too."""
+    if not isinstance(payload, bytes | str):
+        return ()
+    try:
+        origins = _origins.decode(_plain(payload))
+    except _DAMAGE:
+        return ()
+    return tuple(
+        Origin("", shard, offset, 0, attempts, spent, whole)
+        for shard, offset, attempts, spent, whole in origins
+    )
 
 
 def pack_tried(tried: Sequence[Tried]) -> bytes | str:

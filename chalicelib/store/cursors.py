@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..domain.cursor import CLOSED, Change, Cursor, Lease, Span, amend, took
-from ..domain.errors import Unavailable, unavailable
+from ..domain.errors import Unavailable, Unreadable, newer_format, unavailable
 from ..domain.ranges import Ranges
 from ..domain.sharing import Part, Round
 from ..domain.timer import Timer
@@ -16,7 +17,7 @@ from ..domain.topic import CursorKey
 from ..ports import Conflict, Record, Refused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, Item, cursor_item_key, cursor_owner, is_newer, number, text, text_of
+from .layout import FORMAT, Item, cursor_item_key, cursor_owner, is_newer, known_int, number, text, text_of
 from .records import record_writes
 from .timers import timer_put
 
@@ -81,6 +82,23 @@ class DynamoCursors:
         except Cancelled as cancelled:
             return _outcome(change, cancelled.items[0], cancelled.retried)
         return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
+
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=True
+        )
+        item: Item = answer.get("Item", {})
+        if is_newer(item):
+            raise newer_format()
+        if not item or _readable(item):
+            raise unavailable("The cursor can be read by now; try again.")
+        after = replace(cursor, epoch=max(cursor.epoch, known_int(item, "e") + 1))
+        as_seen = ("e = :e", {":e": item["e"]}) if "e" in item else ("attribute_not_exists(e)", {})
+        try:
+            self._dynamo.call("put_item", **self._put(key, after, *as_seen))
+        except ConditionFailed as failed:
+            raise unavailable() from failed
+        return after
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
         closed = {**_item(CLOSED), "z": number(until_s)}
@@ -255,13 +273,24 @@ def parse_lease(token: str, text: str) -> Lease:
 
 
 def cursor_of(item: Item) -> Cursor:
-    """The cursor an item holds. Raises Unavailable where it is damaged, or of a later release: whoever took it for none
-    would begin again at the log's start."""
-    if not is_newer(item):
-        with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
-            return _cursor(item)
+    """The cursor an item holds. Raises Unreadable where it is damaged, and Unavailable where it is of a later release:
+    whoever took it for none would begin again at the log's start."""
     place = text_of(item, "s") or "a shard"
-    raise unavailable(f"The group's cursor on {place} cannot be read: it is damaged, or of a later release.")
+    if is_newer(item):
+        raise unavailable(f"The group's cursor on {place} cannot be read: it is of a later release.")
+    if cursor := _readable(item):
+        return cursor
+    raise Unreadable(
+        "UNAVAILABLE",
+        f"The group's cursor on {place} cannot be read: it is damaged. A seek of the group mends it.",
+    )
+
+
+def _readable(item: Item) -> Cursor | None:
+    """The cursor, unless the item is damaged."""
+    with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
+        return _cursor(item)
+    return None
 
 
 def _cursor(item: Item) -> Cursor:

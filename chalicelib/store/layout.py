@@ -18,6 +18,8 @@ Attribute names are short because a row is billed by its size, names included.
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
     p  S   id of the token the messages were produced with; left out where it would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
+    l S/B  in a retry lane, what the entries stand for once more, should `m` be damaged: a JSON array, compressed where
+           that is smaller, of `[shard, offset, attempts, attempts in earlier lives, holds the content itself]`
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
     c  N   next offset to reserve, where offsets are reserved

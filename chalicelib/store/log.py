@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
-from ..domain.message import Draft
+from ..domain.message import UNDECODABLE, Draft, Origin
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
@@ -258,6 +259,8 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
         item["w"] = text(segment.way)
     if pack:
         item["m"] = packed(pack.payload)
+        if origins := codec.pack_origins(pack.drafts):
+            item["l"] = packed(origins)
     if segment.by and started_kib({**item, "p": text(segment.by)}) == started_kib(item):
         item["p"] = text(segment.by)
     return item
@@ -269,14 +272,33 @@ def segment_of(item: Item) -> Segment:
     try:
         head = _head(item)
     except _DAMAGE:
-        head, drafts = _head_of_damaged(item), codec.salvage(payload, 0)
+        origins = _origins(item)
+        head, drafts = _head_of_damaged(item), _named(codec.salvage(payload, len(origins)), origins)
         return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
     if is_newer(item):
         return Segment(**head, newer=True)
     if payload is None and head["request_id"] == TOMBSTONE:
         return Segment(**head)
     drafts = codec.read(payload, head["count"])
+    if any(draft.dead == UNDECODABLE for draft in drafts):
+        drafts = _named(drafts, _origins(item))
     return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
+
+
+def _origins(item: Item) -> tuple[Origin, ...]:
+    return codec.unpack_origins(next(iter(item.get("l", {}).values()), None))
+
+
+def _named(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draft, ...]:
+    """Entries of a retry lane that cannot be read, with what they stood for."""
+    if not origins:
+        return drafts
+    if len(drafts) != len(origins):
+        drafts = codec.salvage(None, len(origins))
+    return tuple(
+        replace(draft, origin=draft.origin or origin) if draft.dead == UNDECODABLE else draft
+        for draft, origin in zip(drafts, origins, strict=True)
+    )
 
 
 def _head(item: Item) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 
 from chalicelib.domain.errors import Conflict, Unavailable
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import UNDECODABLE
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.domain.transaction import State
 from chalicelib.ports import DeadLetter
 from chalicelib.services.claim import Claimant
@@ -36,7 +38,7 @@ from tests.support.damage import (
     having,
     without,
 )
-from tests.support.desk import Desk, offsets
+from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage, memory_stage
 
 LONG = "x" * 300  # compressed
@@ -303,6 +305,65 @@ def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage:
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize(
+    "damage",
+    [without("x"), without("e"), having("e", {"S": "?"}), having("l", {"M": {"t": {"S": "?"}}})],
+    ids=range(4),
+)
+def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
+    stage: Stage, damage: Change
+) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    assert desk.ack(group, desk.receive(group, 2)) == [None, None]
+    held = desk.receive(group, 2)
+    behind = anew(desk)
+    behind.deps.states.last(cursor_key(desk.topic, group, 0))
+    change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
+    reader = anew(desk)
+    with pytest.raises(Unavailable, match="A seek of the group mends it"):
+        reader.receive(group)
+    assert reader.seek(group, 2).next == 2
+    assert [event for event, _ in reader.deps.tally.events()] == ["cursor rebuilt"]
+    assert desk.ack(group, held) == ["RECEIPT_STALE"] * 2
+    again = behind.receive(group)
+    assert offsets(again) == [2, 3, 4, 5]
+    assert attempts(again) == dict.fromkeys(range(2, 6), 1)
+    assert reader.receive(group) == []
+    assert reader.ack(group, again) == [None] * 4
+    assert reader.drain(group) == []
+
+
+@pytest.mark.engine
+def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(2))
+    behind = anew(desk)
+    reader, shard = behind.deps.reader, desk.topic.shard_key(0)
+    assert len(reader.fresh(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
+    message = desk.deps.lookup.message(desk.topic, placed[1].id)
+    desk.deps.amender.amend(desk.topic, message, {"body": b'"edited"'})
+    change_cursor(stage, cursor_key(desk.topic, group, 0), lambda item: without("a")(without("x")(item)))
+    anew(desk).seek(group, "earliest")
+    assert [d.message.draft.body for d in behind.receive(group)][1] == b'"edited"'
+
+
+@pytest.mark.engine
+def test_a_cursor_of_a_later_release_is_left_to_it_also_by_a_seek(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desk = stored(stage)
+    group = desk.group()
+    desk.drain(group)
+    change_cursor(stage, cursor_key(desk.topic, group, 0), NEWER)
+    with pytest.raises(Unavailable, match="later release"):
+        anew(desk).seek(group, "earliest")
+
+
+@pytest.mark.engine
 @pytest.mark.parametrize("damage", [NEWER, without("q"), having("m", {"S": "?"})], ids=range(3))
 def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     stage: Stage, damage: Change
@@ -337,6 +398,59 @@ def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage
         control.topic(broken)
     for job in (desks[0].deps.sweeper, desks[0].deps.expirer, desks[0].deps.checkpointer):
         job.run_once(lambda: True)
+
+
+def in_lane(stage: Stage, *, edited: bool) -> tuple[Desk, Group]:
+    """A desk whose two messages have failed once and are in the retry lane: as references or, edited, whole."""
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(make.draft("first"), make.draft(LONG))
+    desk.nack(group, desk.receive(group), DEAD_LETTER if edited else Nack(delay_ms=1_000))
+    redriver = desk.deps.redriver
+    if edited:
+        edits = [redriver.edit(desk.topic, group, letter, b'"mended"') for letter in letters(desk, group)]
+        assert redriver.redrive(desk.topic, group, edits) == 2
+    stage.clock.advance(1_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    return desk, group
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
+    stage: Stage, damage: str
+) -> None:
+    desk, group = in_lane(stage, edited=False)
+    change_row(stage, lane_of(desk.topic, group).shard_key(0), 0, DAMAGES[damage])
+    reader = anew(desk)
+    again = reader.receive(group)
+    assert attempts(again) == {0: 2, 1: 2}
+    assert {d.message.draft.body for d in again} == {b'"first"', f'"{LONG}"'.encode()}
+    assert reader.ack(group, again) == [None, None]
+    states = reader.deps.lookup.group_status(desk.topic, group).account
+    assert (states.success, states.retrying, states.dead) == (2, 0, 0)
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_message(
+    stage: Stage, damage: str
+) -> None:
+    desk, group = in_lane(stage, edited=True)
+    ids = [message.id for message in desk.deps.lookup.newest_first(desk.topic, Filters(), 9, None)[0]]
+    change_row(stage, lane_of(desk.topic, group).shard_key(0), 0, DAMAGES[damage])
+    reader = anew(desk)
+    seen = reader.drain(group)
+    buried = letters(reader, group)
+    assert {*seen} | {letter.offset for letter in buried} == {0, 1}
+    assert {letter.reason for letter in buried} <= {UNDECODABLE}
+    assert {letter.message.id for letter in buried} <= {*ids}
+    states = reader.deps.lookup.group_status(desk.topic, group).account
+    assert (states.success, states.retrying, states.dead) == (len(seen), 0, len(buried))
+    for letter in buried:
+        message = reader.deps.lookup.message(desk.topic, letter.message.id)
+        assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
+        assert reader.deps.fates.of(desk.topic, message)[group.name].adds_up
 
 
 names = st.sampled_from("nmraxwev")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...domain.cursor import CLOSED, Change, Cursor, apply, holds
+from ...domain.errors import unavailable
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...ports import Conflict, Record, Refused
@@ -55,6 +56,9 @@ class MemoryCursors:
             self._tables.put_records(key, records)
             self._tables.put_timers(timers)
             return self._items[key]
+
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        raise unavailable("The cursor can be read.")  # here nothing is damaged
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
         with self._lock:
