@@ -22,6 +22,7 @@ from .records import record_writes
 from .timers import timer_put
 
 _SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at", "k": "skipped"}
+_ABSENT = {"k": number(0)}  # in rows of older releases
 _MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
 _MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # six bits each, the lowest first
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
@@ -300,7 +301,7 @@ def _cursor(item: Item) -> Cursor:
         waiting=tuple(sorted(waiting, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
-        **{field: int(item[name]["N"]) for name, field in _SCALARS.items()},
+        **{field: int(item.get(name, _ABSENT.get(name, {}))["N"]) for name, field in _SCALARS.items()},
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.crash import test_planted_bugs as storing
 from tests.crash import test_planted_delivery_bugs as delivering
 from tests.crash import test_planted_transaction_bugs as agreeing
+from tests.releases import test_rows as releases
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
 
@@ -20,6 +21,7 @@ NETS: dict[str, Collection[str]] = {
     "Crash enumeration: transactions": agreeing.BUGS,
     "Simulated worlds": worlds.BUGS,
     "Stages over weeks": weeks.BUGS,
+    "Two releases": releases.BUGS,
 }
 
 

@@ -1,0 +1,146 @@
+"""What rows tell by themselves: this release reads each row of the one before, and writes again what it read such that
+the one before would read the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.cursor import change, extend, replacement
+from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.timer import UNREADABLE
+from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
+from chalicelib.ports import KeyEntry
+from chalicelib.store import codec, cursors, keys, log, records, timers, traces, transactions
+from tests.releases.house import Rows
+
+Row = dict[str, dict[str, Any]]
+OLD_SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")  # as 38f1826 reads it
+_DOCS: dict[str, type] = {
+    "topics": Topic,
+    "tokens": Token,
+    "group": Group,
+    "consumer": Consumer,
+    "assignment": Assignment,
+}
+
+
+def complaints(rows: Rows) -> Iterator[str]:
+    """What this release would misread, or would write such that the one before misreads it."""
+    for table, written_again in _TABLES.items():
+        for row in rows[table]:
+            try:
+                again = written_again(row)
+            except Exception as error:  # noqa: BLE001 - whatever it is: it cannot be read
+                yield f"{table}: {_name(row)} cannot be read: {error!r}"
+                continue
+            for name, value in row.items():
+                if again is not None and _plain(again.get(name)) != _plain(value):
+                    yield f"{table}: {name} of {_name(row)} was {value}, and is {again.get(name)}"
+
+
+def _name(row: Row) -> str:
+    return " ".join(
+        str(row[key].get("S")) for key in ("g", "c", "s", "f", "k", "t", "pk", "sk") if key in row
+    )
+
+
+def _plain(value: dict[str, Any] | None) -> Any:
+    """An attribute; of messages what they say, however they are packed."""
+    if value is None:
+        return None
+    ((kind, content),) = value.items()
+    if kind == "B":
+        return json.loads(zlib.decompress(content))
+    if kind == "S" and content.startswith(("[", "{")):
+        return json.loads(content)
+    return content
+
+
+def _cursor(row: Row) -> Row:
+    """What was settled needs no place any more; the one before finds an empty map there."""
+    cursor = cursors.cursor_of(row)
+    again = cursors._item(cursor)
+    spans = [
+        *(s for lease in cursor.leases.values() for s in cursors.lease_text(lease).split(";")[0].split(",")),
+        *(cursors.span_text(span, start=False) for span in cursor.waiting),
+    ]
+    for span in spans:
+        assert OLD_SPAN.match(span), f"{span} is nothing that the release before knows"
+    assert again["d"] == {"M": {}}
+    _expressions(cursor)
+    return {**row, **again, "d": row["d"]}
+
+
+def _expressions(cursor: Any) -> None:
+    """Writes of single entries leave the item in the form of whole ones."""
+    for token in cursor.leases:
+        longer = extend(cursor, token, 1)
+        assert longer is not None
+        cursors._expressions(change(cursor, longer))
+    assert replacement(cursor, cursor).whole
+
+
+def _segment(row: Row) -> Row | None:
+    if row["o"]["N"] == "-1":
+        log.tail_of(row)
+        return None
+    segment = log.segment_of(row)
+    assert all(draft.dead is None for draft in segment.drafts), "it counts as damaged"
+    topic, _, rest = row["s"]["S"].partition(":")
+    uid, _, shard = rest.partition("/")
+    item = log._item(ShardKey(topic, uid, int(shard)), segment, codec.pack(segment.drafts, whole=True))
+    return {**item, **({"e": row["e"]} if "e" in row else {})}
+
+
+def _timer(row: Row) -> Row | None:
+    if row["t"]["S"].startswith("~"):
+        return None
+    timer = timers._timer(row)
+    assert timer.kind not in UNREADABLE
+    assert timer.draft is None or timer.draft.dead is None, "it counts as damaged"
+    return timers._item(timer)
+
+
+def _record(row: Row) -> Row:
+    if not row["g"]["S"].endswith("#dead"):
+        return {**row, **records._item(records._record(row))}
+    uid, shard, *_ = row["k"]["S"].split("/")
+    key = CursorKey(ShardKey("", uid, int(shard)), row["g"]["S"].partition("#")[0])
+    letter = records._letter(key, row)
+    assert letter.reason != "UNDECODABLE"
+    return records._letter_item(letter)
+
+
+def _key(row: Row) -> Row:
+    topic_uid, _, key = row["k"]["S"].partition("#")
+    entry = keys._entry(topic_uid, key, row)
+    assert isinstance(entry, KeyEntry)
+    return keys._item(entry)
+
+
+def _doc(row: Row) -> Row | None:
+    kind = _DOCS.get(row["pk"]["S"]) or _DOCS.get(row["sk"]["S"].partition("#")[0])
+    if kind is None:
+        return None
+    told = msgspec.json.encode(msgspec.json.decode(row["doc"]["S"], type=kind))
+    old = json.loads(row["doc"]["S"])
+    return {**row, "doc": {"S": json.dumps({k: v for k, v in json.loads(told).items() if k in old})}}
+
+
+_TABLES: dict[str, Callable[[Row], Row | None]] = {
+    "cursors": _cursor,
+    "log": _segment,
+    "timers": _timer,
+    "records": _record,
+    "transactions": lambda row: transactions._item(transactions._transaction(row)),
+    "traces": lambda row: traces._item(traces.row_of(row)),
+    "keys": _key,
+    "control": _doc,
+}
