@@ -288,7 +288,7 @@ class Deps:
     def marker(self) -> Marker:
         from .services.marker import Marker
 
-        return Marker(self.adapters.marks, self.adapters.clock)
+        return Marker(self.adapters.marks, self.adapters.timers.file, self.adapters.clock)
 
     @cached_property
     def sweeper(self) -> Sweeper:

@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass
 
 WINDOW_MS = 120_000  # longer ones cost writers less, and the sweep more looks
+_AGAIN_MS = 30_000
 _SLACK_MS = 60_000  # for who marked, and then was slow, and for clocks that differ
 
 
@@ -24,6 +25,11 @@ class Mark:
 def window_of(topic: str, now_ms: int) -> int:
     """When the topic's present window began: all processes agree."""
     return now_ms - (now_ms + zlib.crc32(topic.encode())) % WINDOW_MS
+
+
+def repeated_at(now_ms: int) -> int:
+    """When to mark once more what cannot be marked now: after half a minute, the same time for all in the next half."""
+    return now_ms - now_ms % _AGAIN_MS + 2 * _AGAIN_MS
 
 
 def all_over(now_ms: int) -> int:

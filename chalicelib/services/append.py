@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from ..domain import ids
+from ..domain.errors import Unavailable
 from ..domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
@@ -40,7 +42,7 @@ class Appender:
     def __init__(
         self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, chance: Chance
     ) -> None:
-        """`mark` is called before anything is put into a topic's log."""
+        """`mark` is called before anything is put into a topic's log, and once that is done."""
         self._log = log
         self._read_tail = tails.read
         self._keys = keys
@@ -77,6 +79,8 @@ class Appender:
                     return result
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
+                with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
+                    self._mark(topic)  # once more, where storing it took so long that the first is let go
                 return [_placed(key, segment, i) for i in range(segment.count)]
             losses += 1
             if shard is None:

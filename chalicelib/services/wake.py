@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..domain.errors import NotFound, Unavailable
-from ..domain.timer import AWAKE_MS, SOON_MS, Timer
+from ..domain.timer import ANY, AWAKE_MS, SOON_MS, Timer
 from ..domain.topic import Consumer, Group, Topic
 from ..modes import POLICIES
 from ..ports import Clock, Invoker
@@ -108,13 +108,17 @@ class Waker:
         name, _, group_name = name.partition("~")
         try:
             topic = self._catalog.topic(name)
+            if int(number) == ANY and uid == topic.uid:
+                self._mark(topic)
             groups = [self._catalog.group(topic, group_name)] if group_name else self._catalog.groups(topic)
         except NotFound:
             return
         for group in groups:
             for consumer_uid in self._called(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
-                    yield Job(topic.name, group.name, int(number) % workers_of(topic, group), consumer_uid)
+                    workers = workers_of(topic, group)
+                    for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
+                        yield Job(topic.name, group.name, worker, consumer_uid)
 
     def _called(self, topic: Topic, group: Group) -> Sequence[str]:
         """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""
@@ -126,7 +130,7 @@ class Waker:
         return ("",) if called else ()
 
     def due(self, timers: Sequence[Timer]) -> None:
-        """Wake what WAKE timers stand for."""
+        """Wake what WAKE timers stand for: a shard or (ANY) all of a topic, which is also marked."""
         self.route(str(timer.shard) for timer in timers)
 
     def check(self, timers: Sequence[Timer]) -> None:

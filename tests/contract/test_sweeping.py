@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from chalicelib import functions
 from chalicelib.domain.cursor import Cursor, Fate
-from chalicelib.domain.errors import unavailable
+from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
 from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.ports import Control, Marks, Place, Staffed
 from chalicelib.scheduler.sweeper import Report
@@ -26,9 +27,11 @@ from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import HOUR_MS
+from tests.support.desk import overtaken
 from tests.support.faults import Death
 from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage, memory_stage
+from tests.support.troubled import Troubled
 
 MINUTE_MS = 60_000
 DONE, NO = Ruling(Fate.SUCCESS), Outcome(Verdict.FAILED)
@@ -184,6 +187,58 @@ def test_a_busy_process_marks_a_topic_once_in_two_minutes(stage: Stage) -> None:
         world.produce("t0000")
         world.stage.clock.advance(1_000)
     assert marks.writes in (5, 6)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("minutes", [1, 7])
+def test_a_mark_that_cannot_be_stored_for_a_while_is_made_up_for(minutes: int) -> None:
+    """A topic whose wake-ups are all lost is found within two minutes of the time when marks can be stored."""
+    world = World(3)
+    away = [True]
+    adapters = world.stage.another()
+    marks: Any = Troubled(adapters.marks, lambda name, *_: name == "mark" and away[0])
+    deps = Deps(replace(adapters, marks=marks, invoker=Inbox()))
+    for _ in range(20):
+        deps.producer.produce(deps.catalog.topic(world.names[1]), [make.draft()])
+        world.stage.clock.advance(3_000)
+    filed = sum(len(deps.adapters.timers.look(f, 1 << 50, 100).timers) for f in range(FRAGMENTS))
+    assert filed == 2, "one in half a minute"
+    for minute in range(minutes + 2):
+        away[0] = minute + 1 < minutes
+        deps.mover.tick(range(FRAGMENTS))
+        world.minute()
+        world.sweep(deps=None)
+    assert not world.is_forgotten(world.names[1])
+
+
+def test_i10_what_cannot_be_marked_in_any_way_is_not_accepted() -> None:
+    world = World(1)
+    adapters = world.stage.another()
+    marks: Any = Troubled(adapters.marks, lambda name, *_: name == "mark")
+    timers: Any = Troubled(adapters.timers, lambda name, *_: name == "file")
+    deps = Deps(replace(adapters, marks=marks, timers=timers, invoker=Inbox()))
+    topic = deps.catalog.topic(world.names[0])
+    (outcome,) = deps.producer.produce(topic, [make.draft()])
+    assert isinstance(outcome, Unavailable)
+    assert all(adapters.log.tail(topic.shard_key(shard)).offset == -1 for shard in range(topic.shards))
+
+
+def test_i10_what_was_put_in_long_after_its_mark_is_found(stage: Stage) -> None:
+    """The writer stands still between mark and append, until the mark is let go."""
+    world = World(1)
+
+    def five_minutes(_: ShardKey) -> None:
+        for _ in range(5):
+            world.minute()
+            world.sweep()
+
+    slow = Deps(
+        replace(world.stage.another(), log=overtaken(world.stage.adapters.log, five_minutes), invoker=Inbox())
+    )
+    slow.producer.produce(slow.catalog.topic(world.names[0]), [make.draft()])
+    assert world.is_forgotten(world.names[0])
+    world.minute()
+    world.sweep()
+    assert not world.is_forgotten(world.names[0])
 
 
 def test_a_topic_that_nobody_was_ever_called_for_is_not_marked(stage: Stage) -> None:

@@ -22,29 +22,9 @@ from tests.support.clock import SECOND_MS, ManualClock
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
-
-
-class Troubled:
-    """A port whose calls may be refused before they are done, or have their answers lost."""
-
-    def __init__(self, of: Any, refuses: Callable[..., bool], *, after: bool = False) -> None:
-        self._of = of
-        self._refuses = refuses
-        self._after = after
-        self.refused = 0
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not self._refuses(name, *args):
-                return getattr(self._of, name)(*args, **kwargs)
-            self.refused += 1
-            if self._after:
-                getattr(self._of, name)(*args, **kwargs)
-            raise unavailable("throttled")
-
-        return call
 
 
 def first(times: int, name: str, which: Callable[..., bool] = lambda *_: True) -> Callable[..., bool]:
