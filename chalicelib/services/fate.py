@@ -77,7 +77,7 @@ class Fates:
     def _look(self, topic: Topic, group: Group, message: Message) -> Fate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
         seen = {key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)}
-        status = self._statuses.among(topic, [group], message, seen).get(group.name)
+        status = self._statuses.delivery(topic, group, message, seen)
         if status is None:
             return None
         where = [

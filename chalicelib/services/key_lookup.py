@@ -10,6 +10,7 @@ from ..domain.transaction import Transaction
 from ..ports import KeyEntry, Keys
 from .delayed import Waiting
 from .lookup import Filters, Lookup, Seen, before_log
+from .statuses import Look
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
 
@@ -22,17 +23,24 @@ class KeyLookup:
         self._lookup = lookup
 
     def newest_first(
-        self, topic: Topic, key: str, filters: Filters, limit: int, before: str | None
+        self,
+        topic: Topic,
+        key: str,
+        filters: Filters,
+        limit: int,
+        before: str | None,
+        look: Look | None = None,
     ) -> tuple[list[Seen], str | None]:
         """Up to `limit` messages with the key, newest first, and the mark to go on from (None: the end). One that
         waits for its time stands where it was due at first, one that was prepared where that was."""
+        look = look or self._lookup.statuses.look(topic)
         found: list[Seen] = []
         weight = 0
         rows = max(limit, DEFAULT_PAGE)
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
             entries = self._keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
             for entry in entries:
-                message = self._message(topic, entry, filters)
+                message = self._message(look, entry, filters)
                 weight += _draft(message).weight if message else 0
                 if found and weight > MAX_ANSWER_BYTES:
                     return found, before
@@ -45,15 +53,15 @@ class KeyLookup:
                 return found, None
         return found, before
 
-    def _message(self, topic: Topic, entry: KeyEntry, filters: Filters) -> Seen | None:
+    def _message(self, look: Look, entry: KeyEntry, filters: Filters) -> Seen | None:
         """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a
         later release to read."""
         try:
-            message = self._lookup.find(topic, entry.message_id)
+            message = self._lookup.find(look.topic, entry.message_id)
         except (NotFound, Conflict):
             return None
         if isinstance(message, Message):
-            return message if self._lookup.passes(topic, filters, message) else None
+            return message if self._lookup.passes(look, filters, message) else None
         return message if _passes(message, filters) else None
 
 

@@ -14,7 +14,7 @@ from ..domain.account import Account, account, under_way
 from ..domain.cursor import Cursor
 from ..domain.errors import Conflict, NotFound, newer_format
 from ..domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
-from ..domain.message import Message, overall
+from ..domain.message import Message
 from ..domain.segment import Segment
 from ..domain.status import OPEN
 from ..domain.topic import CursorKey, Group, Topic
@@ -23,7 +23,7 @@ from ..ports import Clock, Counted, Log, Records, Timers, Transactions, Unfinish
 from .catalog import Catalog
 from .delayed import Delayed, Waiting
 from .reader import Reader
-from .statuses import Statuses
+from .statuses import Look, Statuses
 
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
@@ -153,27 +153,28 @@ class Lookup:
     def standing(self, topic: Topic) -> Callable[[str], str]:
         """Tells of message ids what has become of them, as produce shows it of a duplicate; NEW where that has expired.
         Groups and cursors are read once for all of them."""
-        groups: list[Group] = []
-        seen: dict[CursorKey, Cursor] = {}
+        look = self.statuses.look(topic)
 
         def status_of(message_id: str) -> str:
             try:
                 message = self.find(topic, message_id)
             except (NotFound, Conflict):
                 return "NEW"
-            if not isinstance(message, Message):
-                return before_log(message)
-            if not groups:
-                groups.extend(self._catalog.groups(topic))
-            statuses = self.statuses.among(topic, groups, message, seen)
-            return overall(message.draft, [s.status for s in statuses.values()])
+            return look.overall(message) if isinstance(message, Message) else before_log(message)
 
         return status_of
 
     def newest_first(
-        self, topic: Topic, filters: Filters, limit: int, starts: dict[int, int] | None
+        self,
+        topic: Topic,
+        filters: Filters,
+        limit: int,
+        starts: dict[int, int] | None,
+        look: Look | None = None,
     ) -> tuple[list[Message], dict[int, int] | None]:
-        """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end)."""
+        """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). With
+        `look` goes whoever wants to see more of them as they were then."""
+        look = look or self.statuses.look(topic)
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
@@ -186,7 +187,7 @@ class Lookup:
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
             in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
-            passes = in_time and self.passes(topic, filters, message)
+            passes = in_time and self.passes(look, filters, message)
             weight += message.draft.weight if passes else 0
             if found and weight > MAX_ANSWER_BYTES:
                 break
@@ -223,18 +224,14 @@ class Lookup:
                 left[shard] = -1
                 return
 
-    def passes(self, topic: Topic, filters: Filters, message: Message) -> bool:
+    def passes(self, look: Look, filters: Filters, message: Message) -> bool:
         """Is the message what the filters ask for, its time aside?"""
         if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
             return False
         if filters.group is None:
-            return filters.status in (None, self._overall(topic, message))
-        status = self.statuses.delivery(topic, filters.group, message)
+            return filters.status is None or filters.status == look.overall(message)
+        status = look.delivery(filters.group, message)
         return status is not None and filters.status in (None, status.status)
-
-    def _overall(self, topic: Topic, message: Message) -> str:
-        statuses = self.statuses.deliveries(topic, message)
-        return overall(message.draft, [s.status for s in statuses.values()])
 
     def stats(self, topics: Sequence[Topic]) -> list[TopicStats]:
         """What is in each topic. What waits for its time is counted once for all of them."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from ..domain import cursor as algebra
 from ..domain import status as words
 from ..domain.cursor import Cursor, Lease, Position, Span
-from ..domain.message import Draft, Message
+from ..domain.message import Draft, Message, overall
 from ..domain.timer import Timer, retry_id
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
 from ..modes import POLICIES
@@ -40,6 +41,34 @@ class Held:
     deadline_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Messages of one topic as they stand at one moment: groups and cursors are read once for all of them, and when
+    they are needed."""
+
+    statuses: Statuses
+    topic: Topic
+    groups: Callable[[], Sequence[Group]]
+    _seen: dict[CursorKey, Cursor] = field(default_factory=dict)
+    _known: dict[tuple[str, str], DeliveryStatus | None] = field(default_factory=dict)
+
+    def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
+        """The status of the message for every group that is owed it."""
+        statuses = {group.name: self.delivery(group, message) for group in self.groups()}
+        return {name: status for name, status in statuses.items() if status is not None}
+
+    def delivery(self, group: Group, message: Message) -> DeliveryStatus | None:
+        """The same for one group; None where it is not owed it."""
+        key = group.uid, message.id
+        if key not in self._known:
+            self._known[key] = self.statuses.delivery(self.topic, group, message, self._seen)
+        return self._known[key]
+
+    def overall(self, message: Message) -> str:
+        """The message's own status."""
+        return overall(message.draft, [s.status for s in self.deliveries(message).values()])
+
+
 class Statuses:
     """Reads only; nothing here changes anything."""
 
@@ -59,24 +88,20 @@ class Statuses:
         self._reader = reader
         self._clock = clock
 
-    def deliveries(self, topic: Topic, message: Message) -> dict[str, DeliveryStatus]:
+    def look(self, topic: Topic) -> Look:
+        """A look at messages of a topic that shall not cost each of them its groups and cursors."""
+        return Look(self, topic, cache(lambda: self._catalog.groups(topic)))
+
+    def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
-        return self.among(topic, self._catalog.groups(topic), message, {})
+        return self.look(topic).deliveries(message)
 
-    def among(
-        self, topic: Topic, groups: Sequence[Group], message: Message, seen: dict[CursorKey, Cursor]
-    ) -> dict[str, DeliveryStatus]:
-        """The same for these groups. `seen` are cursors that were read just now, and then also those read here."""
-        found = {group.name: self._delivery(topic, group, message, seen) for group in groups}
-        return {name: status for name, status in found.items() if status is not None}
-
-    def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
-        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it."""
-        return self._delivery(topic, group, message, {})
-
-    def _delivery(
-        self, topic: Topic, group: Group, message: Message, seen: dict[CursorKey, Cursor]
+    def delivery(
+        self, topic: Topic, group: Group, message: Message, seen: dict[CursorKey, Cursor] | None = None
     ) -> DeliveryStatus | None:
+        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `seen`
+        are cursors that were read just now, and then also those read here."""
+        seen = {} if seen is None else seen
         statuses: dict[str, DeliveryStatus] = {}
         for key in self.keys(topic, group, message.shard):
             if key not in seen:

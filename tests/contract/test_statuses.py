@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
 from chalicelib.domain.limits import FRAGMENTS
@@ -13,6 +17,7 @@ from chalicelib.services.fate import is_complete
 from chalicelib.services.lookup import Filters, before_log
 from chalicelib.services.settle import Nack
 from chalicelib.services.transactions import Checks
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.desk import Desk
@@ -241,3 +246,38 @@ def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
         timers.drop(lost)
     (fate,) = desk.deps.fates.of(desk.topic, message).values()
     assert (fate.adds_up, fate.places) == (False, ())
+
+
+class Counted:
+    """A port that counts its calls."""
+
+    def __init__(self, port: object) -> None:
+        self._port = port
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return getattr(self._port, name)
+
+
+@pytest.mark.parametrize("status", [None, "SUCCESS", "NEW"])
+def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
+    stage: Stage, status: str | None
+) -> None:
+    desk = Desk.at(stage)
+    first, _ = desk.group("first"), desk.group("second", mode="serial")
+    desk.produce(*(make.draft(n) for n in range(12)))
+    desk.ack(first, desk.receive(first, 6))
+    control, cursors, records = (
+        Counted(each) for each in (stage.adapters.control, stage.adapters.cursors, stage.adapters.records)
+    )
+    counted = {"control": control, "cursors": cursors, "records": records}
+    deps = Deps(replace(stage.adapters, **cast(Any, counted)))
+    look = deps.statuses.look(desk.topic)
+    page, _ = deps.lookup.newest_first(desk.topic, Filters(group=first, status=status), 12, None, look)
+    assert len(page) == {None: 12, "SUCCESS": 6, "NEW": 6}[status]
+    shown = [look.deliveries(message) for message in page]
+    assert {statuses["second"].status for statuses in shown} == {"NEW"}
+    assert cursors.calls["get"] == 2
+    assert control.calls["groups"] == 1
+    assert records.calls["get"] == 6, "one for each delivery that a group has begun"

@@ -18,6 +18,7 @@ from ..requests import AmendBody
 
 if TYPE_CHECKING:
     from ...services.lookup import Filters, Seen
+    from ...services.statuses import Look
 
 _ROLES = ("consume", "admin")
 _CHANGES = ("produce", "admin")
@@ -34,11 +35,12 @@ def get_message(context: Context, topic: str, id: str) -> Answer:
     return Answer(render.to_json(_shown(context, found, context.deps.lookup.find(found, id))))
 
 
-def _shown(context: Context, topic: Topic, seen: Seen) -> dict[str, Any]:
-    """A message as it stands, wherever that is."""
+def _shown(context: Context, topic: Topic, seen: Seen, look: Look | None = None) -> dict[str, Any]:
+    """A message as it stands, wherever that is; one of several, as the same look found them."""
     blobs = context.deps.adapters.blobs
     if isinstance(seen, Message):
-        return render.message(topic, with_body(blobs, seen), context.deps.statuses.deliveries(topic, seen))
+        look = look or context.deps.statuses.look(topic)
+        return render.message(topic, with_body(blobs, seen), look.deliveries(seen))
     whole = with_body(blobs, seen.message)
     if isinstance(seen, Transaction):
         return render.prepared(topic, seen, whole)
@@ -125,8 +127,9 @@ def list_messages(context: Context, topic: str) -> Answer:
         return _delayed(context, found, filters, purpose, told)
     if filters.status == _PREPARED and _key(context) is None:
         return _prepared(context, found, filters, purpose, told)
-    page, following = _newest_first(context, found, filters, told)
-    items = [_shown(context, found, seen) for seen in page]
+    look = context.deps.statuses.look(found)
+    page, following = _newest_first(context, look, filters, told)
+    items = [_shown(context, found, seen, look) for seen in page]
     return Answer(render.to_json(parse.page(context, purpose, items, following)))
 
 
@@ -171,14 +174,14 @@ def _key(context: Context) -> str | None:
 
 
 def _newest_first(
-    context: Context, topic: Topic, filters: Filters, told: Any
+    context: Context, look: Look, filters: Filters, told: Any
 ) -> tuple[Sequence[Seen], dict[int, int] | str | None]:
     """A page by key, or of the whole topic, from where the page token told."""
     limit, key = parse.limit(context.query), _key(context)
     if key is not None:
-        return context.deps.key_lookup.newest_first(topic, key, filters, limit, told)
+        return context.deps.key_lookup.newest_first(look.topic, key, filters, limit, told, look)
     starts = {int(shard): start for shard, start in told.items()} if told is not None else None
-    return context.deps.lookup.newest_first(topic, filters, limit, starts)
+    return context.deps.lookup.newest_first(look.topic, filters, limit, starts, look)
 
 
 def _filters(context: Context, topic: str) -> Filters:
