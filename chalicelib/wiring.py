@@ -212,6 +212,7 @@ class Deps:
             self.producer,
             self.waker,
             a.clock,
+            lambda lane: self.receiver.look_again(lane),
         )
 
     @cached_property

@@ -81,6 +81,10 @@ class Receiver:
             self._clock.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
 
+    def look_again(self, lane: CursorKey) -> None:
+        """Something was put into a retry lane that may have been found empty just now."""
+        self._empty_lanes.drop(lane)
+
     def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
         """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""
         opened = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..domain import cursor as algebra
@@ -55,7 +55,9 @@ class Redriver:
         producer: Producer,
         waker: Waker,
         clock: Clock,
+        filled: Callable[[CursorKey], None],
     ) -> None:
+        """`filled` is told of retry lanes into which something was put."""
         self._catalog = catalog
         self._lookup = lookup
         self._records = records
@@ -64,6 +66,7 @@ class Redriver:
         self._producer = producer
         self._waker = waker
         self._clock = clock
+        self._filled = filled
 
     def page(
         self, topic: Topic, group: Group, wanted: Wanted, after: str | None, limit: int
@@ -158,6 +161,7 @@ class Redriver:
             now_ms = self._clock.now_ms()  # before anybody can take them up
             moves = [(x, _entry_of(x)) for x in members]
             placed = self._producer.move(lane_of(topic, group, uid), moves)
+            self._filled(cursor_key(topic, group, None, uid))
             gone = [x for x, place in zip(members, placed, strict=True) if place]
             tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, REDRIVEN, detail=by)) for x in gone]
             self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
@@ -220,6 +224,7 @@ class Redriver:
         timer = self._lookup.statuses.retry_timer(group, key, record)
         if timer and timer.draft:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
+            self._filled(cursor_key(topic, group, None, key.consumer_uid))
             return True
         return self._lookup.statuses.held_in_lane(topic, group, key, record.offset) is None
 

@@ -227,3 +227,19 @@ def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Sta
     assert desk.deps.redriver.page(desk.topic, again, Wanted(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
     assert records.count_dead(desk.topic.uid, kept.uid) == 0
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_what_is_redriven_or_hurried_is_there_for_the_next_receive(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode=mode)
+    redriver = desk.deps.redriver
+    (placed,) = desk.produce(make.draft("x"))
+    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
+    assert desk.receive(group) == []
+    assert redriver.redrive_some(desk.topic, group, Wanted(), 10) == 1
+    (again,) = desk.receive(group)
+    desk.nack(group, [again], Nack(delay_ms=60_000))
+    assert desk.receive(group) == []
+    redriver.try_now(desk.topic, group, placed.id)
+    assert [each.attempt for each in desk.receive(group)] == [3]
