@@ -11,6 +11,7 @@ from chalicelib.settings import Settings
 from chalicelib.store.layout import Tables, definitions, number
 from chalicelib.wiring import Deps
 
+from . import conditions
 from .clock import ManualClock, SeededChance
 
 
@@ -49,11 +50,11 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     clock = ManualClock()
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
     tables = Tables(prefix)
-    adapters = dynamo_adapters(settings, clock, SeededChance(prefix))
+    adapters = dynamo_adapters(settings, clock, SeededChance(prefix), conditions.watch)
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
-        return dynamo_adapters(settings, clock, SeededChance(f"{prefix} {next(seeds)}"))
+        return dynamo_adapters(settings, clock, SeededChance(f"{prefix} {next(seeds)}"), conditions.watch)
 
     def drop_expired() -> None:
         client = adapters.log._dynamo.client  # type: ignore[attr-defined]

@@ -1,0 +1,256 @@
+"""Every condition of the store is needed, and so is each of its parts: with one of them missing, a race is lost."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chalicelib import store
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.timer import Timer
+from chalicelib.store import memory
+from chalicelib.store.layout import FORMAT, text, timer_key
+from tests.contract.test_conditions import SCENES, edits, filed, moves, there
+from tests.support import conditions
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.conditions import CLAUSES, Weakness
+from tests.support.damage import change_cursor, without
+from tests.support.stages import Stage, memory_stage
+
+Scene = Callable[[Stage], None]
+
+
+def _dynamo(stage: Stage) -> Any:
+    return stage.adapters.log._dynamo  # type: ignore[attr-defined]
+
+
+def before(stage: Stage, table: str, act: Callable[[], object]) -> AbstractContextManager[None]:
+    return conditions.before(_dynamo(stage).client, table, act)
+
+
+# Calls that read before they write, on DynamoDB; in memory each is one step.
+
+
+def a_timer_is_set_aside_as_it_was_read(stage: Stage) -> None:
+    timers = stage.adapters.timers
+    for changes in (0, 1):
+        timer = filed(stage, changes)
+        with before(stage, "timers", partial(edits, stage, timer)):
+            timers.set_aside(timer)
+        assert there(stage, timer) == changes + 1, "it was changed meanwhile"
+        gone = filed(stage, changes)
+        with before(stage, "timers", partial(timers.drop, [gone])):
+            timers.set_aside(gone)
+        assert _aside(stage, gone) is None, "it went meanwhile"
+
+
+def a_timer_is_brought_back_once(stage: Stage) -> None:
+    timers = stage.adapters.timers
+    for changes in (0, 1):
+        timer = filed(stage, changes)
+        _put_aside(stage, timer)
+
+        def move(timer: Timer = timer) -> None:
+            timers.bring_back()
+            assert moves(stage, timer)
+
+        with before(stage, "timers", move):
+            timers.bring_back()
+        assert there(stage, timer) is None
+
+
+def _row(stage: Stage, key: dict[str, Any]) -> dict[str, Any] | None:
+    dynamo = _dynamo(stage)
+    answer = dynamo.call("get_item", TableName=dynamo.tables.timers, Key=key, ConsistentRead=True)
+    row: dict[str, Any] | None = answer.get("Item")
+    return row
+
+
+def _aside(stage: Stage, timer: Timer) -> dict[str, Any] | None:
+    return _row(stage, {"f": text("aside"), "t": text(f"damaged#{timer.fragment}#{timer.mark}")})
+
+
+def _put_aside(stage: Stage, timer: Timer) -> None:
+    """As a release before this one did, which could not read it."""
+    row = _row(stage, timer_key(timer.due_ms, timer.id))
+    assert row
+    aside = {"f": text("aside"), "t": text(f"{FORMAT.zfill(6)}#{timer.fragment}#{timer.mark}")}
+    dynamo = _dynamo(stage)
+    dynamo.put(dynamo.tables.timers, [{**row, **aside}])
+    stage.adapters.timers.drop([timer])
+
+
+def a_damaged_cursor_is_mended_once(stage: Stage) -> None:
+    cursors = stage.adapters.cursors
+    for damage in (without("w"), without("e")):
+        key = make.cursor_key()
+        cursors.create(key, Cursor(epoch=7))
+        change_cursor(stage, key, damage)
+        first = partial(cursors.rebuild, key, Cursor(next=1, epoch=9))
+        with before(stage, "cursors", first), suppress(Unavailable):
+            cursors.rebuild(key, Cursor(next=2))
+        assert cursors.get(key, consistent=True) == Cursor(next=1, epoch=9)
+
+
+def permits_given_meanwhile_are_not_given_again(stage: Stage) -> None:
+    rates, uid = stage.adapters.rates, make.uid("t")
+    for now_ms in (START_MS, START_MS + 10_000):
+        with before(stage, "rates", partial(rates.take, uid, 10, 2, now_ms)):
+            assert rates.take(uid, 10, 9, now_ms).count == 3
+
+
+def the_first_signing_key_stays(stage: Stage) -> None:
+    dynamo, control = _dynamo(stage), stage.adapters.control
+    table, place = dynamo.tables.control, {"pk": text("stage"), "sk": text("signing-key")}
+    held = dynamo.call("get_item", TableName=table, Key=place, ConsistentRead=True).get("Item")
+    dynamo.delete(table, [place])
+    try:
+        with before(stage, "control", partial(control.signing_key, b"first")):
+            assert control.signing_key(b"second") == b"first"
+    finally:
+        dynamo.put(table, [held]) if held else dynamo.delete(table, [place])
+
+
+RACES: dict[str, Scene] = {
+    scene.__name__: scene
+    for scene in (
+        a_timer_is_set_aside_as_it_was_read,
+        a_timer_is_brought_back_once,
+        a_damaged_cursor_is_mended_once,
+        permits_given_meanwhile_are_not_given_again,
+        the_first_signing_key_stays,
+    )
+}
+
+
+HARMLESS = {
+    # who writes the tail that stands there changes nothing
+    Weakness("log.checkpoint: update in log if attribute_not_exists(t) OR t < :t", " < "),
+    # nobody changes what lies aside
+    Weakness("timers.bring_back: delete in timers if attribute_not_exists(e)"),
+}
+UNSEEN_IN_MEMORY = {
+    # it counts writes
+    ("MemoryRates.take", "grant.count", True),
+    # nobody files what a later release wrote
+    ("MemoryTimers.find", "timer and timer.kind is TimerKind.NEWER", False),
+    # of what lies aside only rows tell
+    (
+        "MemoryTimers.set_aside",
+        "(there := self._tables.timers.pop(timer_place(timer), None))",
+        False,
+    ),
+}
+
+
+# The nets
+
+
+on_dynamodb = pytest.mark.parametrize(
+    "make_stage", [pytest.param("dynamodb", marks=pytest.mark.engine)], indirect=True, scope="session"
+)
+
+
+@on_dynamodb
+@pytest.mark.parametrize("name", RACES)
+def test_whoever_comes_between_is_seen(stage: Stage, name: str) -> None:
+    RACES[name](stage)
+
+
+@on_dynamodb
+@pytest.mark.parametrize("clause", CLAUSES)
+def test_a_condition_that_lacks_a_part_is_seen(stage: Stage, clause: str) -> None:
+    scene = {**SCENES, **RACES}[CLAUSES[clause]]
+    for weakness in conditions.weaknesses(clause):
+        if weakness in HARMLESS:
+            continue
+        with conditions.weakened(_dynamo(stage).client, weakness) as met:
+            assert _fails(scene, stage), f"nobody misses {weakness}"
+        assert met, f"nobody asks {weakness.clause}"
+
+
+@on_dynamodb
+def test_a_condition_that_nobody_planted_a_bug_in_is_refused(stage: Stage) -> None:
+    dynamo = _dynamo(stage)
+    with pytest.raises(AssertionError, match="plant a bug"):
+        dynamo.call(
+            "put_item",
+            TableName=dynamo.tables.rounds,
+            Item={"r": text("r"), "k": text("k")},
+            ConditionExpression="attribute_not_exists(new)",
+        )
+
+
+def test_every_condition_in_the_source_is_known() -> None:
+    """One that no test comes by would be unknown to the watch, too."""
+    asking = {clause.partition(":")[0].partition(".")[0] for clause in CLAUSES}
+    for path in sorted(Path(store.__file__).parent.glob("*.py")):
+        source = path.read_text()
+        if re.search(r"\bConditionExpression|\bcondition=", source):
+            assert path.stem in {*asking, "dedup"}, f"{path.name}: plant a bug in its conditions"
+
+
+def _methods() -> Iterator[tuple[type, str]]:
+    for kind in (getattr(memory, name) for name in memory.__all__):
+        for name, member in vars(kind).items():
+            if inspect.isfunction(member) and member.__code__.co_filename == inspect.getsourcefile(kind):
+                yield kind, name
+
+
+def _branches(kind: type, name: str) -> list[str]:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(kind, name))))
+    return [ast.unparse(node.test) for node in ast.walk(tree) if isinstance(node, ast.If)]
+
+
+BRANCHES = [
+    (kind, name, branch)
+    for kind, name in _methods()
+    if name not in ("__init__", "drop_expired")
+    for branch in _branches(kind, name)
+]
+
+
+def test_each_condition_of_the_memory_store_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    unseen = set()
+    for kind, name, branch in BRANCHES:
+        for always in (True, False):
+            with monkeypatch.context() as patch:
+                _plant(patch, kind, name, branch, always)
+                if not any(_fails(scene, memory_stage()) for scene in SCENES.values()):
+                    unseen.add((f"{kind.__name__}.{name}", branch, always))
+    assert unseen == UNSEEN_IN_MEMORY
+
+
+def _plant(patch: pytest.MonkeyPatch, kind: type, name: str, branch: str, always: bool) -> None:
+    """Take a branch of a method always, or never."""
+    function = getattr(kind, name)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == branch:
+            source = f"({branch}) {'or True' if always else 'and False'}"
+            node.test = ast.parse(source, mode="eval").body
+    flags = __future__.annotations.compiler_flag
+    code = compile(ast.fix_missing_locations(tree), f"<planted in {name}>", "exec", flags, dont_inherit=True)
+    names: dict[str, Any] = {}
+    exec(code, function.__globals__, names)
+    patch.setattr(kind, name, names[name])
+
+
+def _fails(scene: Scene, stage: Stage) -> bool:
+    try:
+        scene(stage)
+    except Exception:  # noqa: BLE001 - whatever a planted bug leads to
+        return True
+    return False

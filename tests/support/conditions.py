@@ -1,0 +1,235 @@
+"""The conditions under which the store writes: each has a name, each can be weakened on its way out, and something can
+happen just before it is asked."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+CONDITION = "ConditionExpression"
+_EXPRESSIONS = (CONDITION, "UpdateExpression", "KeyConditionExpression")
+_NO_VALUE = re.compile(r"[:#]\w+")
+_EVENT = "provide-client-params.dynamodb"
+_STORE = "/chalicelib/store/"
+_FLIPPED = {" <= ": " < ", " < ": " <= ", " > ": " >= ", " >= ": " > "}
+
+Watcher = Callable[[str], object]
+CLAUSES: dict[str, str] = {
+    "control.put_assignment: put in control if attribute_not_exists(pk)": "an_assignment_follows_the_one_that_was_read",
+    "control.put_assignment: put in control if version = :": "an_assignment_follows_the_one_that_was_read",
+    "control.put_consumer: put in control if attribute_not_exists(pk)": "settings_are_changed_as_they_were_read",
+    "control.put_consumer: put in control if version = :": "settings_are_changed_as_they_were_read",
+    "control.put_group: put in control if attribute_not_exists(pk)": "settings_are_changed_as_they_were_read",
+    "control.put_group: put in control if version = :": "settings_are_changed_as_they_were_read",
+    "control.put_replay: put in control if attribute_not_exists(pk)": "settings_are_changed_as_they_were_read",
+    "control.put_replay: put in control if version = :": "settings_are_changed_as_they_were_read",
+    "control.put_topic: put in control if attribute_not_exists(pk)": "settings_are_changed_as_they_were_read",
+    "control.put_topic: put in control if version = :": "settings_are_changed_as_they_were_read",
+    "control.retire_group: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",
+    "control.retire_topic: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",
+    "control.signing_key: put in control if attribute_not_exists(pk)": "the_first_signing_key_stays",
+    "cursors.create: put in cursors if attribute_not_exists(e)": "a_cursor_is_created_once",
+    "cursors.rebuild: put in cursors if attribute_not_exists(e)": "a_damaged_cursor_is_mended_once",
+    "cursors.rebuild: put in cursors if e = :e": "a_damaged_cursor_is_mended_once",
+    "cursors.write: put in cursors if attribute_not_exists(e)": "a_cursor_is_created_once",
+    "cursors.write: put in cursors if e = :e": "a_cursor_is_replaced_in_the_epoch_that_was_read",
+    "cursors.write: put in cursors if l = :l": "a_large_change_loses_nothing_of_others",
+    "cursors.write: update in cursors if e = :": "a_claim_is_made_from_the_epoch_that_was_read",
+    "cursors.write: update in cursors if l.#l = :": "a_settlement_needs_its_lease",
+    "cursors.write: update in cursors if size(w) <= :": "a_change_has_room_for_what_waits",
+    "log.amend: put in cursors if attribute_not_exists(e)": "a_cursor_that_moved_on_refuses_an_amendment",
+    "log.amend: update in cursors if (x <= :o OR b > :o)": "a_cursor_that_moved_on_refuses_an_amendment",
+    "log.amend: update in cursors if a = :a": "a_cursor_that_moved_on_refuses_an_amendment",
+    "log.amend: update in cursors if attribute_not_exists(a)": "a_cursor_that_moved_on_refuses_an_amendment",
+    "log.amend: update in log if attribute_not_exists(e)": "an_amendment_replaces_what_was_read",
+    "log.amend: update in log if e = :e": "an_amendment_replaces_what_was_read",
+    "log.amend: update in log if r = :r": "an_amendment_replaces_what_was_read",
+    "log.begin_reserving: update in log if attribute_not_exists(c)": "only_a_counter_that_is_there_reserves",
+    "log.checkpoint: update in log if attribute_not_exists(t) OR t < :t": "a_checkpoint_rises",
+    "log.keep: update in log if x < :x": "a_row_is_kept_longer_and_never_shorter",
+    "log.put: delete in records if a = :a": "a_letter_is_redriven_as_it_was_read",
+    "log.put: delete in records if e = :e": "a_letter_is_redriven_as_it_was_read",
+    "log.put: delete in timers if attribute_exists(f)": "a_timer_is_moved_as_it_was_read",
+    "log.put: delete in timers if attribute_not_exists(e)": "a_timer_is_moved_as_it_was_read",
+    "log.put: delete in timers if e = :e": "a_timer_is_moved_as_it_was_read",
+    "log.put: put in dedup if attribute_not_exists(d) OR x <= :now": "an_appended_message_has_its_dedup_id_once",
+    "log.put: put in log if attribute_not_exists(o)": "an_append_never_replaces_a_row",
+    "log.put: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
+    "log.put_tombstone: put in log if attribute_not_exists(o)": "a_tombstone_replaces_nothing",
+    "log.reserve: update in log if attribute_exists(c)": "only_a_counter_that_is_there_reserves",
+    "rates.take: put in rates if attribute_not_exists(t) OR t = :t": "permits_given_meanwhile_are_not_given_again",
+    "records.discard: delete in records if a = :a": "a_letter_is_discarded_as_it_was_read",
+    "records.discard: delete in records if e = :e": "a_letter_is_discarded_as_it_was_read",
+    "records.edit: put in records if a = :a": "a_letter_is_edited_as_it_was_read",
+    "records.edit: put in records if e = :e": "a_letter_is_edited_as_it_was_read",
+    "rounds.keep: put in rounds if attribute_not_exists(r)": "a_job_goes_on_from_the_place_that_was_read",
+    "rounds.keep: put in rounds if e = :e": "a_job_goes_on_from_the_place_that_was_read",
+    "timers.amend: delete in timers if attribute_exists(f)": "a_timer_is_postponed_as_it_was_read",
+    "timers.amend: delete in timers if attribute_not_exists(e)": "a_timer_is_postponed_as_it_was_read",
+    "timers.amend: delete in timers if e = :e": "a_timer_is_postponed_as_it_was_read",
+    "timers.amend: put in timers if attribute_exists(f)": "a_timer_is_edited_as_it_was_read",
+    "timers.amend: put in timers if attribute_not_exists(e)": "a_timer_is_edited_as_it_was_read",
+    "timers.amend: put in timers if e = :e": "a_timer_is_edited_as_it_was_read",
+    "timers.bring_back: delete in timers if attribute_exists(f)": "a_timer_is_brought_back_once",
+    "timers.bring_back: delete in timers if attribute_not_exists(e)": "a_timer_is_brought_back_once",
+    "timers.bring_back: delete in timers if e = :e": "a_timer_is_brought_back_once",
+    "timers.cancel: delete in timers if attribute_exists(f)": "a_timer_is_cancelled_as_it_was_read",
+    "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
+    "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
+    "timers.file: put in dedup if attribute_not_exists(d) OR x <= :now": "a_delayed_message_has_its_dedup_id_once",
+    "timers.hold: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now": "a_fragment_is_held_by_one",
+    "timers.let_go: delete in timers if o = :o": "a_fragment_is_held_by_one",
+    "timers.set_aside: delete in timers if attribute_exists(f)": "a_timer_is_set_aside_as_it_was_read",
+    "timers.set_aside: delete in timers if attribute_not_exists(e)": "a_timer_is_set_aside_as_it_was_read",
+    "timers.set_aside: delete in timers if e = :e": "a_timer_is_set_aside_as_it_was_read",
+    "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
+    "transactions.prepare: put in dedup if attribute_not_exists(d) OR x <= :now": "a_transaction_has_its_dedup_id_once",
+}
+"""Each clause of each condition that the store sends, and the scene (of `tests/contract`) that sees it missing."""
+
+
+@dataclass(frozen=True)
+class Weakness:
+    """`clause`, one of a condition's clauses, named by who asks it of which table, loses `part`; or all of it."""
+
+    clause: str
+    part: str = ""
+
+    def of(self, text: str) -> str | None:
+        """What becomes of a clause's text; None: nothing is left."""
+        if not self.part:
+            return None
+        if self.part in _FLIPPED:
+            return text.replace(self.part, _FLIPPED[self.part])
+        rest = " OR ".join(each for each in _alternatives(text) if _nameless(each) != self.part)
+        return f"({rest})" if text.startswith("(") else rest
+
+    def __str__(self) -> str:
+        return f"{self.clause} without {self.part.strip() or 'it'}"
+
+
+def weaknesses(clause: str) -> Iterator[Weakness]:
+    """All that can be wrong with a clause: it is missing, an alternative is, or its bound is one off."""
+    yield Weakness(clause)
+    text = clause.partition(" if ")[2]
+    yield from (Weakness(clause, part) for part in _alternatives(text) if " OR " in text)
+    yield from (Weakness(clause, sign) for sign in _FLIPPED if sign in text)
+
+
+def _alternatives(text: str) -> list[str]:
+    return (text[1:-1] if text.startswith("(") else text).split(" OR ")
+
+
+def is_planted(clause: str) -> None:
+    """Raise AssertionError for a clause that nobody has planted a bug in."""
+    assert clause in CLAUSES, f"plant a bug in this condition: {clause}"
+
+
+def watch(client: Any, seen: Watcher = is_planted) -> None:
+    """Tell each clause of each condition that this client sends."""
+
+    def look(params: dict[str, Any], **_: Any) -> None:
+        for action, request in _actions(params):
+            for _text, clause in _clauses(action, request):
+                seen(clause)
+
+    client.meta.events.register(_EVENT, look)
+
+
+@contextmanager
+def weakened(client: Any, weakness: Weakness) -> Iterator[list[str]]:
+    """Send conditions with the weakness; the list fills with what was weakened."""
+    met: list[str] = []
+
+    def weaken(params: dict[str, Any], **_: Any) -> None:
+        for action, request in _actions(params):
+            pairs = list(_clauses(action, request))
+            if any(clause == weakness.clause for _, clause in pairs):
+                met.append(request[CONDITION])
+                kept = (weakness.of(text) if clause == weakness.clause else text for text, clause in pairs)
+                _rewrite(request, " AND ".join(text for text in kept if text))
+
+    with _registered(client, weaken):
+        yield met
+
+
+@contextmanager
+def before(client: Any, table: str, act: Callable[[], object]) -> Iterator[None]:
+    """Just before the client's next conditional write to a table, somebody else acts."""
+    left = [act]
+
+    def happen(params: dict[str, Any], **_: Any) -> None:
+        asks = any(_table(of) == table and CONDITION in of for _, of in _actions(params))
+        if asks and left:
+            left.pop()()
+
+    with _registered(client, happen):
+        yield
+
+
+@contextmanager
+def _registered(client: Any, handler: Callable[..., None]) -> Iterator[None]:
+    client.meta.events.register_first(_EVENT, handler)
+    try:
+        yield
+    finally:
+        client.meta.events.unregister(_EVENT, handler)
+
+
+def _actions(params: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    if "TransactItems" in params:
+        return [next(iter(action.items())) for action in params["TransactItems"]]
+    kind = "Update" if "UpdateExpression" in params else "Put" if "Item" in params else "Delete"
+    return [(kind, params)] if CONDITION in params else []
+
+
+def _clauses(action: str, request: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each clause of a request's condition, with its name."""
+    if CONDITION not in request:
+        return
+    names = request.get("ExpressionAttributeNames", {})
+    asked_by = _asked_by()
+    for text in request[CONDITION].split(" AND "):
+        plain = re.sub(r"#\d+", lambda placeholder: names[placeholder[0]], text)
+        yield text, f"{asked_by}: {action.lower()} in {_table(request)} if {_nameless(plain)}"
+
+
+def _nameless(text: str) -> str:
+    return re.sub(r"([:#][a-z]*)\d+", r"\1", text).replace(" (", "(")
+
+
+def _table(request: dict[str, Any]) -> str:
+    return str(request["TableName"]).rpartition("-")[2]
+
+
+def _asked_by() -> str:
+    """The port's method in which we are: the outermost of the store's functions around us."""
+    name, frame = "", sys._getframe(1)
+    while frame.f_back and (not name or _is_store(frame.f_back)):
+        frame = frame.f_back
+        if _is_store(frame):
+            name = frame.f_code.co_qualname
+    return name.removeprefix("Dynamo").lower()
+
+
+def _is_store(frame: FrameType) -> bool:
+    return _STORE in frame.f_code.co_filename.replace("\\", "/")
+
+
+def _rewrite(request: dict[str, Any], condition: str) -> None:
+    """Put a condition in the place of the one there is; the store refuses values that nobody asks for."""
+    if condition:
+        request[CONDITION] = condition
+    else:
+        del request[CONDITION]
+    used = {name for each in _EXPRESSIONS for name in _NO_VALUE.findall(request.get(each, ""))}
+    for field in ("ExpressionAttributeValues", "ExpressionAttributeNames"):
+        if field in request:
+            request[field] = {name: value for name, value in request[field].items() if name in used}
+            if not request[field]:
+                del request[field]
