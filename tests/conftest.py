@@ -20,16 +20,16 @@ _LOCAL = {
 }
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-_TOGETHER = ("glue", "infra", "load")
+_TOGETHER = ("tests/glue/", "tests/infra/", "tests/load/", "tests/crash/test_enumeration.py")
 
 
 class Sharing(LoadScopeScheduling):
-    """Processes that share the tests leave each of these folders to one: for one Spark, one AWS, and one crowd of
-    subscribers at a time. (The mark `xdist_group` does nothing with this pytest.)"""
+    """Processes that share the tests leave each of these to one: for one Spark, one AWS, and one crowd of subscribers
+    at a time, and because the enumeration leaves out what it has played. (The mark `xdist_group` does nothing with this
+    pytest.)"""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = nodeid.split("/")[1]
-        return folder if folder in _TOGETHER else nodeid
+        return next((place for place in _TOGETHER if nodeid.startswith(place)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:

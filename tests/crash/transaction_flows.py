@@ -21,6 +21,7 @@ from tests.support.clock import SECOND_MS, ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import Stage, chance, draft
 from tests.support.push import UNKNOWN, Inbox, Inline
+from tests.support.rest import timers_of
 
 COMMIT, ROLLBACK = State.COMMITTED, State.ROLLED_BACK
 CHECKS = Checks("https://bank.example.com/check", 60)
@@ -204,14 +205,20 @@ def _judge_error(fault: Fault | None, error: BaseException | None) -> list[str]:
 
 
 def come_to_rest(world: World) -> None:
-    """Twenty minutes in which the producer, when it is asked, says that nothing happened."""
+    """Minutes in which the producer, when it is asked, says that nothing happened: until all is decided and no timer
+    is left, and one more; but at most twenty."""
     world.says = ROLLBACK
-    deps = world.process()
+    deps, quiet = world.process(), False
     for _ in range(20):
         world.clock.advance(60 * SECOND_MS)
-        fragments = {fragment_of(id) for t in world.all(deps) for id in (t.id, t.message_id)}
-        deps.mover.tick(sorted(fragments))
+        held = world.all(deps)
+        ids = [id for t in held for id in (t.id, t.message_id)]
+        deps.mover.tick(sorted({fragment_of(id) for id in ids}))
         _run(world, deps)
+        if quiet:
+            return
+        quiet = not any(t.state is State.PREPARED for t in held)
+        quiet = quiet and not any(id in timer for timer in timers_of(deps) for id in ids)
 
 
 def judge(world: World, flow: Flow) -> list[str]:

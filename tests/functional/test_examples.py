@@ -25,7 +25,7 @@ from local.server import serve
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _SECONDS = 120
-_COUNT = 300
+_COUNT = 100
 
 
 @pytest.fixture(scope="module")
