@@ -342,10 +342,16 @@ class Record:
     message: Message | None = None
     expires_s: int | None = None
 
+    @property
+    def waited_in_cursor(self) -> bool:
+        """Was the delivery to be tried again from its shard's cursor? Where that has settled the place, this one is of
+        before a seek, and over."""
+        return self.status == "RETRYING" and self.next_ms is None
+
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A delivery that failed and is RETRYING or DEAD. `timed`: a timer was made for its next attempt, so that it left
+    """A delivery that failed and is RETRYING or DEAD. `timed`: its next attempt has a time of its own, since it left
     its shard's cursor; of others the cursor tells."""
 
     shard: int

@@ -110,7 +110,7 @@ class Fates:
 
     def _left(self, topic: Topic, group: Group, key: CursorKey, record: Record | None) -> Place | None:
         """Where a delivery is that has left its cursor."""
-        if record is None or record.status == "SUCCESS":
+        if record is None or record.status == "SUCCESS" or record.waited_in_cursor:
             return Place.SETTLED
         if record.status == "DEAD":
             letter = self._records.dead_letter(key, record.offset)

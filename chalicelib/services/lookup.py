@@ -270,15 +270,15 @@ class Lookup:
         ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
         unfinished = self._records.unfinished(topic.uid, group.uid)
         in_lanes = self._in_lanes(topic, group)
-        cursors = {(s.shard, s.consumer_uid): s.cursor for s in shards}
         waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
+        apart = [each for each in unfinished if each.timed or each.status == "DEAD"]  # else the cursor tells
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
             in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
-            retrying=waiting + sum(_is_apart(each, cursors) for each in unfinished),
+            retrying=waiting + sum(each.status == "RETRYING" for each in apart),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
-            account=_account(shards, unfinished, in_lanes),
+            account=_account(shards, apart, in_lanes),
             shards=tuple(shards),
         )
 
@@ -318,13 +318,6 @@ def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in
         elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
     parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
     return under_way(sum(parts, Account()), in_lanes)
-
-
-def _is_apart(delivery: Unfinished, cursors: Mapping[tuple[int, str], Cursor]) -> bool:
-    """Does it wait for another attempt outside its shard's cursor?"""
-    cursor = cursors.get((delivery.shard, delivery.consumer_uid))
-    left = cursor is not None and algebra.position(cursor, delivery.offset)[0] is algebra.Position.SETTLED
-    return delivery.status == "RETRYING" and (delivery.timed or left)
 
 
 def before_log(held: Waiting | Transaction) -> str:

@@ -342,6 +342,12 @@ class _Leased:
         wait = wait_ms(policy, attempt - receipt.spent, receipt.id)
         return replace(ruled, due_ms=self._now_ms + wait)
 
+    def _next_ms(self, receipt: Receipt, ruled: Ruling) -> int | None:
+        """When the next attempt of what has left its shard's cursor is due. Of what waits in it, the cursor tells."""
+        if ruled.fate is Fate.LATER:
+            return ruled.due_ms
+        return self._now_ms if ruled.fate is Fate.RETRY and receipt.entry is not None else None
+
     def _record(self, receipt: Receipt, status: str, ruled: Ruling, attempt: int) -> Record:
         dead = ruled.fate is Fate.DEAD
         ends_ms = max(self._now_ms, ruled.due_ms)
@@ -354,7 +360,7 @@ class _Leased:
             receipt.consumer_uid,
             ruled.reason,
             ruled.detail,
-            ruled.due_ms if ruled.fate is Fate.LATER else None,
+            self._next_ms(receipt, ruled),
             receipt.spent,
             self._place(receipt.shard) if receipt.entry is not None else None,
             self._content(receipt) if dead else None,

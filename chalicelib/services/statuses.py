@@ -202,7 +202,7 @@ def _shown(place: Position, span: Span | None, record: Record | None) -> Deliver
         return DeliveryStatus("NEW", 0)
     if place is Position.RETRYING and span:
         return DeliveryStatus("RETRYING", span.attempt - 1, span.due_ms or None, error)
-    if record is None:
+    if record is None or record.waited_in_cursor:
         return DeliveryStatus("SUCCESS", 1)
     return DeliveryStatus(
         record.status,

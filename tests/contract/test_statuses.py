@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.account import Account
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import State
 from chalicelib.services.append import Placed
 from chalicelib.services.delayed import Waiting
-from chalicelib.services.fate import is_complete
+from chalicelib.services.fate import Place, is_complete
 from chalicelib.services.lookup import Filters, before_log
 from chalicelib.services.settle import Nack
 from chalicelib.services.transactions import Checks
@@ -87,6 +88,39 @@ def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way
     stage.clock.advance(5 * SECOND_MS)  # a process remembers for a moment that the lane was empty
     desk.ack(group, desk.receive(group))
     assert shown() == ("SUCCESS", 2)
+
+
+@pytest.mark.parametrize("mode", ["serial", "queue"])
+def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage, mode=mode)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    desk.nack(group, desk.receive(group), Nack(delay_ms=60_000 if mode == "serial" else 0, reason="busy"))
+    desk.seek(group, "earliest")
+    desk.ack(group, desk.receive(group))
+    shown = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert shown
+    assert (shown.status, shown.attempts) == ("SUCCESS", 1)
+    counts = desk.deps.lookup.group_status(desk.topic, group)
+    assert (counts.retrying, counts.account) == (0, Account(success=1))
+    fate = desk.deps.fates.of(desk.topic, message)[group.name]
+    assert (fate.places, fate.adds_up) == ((Place.SETTLED,), True)
+
+
+def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    desk.nack(group, desk.receive(group), BURY)
+    desk.deps.redriver.redrive(desk.topic, group, desk.deps.redriver.letters(desk.topic, group, placed.id))
+    stage.clock.advance(5 * SECOND_MS)
+    desk.nack(group, desk.receive(group), Nack(delay_ms=0))
+    shown = desk.deps.statuses.delivery(desk.topic, group, message)
+    assert shown
+    assert (shown.status, shown.attempts) == ("RETRYING", 2)
+    assert desk.deps.lookup.group_status(desk.topic, group).retrying == 1
 
 
 def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:

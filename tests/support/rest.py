@@ -160,4 +160,4 @@ def _status(deps: Deps, key: CursorKey, cursor: Cursor, offset: int) -> str | No
     if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):
         return "VANISHED"
     record = deps.adapters.records.get(key, offset)
-    return record.status if record else "SUCCESS"
+    return record.status if record and not record.waited_in_cursor else "SUCCESS"
