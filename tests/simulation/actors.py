@@ -15,7 +15,8 @@ from chalicelib.services.append import Placed
 from chalicelib.services.claim import Delivery
 from chalicelib.services.settle import Nack
 from tests.simulation.clients import TOPIC, SimClient
-from tests.simulation.deferring import delayer, trader
+from tests.simulation.counting import onlooker
+from tests.simulation.deferring import delayer, liner, trader
 from tests.simulation.operators import contact, operator
 from tests.simulation.plan import GroupPlan
 from tests.simulation.world import World
@@ -43,6 +44,10 @@ def begin(world: World) -> None:
             spawn(partial(delayer, world, f"d{n}"))
         if world.plan.deals:
             spawn(partial(trader, world, f"t{n}"))
+    for n in range(world.plan.lines):
+        spawn(partial(liner, world, f"l{n}"))
+    if world.plan.looks:
+        world.scheduler.spawn(partial(onlooker, world), world)
     for group in world.plan.groups:
         for n in range(group.pullers):
             spawn(

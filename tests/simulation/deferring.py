@@ -18,6 +18,7 @@ from tests.support.flows import draft
 
 _DELAYS_MS = (500, 2_000, 5_000, 20_000, 70_000, 3_600_000)
 _CHECKED_EVERY_S = (1, 3, 10, 60)
+_BATCHES = 3  # of messages that wait in line
 _MOODS = ("honest", "honest", "honest", "unknown", "hanging", "fickle")
 
 
@@ -32,6 +33,24 @@ def delayer(world: World, name: str) -> None:
         _send(world, given, delay)
         for _ in range(world.random.choice((0, 1, 1, 2)) if delay.message_id else 0):
             world.random.choice(_MINDS)(world, delay)
+
+
+def liner(world: World, name: str) -> None:
+    """Sends several messages of one key at once, for the same few moments."""
+    rng = world.random
+    for n in range(_BATCHES):
+        world.pause(rng.expovariate(2 * _BATCHES / world.plan.seconds))
+        now_ms, key = int(world.scheduler.now), rng.choice(("a", "b"))
+        dues_ms = [now_ms + rng.choice(_DELAYS_MS[:-1]) for _ in range(2)]
+        drafts = [
+            draft(f"{name}-{n}-{i}", due_ms=rng.choice(dues_ms), ordering_key=key)
+            for i in range(rng.choice((2, 4, 8)))
+        ]
+        delays = [Delay({(each.due_ms or 0, each.body)}) for each in drafts]
+        world.promises.delays |= {f"{name}-{n}-{i}": delay for i, delay in enumerate(delays)}
+        for delay, answer in zip(delays, world.ask(SimClient.produce, *drafts) or (), strict=False):
+            if isinstance(answer, Placed):
+                delay.message_id = answer.id
 
 
 def _draft(world: World, label: str, due_ms: int | None) -> Draft:

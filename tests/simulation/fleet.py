@@ -10,7 +10,6 @@ from typing import Any
 from tests.simulation.processes import Clock, Faults, Process
 
 SIZES: Mapping[str, int] = {"api": 2, "worker": 2, "mover": 2, "keeper": 1, "router": 1}
-_COLD_START_S = (0.2, 2.0)
 
 
 class Fleet:
@@ -99,7 +98,7 @@ class Fleet:
         process = self.begin(role)
         self._of[role].append(process)
         self._busy.add(process)
-        world.pause(world.random.uniform(*_COLD_START_S))
+        world.pause(world.random.uniform(*world.plan.cold_start_s))
         return process
 
     def steps(self) -> None:

@@ -32,9 +32,9 @@ def _seek(world: World, group: GroupPlan) -> None:
 
 
 def _grow(world: World, group: GroupPlan) -> None:
-    """Ordering keys may change their shards then, so only where nobody asked for order; and only where nobody joins,
-    for a process may believe for seconds that there are fewer shards, and who joins there gets the new ones whole."""
-    if all(g.mode != "serial" for g in world.plan.groups) and "join" not in world.plan.deeds:
+    """Only where nobody joins: a process may believe for seconds that there are fewer shards, and who joins there gets
+    the new ones whole."""
+    if "join" not in world.plan.deeds:
         world.ask(SimClient.grow)
 
 

@@ -21,6 +21,7 @@ class GroupPlan:
     settings: Mapping[str, Any]
     pullers: int = 0
     called: int = 0
+    moods: Mapping[str, float] | None = None  # of those who are called; None: the world's
 
     @property
     def mode(self) -> str:
@@ -55,6 +56,10 @@ class Plan:
     skies: tuple[str, ...] = ()
     sky_every_s: float = 10.0
     steps_every_s: float = 0.0
+    lines: int = 0  # producers of delayed messages that share a key and a time
+    cold_start_s: tuple[float, float] = (0.2, 2.0)
+    most_calls: int = 15_000  # what has not come to its end by then has none
+    looks: int = 0  # how often somebody asks for all numbers, while it goes on
 
 
 DEEDS = ("seek", "grow", "pause", "redrive", "mend", "discard", "try now", "rotate", "join")
@@ -90,7 +95,7 @@ def plan_of(seed: int) -> Plan:
         delayed=rng.choice((0, 0, 4, 12)),
         deals=rng.choice((0, 0, 4, 12)),
     )
-    return replace(plan, **_troubles(seed))
+    return replace(plan, **_troubles(seed), **_curiosity(seed))
 
 
 def _troubles(seed: int) -> dict[str, Any]:
@@ -101,6 +106,12 @@ def _troubles(seed: int) -> dict[str, Any]:
     for name in drawn:
         settings |= _TROUBLES[name](rng)
     return settings
+
+
+def _curiosity(seed: int) -> dict[str, Any]:
+    """What is asked of some worlds only, for it takes time to judge."""
+    rng = random.Random(f"curiosity {seed}")
+    return {"lines": rng.choice((0, 0, 0, 1, 2)), "looks": rng.choice((0, 0, 0, 4))}
 
 
 _TROUBLES: dict[str, Callable[[random.Random], dict[str, Any]]] = {

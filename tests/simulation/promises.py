@@ -33,9 +33,11 @@ class Delay:
     forms: set[Form]
     message_id: str = ""
     cancels: list[Told] = field(default_factory=list)
+    was_moved: bool = False  # to another time, or somebody tried
 
     def change(self, ask: Callable[[], Told | None], due_ms: int | None, body: bytes | None) -> Told:
         """It is asked to have another time or body, and may have it before there is an answer."""
+        self.was_moved |= due_ms is not None
         old, new = self.forms, {(due_ms or due, body or was) for due, was in self.forms}
         self.forms = old | new
         answer = ask() or Told.UNKNOWN
@@ -63,28 +65,35 @@ class Deal:
 
 
 class Promises:
-    """All that was agreed in a world, by the messages' labels; `entered` are the ids of what came into the log."""
+    """All that was agreed in a world, by the messages' labels; `entered` are the ids of what came into the log, and
+    when, by the world's stamps."""
 
-    def __init__(self, transactions: Transactions, accuse: Callable[[str], object]) -> None:
+    def __init__(
+        self, transactions: Transactions, accuse: Callable[[str], object], stamp: Callable[[], int]
+    ) -> None:
         self.delays: dict[str, Delay] = {}
         self.deals: dict[str, Deal] = {}
-        self.entered: set[str] = set()
-        self._prepared: dict[str, str] = {}  # labels by ids of transactions
+        self.entered: dict[str, int] = {}
+        self.deal_labels: dict[str, str] = {}  # by ids of transactions
         self._transactions = transactions
         self._accuse = accuse
+        self._stamp = stamp
 
     # While it happens
 
     def stored(self, segment: Segment, moved: Sequence[Movable], now_ms: int) -> None:
         """A segment was written by somebody on whose clock it is now. (Retries may be hurried.)"""
-        self.entered.update(draft.id for draft in segment.drafts if draft.id)
+        at = self._stamp()
+        self.entered |= {
+            draft.id: at for draft in segment.drafts if draft.id and draft.id not in self.entered
+        }
         for timer in moved:
             if isinstance(timer, Timer) and timer.kind is TimerKind.DELIVER and timer.due_ms > now_ms:
                 self._accuse(f"{timer.id} was moved {timer.due_ms - now_ms} ms early")
 
     def prepared(self, transaction: Transaction) -> None:
         assert transaction.draft
-        self._prepared[transaction.id] = label_of(transaction.draft.body)
+        self.deal_labels[transaction.id] = label_of(transaction.draft.body)
 
     def answered(self, delay: Delay, answer: Told) -> None:
         """An answer about a delayed message says who won: its time, or whoever changed it."""
@@ -107,7 +116,7 @@ class Promises:
 
     def asks(self, transaction: Transaction) -> Deal:
         """A producer is asked about its transaction: nobody may know the answer yet."""
-        deal, held = self.deals[self._prepared[transaction.id]], self._transactions.get(transaction.id)
+        deal, held = self.deals[self.deal_labels[transaction.id]], self._transactions.get(transaction.id)
         if held is None or held.state is not State.PREPARED:
             self._accuse(f"{transaction.id} is checked, and is {held and held.state}")
         deal.calls += 1
@@ -130,19 +139,20 @@ class Promises:
     def _lost_or(self, event: Event, cancels: Sequence[Told]) -> Told:
         return Told.UNKNOWN if Told.UNKNOWN in cancels else event.told
 
-    def broken(self, deps: Deps, topic: Topic, final: Final) -> Iterator[str]:
-        """What is wrong in the end."""
+    def broken(self, deps: Deps, topic: Topic, final: Final, set_back_ms: int) -> Iterator[str]:
+        """What is wrong in the end. A clock may have been set back by so much between a look and its move."""
         for label, delay in self.delays.items():
             for message in _found(deps, topic, final, label):
-                yield from _late_form(label, delay, message)
+                yield from _late_form(label, delay, message, set_back_ms)
         undecided = {t.id for t in deps.transactor.listed(topic, State.UNDECIDED, None, _PAGE)}
-        for transaction_id, label in self._prepared.items():
+        for transaction_id, label in self.deal_labels.items():
             held = self._transactions.get(transaction_id)
             assert held
             if (held.state is State.UNDECIDED) != (transaction_id in undecided):
                 yield f"{label} is {held.state}, undecided are {undecided}"
-            yield from _wrong(label, self.deals[label], held, list(_found(deps, topic, final, label)))
-        labels = list(self._prepared.values())
+            came = list(_found(deps, topic, final, label))
+            yield from _wrong(label, self.deals[label], held, came, set_back_ms)
+        labels = list(self.deal_labels.values())
         yield from (f"{label} was prepared twice" for label in set(labels) if labels.count(label) > 1)
 
 
@@ -155,16 +165,18 @@ def _found(deps: Deps, topic: Topic, final: Final, label: str) -> Iterator[Messa
         yield message
 
 
-def _late_form(label: str, delay: Delay, message: Message) -> Iterator[str]:
+def _late_form(label: str, delay: Delay, message: Message, set_back_ms: int) -> Iterator[str]:
     """I9, and no edit that was confirmed is lost."""
     forms = {form for form in delay.forms if form[1] == message.draft.body}
     if not forms:
         yield f"{label} came as {message.draft.body!r}, {delay.forms} are known"
-    elif message.accepted_ms < min(forms)[0]:
+    elif message.accepted_ms < min(forms)[0] - set_back_ms:
         yield f"{label} came {min(forms)[0] - message.accepted_ms} ms early"
 
 
-def _wrong(label: str, deal: Deal, held: Transaction, found: Sequence[Message]) -> Iterator[str]:
+def _wrong(
+    label: str, deal: Deal, held: Transaction, found: Sequence[Message], set_back_ms: int
+) -> Iterator[str]:
     """I11 to I13."""
     came = [message.id for message in found]
     if came != [held.message_id] * (held.state is State.COMMITTED):
@@ -180,5 +192,5 @@ def _wrong(label: str, deal: Deal, held: Transaction, found: Sequence[Message]) 
     if not held.checks <= min(deal.calls, MAX_CHECKS):
         yield f"{label} counts {held.checks} of {deal.calls} checks"
     for message in found:
-        if held.due_ms and message.accepted_ms < held.due_ms:
+        if held.due_ms and message.accepted_ms < held.due_ms - set_back_ms:
             yield f"{label} came {held.due_ms - message.accepted_ms} ms early"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib.domain.cursor import Fate
-from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
 from chalicelib.domain.signing import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, Transaction
@@ -191,7 +191,7 @@ class Line:
         self._has_time(seconds)
         with world.subscribers.flying(parcel, consumer):
             world.scheduler.wait(seconds * 1000 if mood == "silent" else world.random.uniform(5, 500))
-        return tuple(world.subscribers.answer(mood) for _ in parcel.attempts)
+        return tuple(world.subscribers.answer(mood, attempt) for attempt in parcel.attempts)
 
     def _has_time(self, seconds: float) -> None:
         """I19: no attempt begins that the function's time may cut off."""
@@ -235,7 +235,7 @@ class Subscribers:
     def mood_of(self, consumer: Consumer) -> str:
         if self.healed:
             return "good"
-        moods = self._world.plan.moods
+        moods = self._world.groups[consumer.group].moods or self._world.plan.moods
         return str(self._world.random.choices(list(moods), list(moods.values()))[0])
 
     @contextmanager
@@ -254,7 +254,9 @@ class Subscribers:
         finally:
             self._flying[reader] -= len(parcel.attempts)
 
-    def answer(self, mood: str) -> Outcome:
+    def answer(self, mood: str, attempt: Attempt) -> Outcome:
+        if mood == "at first":  # it fails those that are to fail once
+            mood = "failing" if attempt.number == 1 and b"failing" in attempt.message.draft.body else "good"
         return ANSWERS[mood](self._world.random.random())
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain import cursor as algebra
+from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover
 from chalicelib.scheduler.scout import _Tails
-from chalicelib.services import claim
+from chalicelib.services import claim, lookup, setup
 from chalicelib.services.checks import Checker
 from chalicelib.services.deliver import _Run
 from chalicelib.services.due import Due
+from chalicelib.services.lookup import Lookup
 from chalicelib.services.settle import _Leased
 from chalicelib.services.transactions import Transactor
 from chalicelib.store.memory import cursors
@@ -22,7 +24,7 @@ from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.crash.planting import Bug
 from tests.simulation.judge import play
 
-SEEDS = (0, 1, 2, 3, 4, 5, 15, 19, 20, 27, 90, *range(400))  # those that see them today go first
+SEEDS = (0, 1, 2, 3, 4, 5, 15, 19, 20, 22, 27, 58, 90, 487, *range(400))  # those that see them today go first
 
 BUGS: dict[str, Bug] = {
     "a settlement without its fence": Bug(
@@ -124,6 +126,36 @@ BUGS: dict[str, Bug] = {
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
     "a check that nobody counts": Bug(
         Checker, "_conclude", "checks=held.checks + 1, last_answer", "last_answer"
+    ),
+    "names in a line that do not sort by their turns": Bug(
+        ids,
+        "turn_name",
+        "base32(turn).zfill(REQUEST_ID_CHARS) + random",
+        "random + base32(turn).zfill(REQUEST_ID_CHARS)",
+    ),
+    "keys that move when their topic grows": Bug(
+        setup,
+        "_kept",
+        'old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards',
+        "None",
+    ),
+    "dead letters that count as passed over": Bug(
+        claim._Claim,
+        "_plan",
+        "skipped=ranges.total(selection.settled) - len(records)",
+        "skipped=ranges.total(selection.settled)",
+    ),
+    "what waits in its cursor, left out of the count": Bug(
+        lookup, "account", "retrying=waiting[False] + retrying", "retrying=retrying"
+    ),
+    "a list that goes by the state over all groups": Bug(
+        Lookup,
+        "passes",
+        "filters.status in (None, status.status)",
+        "filters.status in (None, self._overall(topic, message))",
+    ),
+    "a retry of before a seek that is still counted": Bug(
+        Lookup, "group_status", 'if each.timed or each.status == "DEAD"', "if True"
     ),
 }
 

@@ -31,11 +31,17 @@ class Weather:
     def changes(self) -> None:
         """An actor: now and then something is away for a while."""
         rng = self._world.random
-        while self._skies:
+        while True:
             self._world.pause(rng.expovariate(1 / self._every_s))
+            if not self._skies:
+                return
             sky = rng.choice(self._skies)
             place = rng.choice(list(self._used)) if sky == "throttled" and self._used else (sky, "")
-            self._until[place] = self._world.scheduler.now + rng.uniform(_SHORTEST_MS, _LONGEST_MS)
+            self.away(place, rng.uniform(_SHORTEST_MS, _LONGEST_MS))
+
+    def away(self, place: Partition, ms: float) -> None:
+        """From now on it is away, for so long."""
+        self._until[place] = self._world.scheduler.now + ms
 
     def clears(self) -> None:
         """From now on all is well."""

@@ -26,14 +26,13 @@ from tests.simulation.promises import Promises
 from tests.simulation.pushing import Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
-from tests.support.clock import SECOND_MS, ManualClock, SeededChance
+from tests.support.clock import SECOND_MS, START_MS, ManualClock, SeededChance
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name
 
 T = TypeVar("T")
 P = ParamSpec("P")
-_MOST_CALLS = 15_000
 _RETRIES = 2  # Lambda's, of an asynchronous invocation that failed
 _SCHEDULE_S = 60
 _REQUEST_S = 29  # an HTTP gateway waits no longer
@@ -55,7 +54,8 @@ class World:
         self.events: list[Event] = []
         self.complaints: list[str] = []
         self.path: list[tuple[float, str, str, Any, str]] = []
-        self.promises = Promises(self.adapters.transactions, self.accuse)
+        self._stamps = itertools.count()
+        self.promises = Promises(self.adapters.transactions, self.accuse, self.stamp)
         self.weather = Weather(self, plan.skies, plan.sky_every_s)
         self.injected: Counter[str] = Counter()  # faults, by kind
         self.calm = Faults()
@@ -64,7 +64,6 @@ class World:
         self.readers: dict[tuple[str, str], str] = {}  # by uids of the group and of a broadcast's consumer
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
         self.alive = True  # what clients live with
-        self._stamps = itertools.count()
         self.fleet = Fleet(self)
 
     # What processes tell
@@ -76,8 +75,8 @@ class World:
         self.path.append((self.scheduler.now, process.name, method, args, fault))
         if fault not in ("", "good", "honest"):
             self.injected[fault] += 1
-        if len(self.path) > _MOST_CALLS:
-            raise Endless(f"{_MOST_CALLS} calls, and no end to it")
+        if len(self.path) > self.plan.most_calls:
+            raise Endless(f"{self.plan.most_calls} calls, and no end to it")
 
     def accuse(self, complaint: str) -> None:
         self.complaints.append(complaint)
@@ -170,6 +169,11 @@ class World:
 
     def pause(self, seconds: float) -> None:
         self.scheduler.wait(seconds * 1000)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return (self.scheduler.now - START_MS) / 1000
 
     # The course of events
 

@@ -1,0 +1,178 @@
+"""What the API shows must add up (I15, ADR 28): at rest, and whenever somebody looks while work goes on.
+
+Two ways to look. From outside, at one moment: then every number is exact, and lists, fates and counts are of one mind.
+As clients do, by a process whose reads others come between: then numbers lie between what was before and after.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chalicelib.domain.message import Message
+from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.transaction import UNDECIDED
+from chalicelib.services.lookup import Filters, TopicStats
+from chalicelib.wiring import Deps
+from tests.simulation.clients import TOPIC, SimClient
+from tests.simulation.processes import Clock
+from tests.simulation.world import World
+from tests.support.clock import SeededChance
+from tests.support.events import Final, Op, Told
+
+_WORDS = ("NEW", "RUNNING", "RETRYING", "SUCCESS", "DEAD")
+_MOST = 1_000
+
+
+def onlooker(world: World) -> None:
+    """Looks now and then, in both ways."""
+    for _ in range(world.plan.looks):
+        world.pause(world.plan.seconds / (world.plan.looks + 1))
+        deps = _outside(world)
+        topic = deps.catalog.topic(TOPIC)
+        for complaint in (*_uneven(world, deps, topic), *_waiting(world, deps, topic)):
+            world.accuse(complaint)
+        _ask(world, topic)
+
+
+def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
+    """What is wrong with the numbers at rest."""
+    deps, topic = client.deps, client.topic
+    yield from _waiting(world, deps, topic)
+    (seen,) = deps.lookup.stats([topic])
+    if seen.delayed.number:
+        yield f"{seen.delayed.number} are delayed, and all is over"
+    for group in deps.catalog.groups(topic):
+        yield from _at_rest(world, deps, topic, group, seen, end)
+    if world.plan.looks:
+        yield from _uneven(world, deps, topic)
+        yield from _untrue(world, deps, topic)
+
+
+def _outside(world: World) -> Deps:
+    """Nobody of this world: looks take no time, and nothing comes between."""
+    clock = Clock(world.scheduler, 0)
+    return Deps(replace(world.adapters, clock=clock, chance=SeededChance("onlooker")))
+
+
+def _at_rest(
+    world: World, deps: Deps, topic: Topic, group: Group, seen: TopicStats, end: Final
+) -> Iterator[str]:
+    """Accepted is done, dead or was never owed; and it is what everybody has done with it."""
+    told, owners = seen.groups[group.name].account, deps.catalog.cursor_owners(topic, group)
+    if told.total != seen.accepted * len(owners) or told.new + told.running + told.retrying:
+        yield f"of {seen.accepted} for {len(owners)} of {group.name} there are {told}"
+    labels = {i: label for label, ids in end.places.items() for i in ids}
+    tags = {e.label: e.tag for e in world.events if e.op is Op.PRODUCE}
+    words = Counter(
+        word if word != "SUCCESS" or group.tags is None or tags[labels[message_id]] in group.tags else None
+        for (reader, message_id), word in end.statuses.items()
+        if reader.partition("/")[0] == group.name
+    )
+    holes = seen.accepted - len(labels)
+    expected = (words["SUCCESS"], words["DEAD"], words[None] + holes * len(owners))
+    if (told.success, told.dead, told.skipped) != expected:
+        yield f"of {group.name} are done, dead and skipped {expected}, and told is {told}"
+
+
+def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
+    """What waits before the log."""
+    (seen,) = deps.lookup.stats([topic])
+    promises = world.promises
+    waiting = [d for d in promises.delays.values() if d.message_id and not d.cancels]
+    least = sum(delay.message_id not in promises.entered for delay in waiting)
+    if not least <= seen.delayed.number <= len(promises.delays) + len(promises.deals):
+        yield f"{seen.delayed.number} are delayed, {least} surely"
+    held = [world.adapters.transactions.get(each) for each in promises.deal_labels]
+    prepared = sum(each is not None and each.state in UNDECIDED for each in held)
+    if seen.prepared.number != prepared:
+        yield f"{seen.prepared.number} are prepared, and in the store {prepared}"
+    done = {e.message_id for e in world.events if e.op is Op.PRODUCE and e.message_id}
+    if seen.accepted < len(done & promises.entered.keys()):
+        yield f"{seen.accepted} were accepted, and known of {len(done)}"
+
+
+def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
+    """Counts, lists and fates that are not of one mind."""
+    (seen,) = deps.lookup.stats([topic])
+    messages = list(_messages(deps, topic))
+    for group in deps.catalog.groups(topic):
+        told, words = seen.groups[group.name], Counter[str]()
+        listed: dict[str, set[str]] = {word: set() for word in _WORDS}
+        for message in messages:
+            if status := deps.statuses.delivery(topic, group, message):
+                words.update([each.status for each in status.consumers.values()] or [status.status])
+                listed[status.status].add(message.id)
+        a = told.account
+        owners = len(deps.catalog.cursor_owners(topic, group))
+        if a.total != seen.accepted * owners:
+            yield f"of {seen.accepted} for {owners} of {group.name} there are {a}"
+        if (counts := (a.running, a.retrying, a.dead)) != (
+            by_one := (words["RUNNING"], words["RETRYING"], words["DEAD"])
+        ) and not _sought(world):
+            yield f"running, retrying, dead of {group.name} are {counts}, and one by one {by_one}"
+        if len(messages) == seen.accepted and a.new != words["NEW"]:
+            yield f"new to {group.name} are {a.new}, and one by one {words['NEW']}"
+        for word, ids in listed.items():
+            page, _ = deps.lookup.newest_first(topic, Filters(group, word), _MOST, None)
+            if {message.id for message in page} != ids:
+                yield f"{len(page)} are listed as {word} for {group.name}, and are {len(ids)}"
+    for message in messages:
+        for name, fate in deps.fates.of(topic, message).items():
+            if not fate.adds_up:
+                yield f"{message.id} is {fate.status.status} for {name}, and nowhere"
+
+
+def _untrue(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
+    """Traces that tell of what nobody did."""
+    tried = {
+        (e.reader.partition("/")[0], e.message_id, e.attempt)
+        for e in world.events
+        if e.op in (Op.SETTLE, Op.CLAIM)
+    }
+    unheard = any(e.op is Op.CLAIM and e.told is Told.UNKNOWN for e in world.events)
+    for message in _messages(deps, topic):
+        path = deps.tracer.path(topic, message)
+        if path[0].event not in ("accepted", "prepared") and not world.plan.skew_ms:
+            yield f"the path of {message.id} begins with {path[0].event}"
+        for each in path if not unheard else ():
+            if each.event == "delivered" and (each.group, message.id, each.attempt) not in tried:
+                yield f"the path of {message.id} tells of attempt {each.attempt} for {each.group}: {each.outcome}"
+
+
+def _ask(world: World, topic: Topic) -> None:
+    """As clients do. Where the topic grows or anybody joins, processes may differ for a while in what there is."""
+    if {"grow", "join"} & set(world.plan.deeds):
+        return
+    before = _tails(world, topic)
+    seen = world.ask(_stats)
+    after = _tails(world, topic)
+    if seen is None:
+        return
+    if not before <= seen.accepted <= after:
+        world.accuse(f"{seen.accepted} were accepted, between {before} and {after}")
+    for name, group in seen.groups.items():
+        owners = len({shard.consumer_uid for shard in group.shards})
+        if not before * owners <= group.account.total <= after * owners:
+            world.accuse(f"of {before} to {after} for {owners} of {name} there were {group.account}")
+
+
+def _stats(client: SimClient) -> TopicStats:
+    return client.deps.lookup.stats([client.topic])[0]
+
+
+def _tails(world: World, topic: Topic) -> int:
+    return sum(world.adapters.log.tail(topic.shard_key(shard)).offset + 1 for shard in range(topic.shards))
+
+
+def _sought(world: World) -> bool:
+    """Some have two deliveries, then, of which one is counted."""
+    return any(e.op is Op.SEEK and e.maybe for e in world.events) or "seek" in world.plan.deeds
+
+
+def _messages(deps: Deps, topic: Topic) -> Iterator[Message]:
+    for shard in range(topic.shards):
+        rows: Sequence[Any] = deps.adapters.log.read(topic.shard_key(shard), 0, _MOST, consistent=True)
+        yield from (m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o)))
