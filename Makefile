@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 SPARK  := $(VENV)/.spark
+MUTANTS := $(VENV)/.mutants
 DATA    = $(or $(HEADRACE_DATA),.data)
 # The engine of a service that runs, for what the journal lacks.
 ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/null || true)}"; \
@@ -14,7 +15,7 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test lint format types check bench soak archive compact replay report package deploy destroy token rehearse clean
+.PHONY: stage help setup run test lint format types check bench soak archive compact replay report mutants package deploy destroy token rehearse clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +39,11 @@ $(READY): requirements.txt requirements-dev.txt
 $(SPARK): $(READY) requirements-spark.txt
 	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r requirements-spark.txt; \
 	else $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-spark.txt; fi
+	@touch $@
+
+$(MUTANTS): $(READY) requirements-mutants.txt
+	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r requirements-mutants.txt; \
+	else $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-mutants.txt; fi
 	@touch $@
 
 run: setup ## Serve Headrace on this machine, with a durable store in .data
@@ -78,6 +84,9 @@ report: $(SPARK) ## Show what went through: tables, and a page with charts
 soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest \
 	  tests/simulation tests/crash tests/unit tests/contract tests/load tests/infra $(ARGS)
+
+mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
+	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)
 
 # What says which stack. PREFIX is that of the stage in .chalice/config.json, else headrace-<stage>.
 WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
