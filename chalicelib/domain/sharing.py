@@ -69,10 +69,10 @@ def after(held: Round | None, seat: Seat, granted: int, left: int, now_ms: int) 
 
 def _current(held: Round | None, seat: Seat, now_ms: int) -> Round:
     """The round that goes on, or a new one."""
-    last_ms = max((part.last_ms for part in held.parts.values()), default=0) if held else 0
-    if held is None or held.epoch != seat.epoch or not (held.left or _is_recent(last_ms, now_ms)):
+    if held is None or held.epoch != seat.epoch:
         return Round(seat.epoch, now_ms)
-    return held
+    goes_on = held.left or any(_is_recent(part.last_ms, now_ms) for part in held.parts.values())
+    return held if goes_on else Round(seat.epoch, now_ms)
 
 
 def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
@@ -89,7 +89,7 @@ def _taken(current: Round, seat: Seat, now_ms: int) -> int:
     own = current.parts.get(seat.rank)
     if own and _is_recent(own.last_ms, now_ms):
         return own.taken
-    if own is None and _is_recent(current.began_ms, now_ms):
+    if _is_recent(current.began_ms, now_ms):
         return 0
     others = [part.taken for part in _present(current, seat, now_ms)]
     return max(own.taken if own else 0, min(others, default=0))
