@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .limits import MAX_LADDER_STEPS, MAX_RETRY_AFTER, MAX_STEP_SECONDS
+from .limits import MAX_LADDER_STEPS, MAX_RETRY_AFTER
 
 NAMED: Mapping[str, tuple[int, ...]] = {
     "fixed-30": (30, 30, 30),
@@ -38,11 +38,11 @@ def exponential(base_seconds: int, factor: float, cap_seconds: int) -> tuple[int
     steps: list[int] = []
     step = float(base_seconds)
     while step < cap_seconds and len(steps) < MAX_LADDER_STEPS - 1:
-        steps.append(max(1, round(step)))
+        steps.append(round(step))
         if factor <= 1:
             return tuple(steps)
         step *= factor
-    return (*steps, min(cap_seconds, MAX_STEP_SECONDS))
+    return (*steps, cap_seconds)
 
 
 def steps(retry: Retry) -> tuple[int, ...]:

@@ -63,10 +63,6 @@ class Segment:
     def end(self) -> int:
         return self.first + self.count
 
-    @property
-    def is_tombstone(self) -> bool:
-        return not self.drafts and not self.newer
-
     def message(self, shard: int, offset: int) -> Message | None:
         """The message at `offset`; None in a tombstone, and in what cannot be read yet."""
         if not self.drafts:

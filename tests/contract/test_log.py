@@ -110,7 +110,13 @@ def test_reservations_never_overlap_and_the_counter_is_set_once(log: Log, shard:
 
 def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
     closed = log.put_tombstone(shard, 4, 100, 200)
-    assert (closed.first, closed.count, closed.is_tombstone, closed.way) == (4, 1, True, Way.RESERVED)
+    assert (closed.first, closed.count, closed.drafts, closed.newer, closed.way) == (
+        4,
+        1,
+        (),
+        False,
+        Way.RESERVED,
+    )
     late = make.segment(4, 2, way=Way.RESERVED)
     assert log.put(shard, late, make.packed(late)) == Taken(closed)
     assert log.put_tombstone(shard, 4, 999, 999) == closed, "closing it again changes nothing"

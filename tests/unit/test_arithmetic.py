@@ -72,6 +72,12 @@ def test_an_exponential_ladder_doubles_up_to_its_cap() -> None:
     )
     assert ladder.exponential(30, 1.0, 600) == (30,)
     assert ladder.exponential(100, 2.0, 50) == (50,)
+    assert ladder.exponential(1, 2.0, 8) == (1, 2, 4, 8)
+
+
+def test_an_exponential_ladder_that_rises_slowly_is_cut() -> None:
+    steps = ladder.exponential(1, 1.1, MAX_STEP_SECONDS)
+    assert (len(steps), steps[-1]) == (MAX_LADDER_STEPS, MAX_STEP_SECONDS)
 
 
 @given(st.integers(1, 10**6), st.floats(1, 10, allow_nan=False), st.integers(1, MAX_STEP_SECONDS))
