@@ -1,7 +1,7 @@
 """Crash enumeration: each storage call of each flow meets each fault; afterwards nothing that was promised is broken.
 
-The invariants are those of the reliability page (I1 to I10, I14, I15, I16, I20), judged by tests/support/history over
-everything that clients and subscribers saw and what the tables hold at rest.
+I1 to I10, I14, I15, I16 and I20 of docs/invariants.md are judged by tests/support/history over everything that clients
+and subscribers saw and what the tables hold at rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The archive is complete, exact, and the same however often, and over whatever accidents, it is made."""
+"""The archive is complete (I18), exact, and the same however often, and over whatever accidents, it is made."""
 
 from __future__ import annotations
 

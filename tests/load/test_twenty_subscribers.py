@@ -1,4 +1,4 @@
-"""Twenty subscribers at once, most of them bad, and a judge who has seen everything."""
+"""Twenty subscribers at once, most of them bad, and a judge who has seen everything (I17)."""
 
 from __future__ import annotations
 
