@@ -12,6 +12,12 @@ def shard_of(ordering_key: str, shards: int) -> int:
     return int.from_bytes(digest, "big") % shards
 
 
+def first_shard(topic_uid: str, shards: int) -> int:
+    """Where whoever has no keys begins to append: all processes at the same shard, so that single messages lie in one
+    line, and go round its consumers, whichever process stores them. Who meets others there goes elsewhere."""
+    return shard_of(topic_uid, shards)
+
+
 def line_of(ordering_key: str | None, shard: int | None) -> str | None:
     """What a waiting message keeps its order with: its key, or its shard; None where it has neither."""
     if ordering_key is not None:

@@ -13,6 +13,7 @@ from ..domain.errors import Unavailable
 from ..domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ..domain.message import Draft
 from ..domain.segment import Segment, ShardKey, Tail, Way
+from ..domain.sharding import first_shard
 from ..domain.topic import Topic
 from ..ports import Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log, Movable, Pack, Stored, Taken
 from .cache import Aging, Few
@@ -131,7 +132,7 @@ class Appender:
     def _favourite_of(self, topic: Topic) -> int:
         favourite = self._favourite.get(topic.uid)
         if favourite is None or favourite >= topic.shards:
-            favourite = self._favourite[topic.uid] = self._chance.below(topic.shards)
+            favourite = self._favourite[topic.uid] = first_shard(topic.uid, topic.shards)
         tail = self._tails.get(topic.shard_key(favourite))
         if tail and tail.way is Way.RESERVED and not self._chance.below(_LOOK_AROUND):
             return self._hop(topic, favourite)

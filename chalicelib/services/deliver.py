@@ -270,11 +270,13 @@ class _Run:
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
-        """Who may claim from a source, another one first as its messages go by, whichever process claims."""
+        """Who may claim from a source, another one first as its messages go by, whichever process claims; and another
+        one first in each shard, for where little comes each has only its first messages."""
         consumers = sources.consumers_of(shard)
         if len(consumers) < 2:
             return consumers
-        start = self._of.claimer.turn(self._claimant(sources, shard, consumers[0]), shard) % len(consumers)
+        turn = self._of.claimer.turn(self._claimant(sources, shard, consumers[0]), shard) + (shard or 0)
+        start = turn % len(consumers)
         return (*consumers[start:], *consumers[:start])
 
     def _within_bounds(

@@ -46,6 +46,47 @@ def test_subscribers_get_equal_parts_of_what_one_shard_holds(
     assert {tuple(n) for n in desk.subscribers.numbers().values()} == {(1,)}
 
 
+@pytest.mark.many_calls
+@pytest.mark.parametrize("consumers", [3, 4])
+@pytest.mark.parametrize("kind", ["url", "pull"])
+@pytest.mark.parametrize("is_cold", [True, False], ids=["cold", "warm"])
+@pytest.mark.parametrize("messages", [12, 24])
+def test_single_messages_without_keys_go_round_whichever_process_stores_them(
+    stage: Stage, consumers: int, kind: str, is_cold: bool, messages: int
+) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group()
+    names = [f"c{n}" for n in range(consumers)]
+    taken: Counter[str] = Counter()
+    for name in names:
+        desk.deps.admin.register(desk.topic, group, name, Contact(kind, name if kind == "url" else ""))
+    for _ in range(messages):
+        producer = desk.stage.process().producer if is_cold else desk.deps.producer
+        producer.produce(desk.topic, [make.draft()])
+        desk.push()
+        for name in names if kind == "pull" else []:
+            member = desk.deps.catalog.consumer(desk.topic, group, name)
+            granted = desk.deps.receiver.receive(desk.topic, group, member, 10, 0, 30)
+            desk.deps.settler.settle(
+                desk.topic, group, [d.receipt for d in granted], lambda *_: Ruling(Fate.SUCCESS)
+            )
+            taken[name] += len(granted)
+    assert (taken if kind == "pull" else shares(desk)) == dict.fromkeys(names, messages // consumers)
+
+
+@pytest.mark.parametrize("consumers", [2, 3, 4])
+def test_shards_that_hold_few_messages_each_begin_with_different_subscribers(
+    stage: Stage, consumers: int
+) -> None:
+    desk = PushDesk.at(stage, shards=12)
+    group = desk.group()
+    for n in range(consumers):
+        desk.subscriber(group, f"c{n}")
+    desk.produce(*(make.draft(shard=shard) for shard in range(12)))
+    desk.push()
+    assert shares(desk) == {f"c{n}": 12 // consumers for n in range(consumers)}
+
+
 def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=4, retry=Retry(3, (1,), jitter=0.0))
     group = desk.group()
