@@ -42,6 +42,14 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class _Begun:
+    """The last attempt that was begun at an entry of a retry lane, and its lease while that holds."""
+
+    attempt: int
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Messages of one topic as they stand at one moment: groups and cursors are read once for all of them, and when
     they are needed."""
@@ -149,8 +157,10 @@ class Statuses:
         early = (record.next_ms or 0) > self._clock.now_ms()
         if early and self.retry_timer(group, key, record):
             return shown
-        if held := self.held_in_lane(topic, group, key, record.offset):
-            return DeliveryStatus("RUNNING", held.attempt, None, shown.last_error)
+        if begun := self._begun_in_lane(topic, group, key, record.offset):
+            if begun.lease:
+                return DeliveryStatus("RUNNING", begun.attempt, None, shown.last_error)
+            shown = replace(shown, attempts=max(shown.attempts, begun.attempt))
         return replace(shown, next_attempt_ms=None) if early else shown
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
@@ -162,14 +172,21 @@ class Statuses:
 
     def held_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Held | None:
         """The lease in the retry lane under which the message of this place is tried again at this moment."""
+        begun = self._begun_in_lane(topic, group, key, offset)
+        return _held(begun.lease, key, begun.attempt) if begun and begun.lease else None
+
+    def _begun_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> _Begun | None:
+        """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        leases = self.cursor(lane).leases
-        leased = {o: (n, lease) for lease in leases.values() for o, n in lease.attempts().items()}
-        for slot in self._reader.fetch(lane.shard, leased).values():
+        cursor = self.cursor(lane)
+        begun = {o: _Begun(span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
+        for lease in cursor.leases.values():
+            begun |= {o: _Begun(attempt, lease) for o, attempt in lease.attempts().items()}
+        for slot in self._reader.fetch(lane.shard, begun).values():
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                attempt, lease = leased[slot.offset]
-                return _held(lease, key, origin.attempts + attempt)
+                entry = begun[slot.offset]
+                return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 
     def held(self, topic: Topic, group: Group, message: Message) -> Iterator[Held]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.account import Account
+from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import State
@@ -280,6 +281,32 @@ def test_a_retry_that_is_nowhere_is_found_out(stage: Stage) -> None:
         timers.drop(lost)
     (fate,) = desk.deps.fates.of(desk.topic, message).values()
     assert (fate.adds_up, fate.places) == (False, ())
+
+
+def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0))
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+
+    def shown() -> tuple[str, int, int]:
+        status = desk.deps.statuses.delivery(desk.topic, group, message)
+        assert status
+        return status.status, status.attempts, status.retries_left
+
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    assert shown() == ("RETRYING", 1, 4)
+    stage.clock.advance(SECOND_MS)
+    desk.receive(group, lease=30)
+    assert shown() == ("RUNNING", 2, 3)
+    stage.clock.advance(31 * SECOND_MS)
+    assert shown() == ("RETRYING", 2, 3)
+    third = desk.receive(group)
+    assert shown() == ("RUNNING", 3, 2)
+    desk.nack(group, third)
+    assert shown() == ("RETRYING", 3, 2)
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    assert shown() == ("RETRYING", 4, 1)
 
 
 class Counted:
