@@ -6,7 +6,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 from .adapters import Adapters, from_environment
-from .domain.topic import Consumer, Group, Topic
+from .domain.topic import Consumer, CursorKey, Group, Topic
 from .services.tally import Tally
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .scheduler.watch import Watch
     from .services.amend import Amender
     from .services.assignment import Assignments
+    from .services.cache import Aging
     from .services.catalog import Catalog
     from .services.checks import Checker
     from .services.claim import Claimer
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from .services.witness import Witness
 
 _OWNER_CHARS = 8
+_EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
 
 
 class Deps:
@@ -138,7 +140,16 @@ class Deps:
         from .services.consume import Receiver
 
         a = self.adapters
-        return Receiver(self.assignments, self.claimer, self.settler, a.blobs, a.clock, a.chance)
+        return Receiver(
+            self.assignments, self.claimer, self.settler, a.blobs, a.clock, a.chance, self.empty_lanes
+        )
+
+    @cached_property
+    def empty_lanes(self) -> Aging[CursorKey, bool]:
+        """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
+        from .services.cache import Aging
+
+        return Aging(self.adapters.clock, _EMPTY_LANE_MS)
 
     @cached_property
     def claimer(self) -> Claimer:
@@ -172,6 +183,7 @@ class Deps:
             self.waker.filed,
             self.tally,
             lambda *who: self.admin.alive(*who),
+            self.empty_lanes.drop,
         )
 
     @cached_property
@@ -212,7 +224,7 @@ class Deps:
             self.producer,
             self.waker,
             a.clock,
-            lambda lane: self.receiver.look_again(lane),
+            self.empty_lanes.drop,
         )
 
     @cached_property

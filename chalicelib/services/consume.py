@@ -26,7 +26,6 @@ LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many 
 _LOST_RACES = 10  # per shard and call; then the next poll's turn
 _FAULTS = 2  # of different shards, in one round: then the store itself is in trouble
 _GIVING_MS = 60_000
-_EMPTY_LANE_MS = 500  # how long a lane that gave nothing is not looked at
 _STAY = 4  # one receive in so many begins at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
@@ -43,7 +42,9 @@ class Receiver:
         blobs: Blobs,
         clock: Clock,
         chance: Chance,
+        empty_lanes: Aging[CursorKey, bool],
     ) -> None:
+        """`empty_lanes` are retry lanes that need no look for a moment."""
         self._assignments = assignments
         self._claimer = claimer
         self._settler = settler
@@ -51,7 +52,7 @@ class Receiver:
         self._clock = clock
         self._chance = chance
         self._giving: Aging[str, int] = Aging(clock, _GIVING_MS)
-        self._empty_lanes: Aging[CursorKey, bool] = Aging(clock, _EMPTY_LANE_MS)
+        self._empty_lanes = empty_lanes
         self._turns: Few[CursorKey, threading.Lock] = Few()
 
     def receive(
@@ -80,10 +81,6 @@ class Receiver:
                 return deliveries
             self._clock.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
-
-    def look_again(self, lane: CursorKey) -> None:
-        """Something was put into a retry lane that may have been found empty just now."""
-        self._empty_lanes.drop(lane)
 
     def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
         """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""

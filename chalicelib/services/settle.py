@@ -110,8 +110,10 @@ class Settler:
         filed: Callable[[Sequence[Timer]], None],
         tally: Tally,
         alive: Alive,
+        filled: Callable[[CursorKey], None],
     ) -> None:
-        """`filed` is told of new timers, `alive` of consumers that settle or extend what they hold."""
+        """`filed` is told of new timers, `alive` of consumers that settle or extend what they hold, `filled` of cursors
+        in which something waits again."""
         self._states = states
         self._reader = reader
         self._witness = witness
@@ -120,6 +122,7 @@ class Settler:
         self._filed = filed
         self._tally = tally
         self._alive = alive
+        self._filled = filled
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
         """Record SUCCESS; per receipt None, Already, or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
@@ -312,6 +315,8 @@ class _Leased:
         written = self._of._states.write(self._key, state, change, records, timers)
         if written and timers:
             self._of._filed(timers)
+        if written and any(step.result.fate in RETURNING for step in steps):
+            self._of._filled(self._key)
         return written
 
     def _count(self, steps: Sequence[_Step]) -> None:

@@ -230,7 +230,7 @@ def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Sta
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_what_is_redriven_or_hurried_is_there_for_the_next_receive(stage: Stage, mode: str) -> None:
+def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode=mode)
     redriver = desk.deps.redriver
@@ -242,4 +242,7 @@ def test_what_is_redriven_or_hurried_is_there_for_the_next_receive(stage: Stage,
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
     redriver.try_now(desk.topic, group, placed.id)
-    assert [each.attempt for each in desk.receive(group)] == [3]
+    (third,) = desk.receive(group)
+    assert desk.receive(group) == []
+    desk.nack(group, [third])
+    assert [each.attempt for each in desk.receive(group)] == [4]
