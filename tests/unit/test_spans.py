@@ -1,0 +1,128 @@
+"""Spans, with masks and without, against plain sets of offsets."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from chalicelib.domain import cursor as algebra
+from chalicelib.domain import ranges
+from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain.limits import MAX_RECEIVE
+
+FIRST = 1_000
+some_offsets = st.integers(0, 2**60).map(lambda bits: {FIRST + at for at in range(60) if bits >> at & 1})
+scattered = st.builds(
+    lambda *sets: set().union(*sets), some_offsets, some_offsets.map(lambda s: {o + 200 for o in s})
+)
+Fates = dict[int, tuple[int, str, int]]
+
+
+def fates_of(spans: tuple[Span, ...]) -> Fates:
+    """What each offset's next delivery is; every offset once."""
+    told = [(offset, (s.attempt, s.unit, s.due_ms)) for s in spans for offset in s.offsets()]
+    assert len(told) == len(dict(told)) == sum(s.count for s in spans)
+    return dict(told)
+
+
+def mask_over(offsets: set[int]) -> Span:
+    first = min(offsets)
+    return Span(first, len(offsets), mask=sum(1 << offset - first for offset in offsets))
+
+
+@given(some_offsets.filter(bool))
+def test_a_mask_stands_for_its_bits(offsets: set[int]) -> None:
+    span = mask_over(offsets)
+    assert list(span.offsets()) == sorted(offsets)
+    assert span.ranges() == ranges.of(offsets)
+    assert span.end == max(offsets) + 1
+    assert {at for at in range(FIRST - 3, FIRST + 64) if span.holds(at)} == offsets
+
+
+@given(st.integers(1, 5))
+def test_a_run_stands_for_its_count(count: int) -> None:
+    span = Span(FIRST, count)
+    assert (
+        list(span.offsets())
+        == list(range(FIRST, FIRST + count))
+        == [at for at in range(990, 1_010) if span.holds(at)]
+    )
+    assert span.ranges() == ((FIRST, FIRST + count),) == ((FIRST, span.end),)
+
+
+@given(scattered, scattered, st.booleans())
+def test_joining_changes_nothing_but_the_form(once: set[int], twice: set[int], at_first: bool) -> None:
+    """Some were attempted once, some twice; those may come as a mask already."""
+    spans = [Span(offset) for offset in once - twice]
+    again = [Span(offset, attempt=2, unit="", due_ms=7) for offset in twice]
+    if at_first:
+        again = list(algebra.coalesce(again))
+    joined = algebra.coalesce([*spans, *again])
+    assert fates_of(joined) == dict.fromkeys(once - twice, (1, "", 0)) | dict.fromkeys(twice, (2, "", 7))
+    assert [s.start for s in joined] == sorted(s.start for s in joined)
+    assert fates_of(algebra.coalesce(joined)) == fates_of(joined)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "entries", "masks"),
+    [
+        pytest.param(range(0, 16, 2), 8, 0, id="eight runs stay runs"),
+        pytest.param(range(0, 18, 2), 1, 1, id="nine go under a mask"),
+        pytest.param(range(0, 9_000, 1_000), 9, 0, id="far from one another"),
+        pytest.param([*range(0, 20, 2), *range(500, 520, 2)], 2, 2, id="two clusters"),
+        pytest.param([*range(0, 20, 2), 19 + 9 * 6], 1, 1, id="near enough"),
+        pytest.param([*range(0, 20, 2), 19 + 9 * 6 + 1], 2, 1, id="too far"),
+        pytest.param([*range(0, 200, 20), 500, 600], 3, 1, id="a mask and two runs"),
+        pytest.param(range(0, 9 * 53, 53), 1, 1, id="a mask is shorter"),
+        pytest.param(range(0, 9 * 54, 54), 9, 0, id="a mask is as long"),
+        pytest.param(range(0, MAX_RECEIVE, 3), 1, 1, id="as many as one claim takes"),
+        pytest.param(range(0, MAX_RECEIVE + 3, 3), 2, 1, id="and more"),
+    ],
+)
+def test_many_runs_close_to_one_another_become_one_entry(
+    offsets: list[int], entries: int, masks: int
+) -> None:
+    joined = algebra.coalesce([Span(offset) for offset in offsets])
+    assert (len(joined), sum(bool(s.mask) for s in joined)) == (entries, masks)
+    assert set(fates_of(joined)) == set(offsets)
+
+
+@given(
+    scattered,
+    st.sets(st.integers(FIRST, FIRST + 260)),
+    st.sampled_from([Fate.SUCCESS, Fate.RETRY, Fate.BACK]),
+)
+def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fate: Fate) -> None:
+    spans = algebra.coalesce([Span(offset, attempt=3) for offset in leased])
+    cursor = Cursor(FIRST, 2_000, {"t": Lease("t", spans, 9)} if leased else {})
+    after, applied = algebra.settle(cursor, "t", [Result(offset, fate, 5) for offset in named])
+    left = after.leases["t"].spans if "t" in after.leases else ()
+    assert {result.offset for result in applied} == leased & named
+    assert fates_of(left) == dict.fromkeys(leased - named, (3, "", 0))
+    back = {Fate.SUCCESS: set[int](), Fate.RETRY: leased & named, Fate.BACK: leased & named}[fate]
+    assert fates_of(after.waiting) == dict.fromkeys(back, (3 + (fate is Fate.RETRY), "", 5))
+
+
+@given(scattered, st.sets(st.integers(FIRST, FIRST + 260)), st.sets(st.integers(FIRST, FIRST + 260)))
+def test_a_claim_takes_from_what_waits(waiting: set[int], granted: set[int], settled: set[int]) -> None:
+    spans = algebra.coalesce([Span(offset, attempt=2) for offset in waiting])
+    cursor = Cursor(FIRST, 2_000, waiting=spans)
+    taken = sorted(waiting & granted - settled)
+    selection = Selection(tuple(Span(offset, attempt=2) for offset in taken), (), ranges.of(settled), 2_000)
+    after = algebra.claim(cursor, selection, "t", "", 9)
+    left = waiting - granted - settled
+    assert set(fates_of(after.waiting)) == left
+    assert list(after.leases["t"].attempts() if taken else ()) == taken
+    assert after.floor == min([*left, *taken], default=2_000)
+
+
+@given(scattered.filter(bool), st.data())
+def test_what_waits_for_a_time_can_be_hurried(waiting: set[int], data: st.DataObject) -> None:
+    offset = data.draw(st.sampled_from(sorted(waiting)))
+    cursor = Cursor(FIRST, 2_000, waiting=algebra.coalesce([Span(o, attempt=2, due_ms=8) for o in waiting]))
+    after = algebra.hurry(cursor, offset)
+    assert after is not None
+    assert fates_of(after.waiting) == {o: (2, "", 0 if o == offset else 8) for o in waiting}
+    assert after.epoch == cursor.epoch + 1
+    assert algebra.hurry(after, offset) is None
