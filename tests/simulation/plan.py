@@ -58,6 +58,7 @@ class Plan:
     steps_every_s: float = 0.0
     lines: int = 0  # producers of delayed messages that share a key and a time
     cold_start_s: tuple[float, float] = (0.2, 2.0)
+    refusal_ms: int = 0  # what a throttled call takes, with the SDK's own repetitions
     most_calls: int = 15_000  # what has not come to its end by then has none
     looks: int = 0  # how often somebody asks for all numbers, while it goes on
 

@@ -185,6 +185,7 @@ class Process:
         refusal = "" if faults is world.calm else world.weather.refuses(method, args, named)
         world.trace(self, method, args, refusal or fault)
         if refusal:
+            world.scheduler.wait(world.plan.refusal_ms)
             raise unavailable()
         if fault == "die_before":
             self.die()

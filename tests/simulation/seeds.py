@@ -9,7 +9,12 @@ _BLOCK = 50  # played by one test
 
 def blocks(few: int, many: int) -> list[range]:
     """The seeds from 0 on, `few` of them or, in the soak, `many`, in blocks."""
+    seeds = each(few, many)
+    return [seeds[first : first + _BLOCK] for first in range(0, len(seeds), _BLOCK)]
+
+
+def each(few: int, many: int) -> range:
+    """The same seeds, one by one."""
     if seed := os.environ.get("HEADRACE_SEED"):
-        return [range(int(seed), int(seed) + 1)]
-    most = many if os.environ.get("HEADRACE_SOAK") else few
-    return [range(first, first + _BLOCK) for first in range(0, most, _BLOCK)]
+        return range(int(seed), int(seed) + 1)
+    return range(many if os.environ.get("HEADRACE_SOAK") else few)

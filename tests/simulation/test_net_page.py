@@ -14,6 +14,8 @@ from tests.crash import test_planted_transaction_bugs as agreeing
 from tests.releases import test_rows as releases
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
+from tests.simulation import test_sharing as shares
+from tests.simulation import test_tenants as tenants
 from tests.support import conditions
 
 PAGE = Path("docs/net.md").read_text()
@@ -22,6 +24,8 @@ NETS: dict[str, Collection[str]] = {
     "Crash enumeration: deliveries, timers, dead letters": delivering.BUGS,
     "Crash enumeration: transactions": agreeing.BUGS,
     "Simulated worlds": worlds.BUGS,
+    "Shares in a queue": shares.BUGS,
+    "Two tenants": tenants.BUGS,
     "Stages over weeks": weeks.BUGS,
     "Two releases": releases.BUGS,
     "Conditions of the store": conditions.CLAUSES,

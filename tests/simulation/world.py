@@ -73,7 +73,7 @@ class World:
 
     def trace(self, process: Process, method: str, args: Any, fault: str) -> None:
         self.path.append((self.scheduler.now, process.name, method, args, fault))
-        if fault not in ("", "good", "honest"):
+        if fault not in ("", "good", "at first", "honest"):
             self.injected[fault] += 1
         if len(self.path) > self.plan.most_calls:
             raise Endless(f"{self.plan.most_calls} calls, and no end to it")

@@ -1,0 +1,171 @@
+"""Shares in a queue: consumers who have equal chances get equal parts (ADR 25).
+
+A world gives chances that are equal: its consumers are served alike, take as many at a time, as often, and keep them as
+long. First there is trouble, of which some consumers may have more than others. It ends; a while later, when leases and
+circuits of that time are over, the stretch begins in which all are healthy. Judged is who makes the first attempt of
+what is produced in that stretch: nobody's part is further than a fifth from the mean.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.services.append import Placed
+from tests.simulation.actors import crashes
+from tests.simulation.clients import TOPIC, SimClient
+from tests.simulation.operators import contact
+from tests.simulation.plan import GroupPlan, Plan
+from tests.simulation.processes import Faults
+from tests.simulation.world import World
+from tests.support.flows import draft
+
+_GROUP = "g0"
+_TROUBLE_S = 20
+_HEALTHY_S = 60  # from here on all have equal chances
+_END_S = 220
+_LEAST = 80  # messages for each, to judge by
+_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Who produces and who consumes. Each request asks for up to `most`."""
+
+    kind: str  # pull or call
+    consumers: int
+    keys: int  # 0: messages have none
+    shards: int
+    most: int
+    trouble: str
+
+
+def case_of(seed: int) -> Case:
+    rng = random.Random(f"shares {seed}")
+    return Case(
+        ("pull", "call")[seed % 2],
+        (3, 4)[seed // 2 % 2],
+        (0, 100)[seed // 4 % 2],
+        rng.choice((1, 2, 4)),
+        rng.choice((1, 10, 100)),
+        rng.choice(tuple(_TROUBLES)),
+    )
+
+
+def play(seed: int) -> tuple[World, list[str]]:
+    """One seed's world, and whose part is not equal."""
+    case = case_of(seed)
+    world = World(_plan(seed, case))
+    founder = world.begin("founder", world.calm, 0)
+    founder.deps.admin.put_topic(TOPIC, dict(world.plan.topic))
+    client = SimClient(founder)
+    client.put_group(_GROUP, **{**world.groups[_GROUP].settings, "retry": world.plan.topic["retry"]})
+    names = [f"{case.kind}{n}" for n in range(case.consumers)]
+    for name in names:
+        client.register(_GROUP, name, contact(name))
+    fresh: set[str] = set()
+    taken: Counter[str] = Counter()
+    world.scheduler.spawn(partial(_produces, world, case, fresh), world)
+    if case.kind == "pull":
+        for n, name in enumerate(names):
+            world.scheduler.spawn(partial(_pulls, world, case, name, fresh, taken), world, 100 * n)
+    world.scheduler.spawn(partial(_TROUBLES[case.trouble], world), world, 1_000)
+    world.scheduler.spawn(partial(_recovers, world), world, _TROUBLE_S * 1000)
+    world.schedule()
+    world.run()
+    if case.kind == "call":
+        taken.update(_called(world, fresh))
+    return world, [*world.complaints, *_unequal(case, names, taken)]
+
+
+def _plan(seed: int, case: Case) -> Plan:
+    settings = {"mode": "queue", "begin": "earliest", "max_in_flight": 64}
+    pullers, called = (case.consumers, 0) if case.kind == "pull" else (0, case.consumers)
+    return Plan(
+        seed=seed,
+        seconds=_END_S,
+        skew_ms=0,
+        faults=Faults(),
+        crash_every_s=3,
+        stream_loss=0.0,
+        topic={"shards": case.shards, "retry": Retry(5, (1, 2)), "lease_seconds": 10, "wake": "stream"},
+        groups=(GroupPlan(_GROUP, settings, pullers, called),),
+        producers=1,
+        messages=0,
+        pool=256,
+        function_seconds=60,
+        skies=("throttled",),
+        sky_every_s=2.0,
+        most_calls=60_000,
+    )
+
+
+def _produces(world: World, case: Case, fresh: set[str]) -> None:
+    """A burst now and then, and one by one between."""
+    rng = random.Random(f"produces {world.seed}")
+    while world.seconds < _END_S - 15:
+        healthy = world.seconds > _HEALTHY_S
+        drafts = [
+            draft(f"m{world.stamp()}", ordering_key=f"k{rng.randrange(case.keys)}" if case.keys else None)
+            for _ in range(rng.choice((1, 1, 1, 4, 24)))
+        ]
+        placed = world.ask(SimClient.produce, *drafts) or ()
+        fresh.update(each.id for each in placed if isinstance(each, Placed) and healthy)
+        world.pause(rng.uniform(0.1, 2))
+
+
+def _pulls(world: World, case: Case, name: str, fresh: set[str], taken: Counter[str]) -> None:
+    """Each is as quick as the others, and no two keep step."""
+    rng = random.Random(f"{name} {world.seed}")
+    while True:
+        got = world.ask(SimClient.receive, _GROUP, case.most, name, 30) or []
+        taken[name] += sum(d.attempt == 1 and d.message.id in fresh for d in got)
+        if got:
+            world.ask(SimClient.ack, _GROUP, got, name)
+        world.pause(rng.uniform(0.2, 0.6))
+
+
+def _called(world: World, fresh: set[str]) -> Iterator[str]:
+    for _, _, method, args, _ in world.path:
+        if method == "send":
+            yield from (args[0] for message_id, number in args[1] if number == 1 and message_id in fresh)
+
+
+def _unequal(case: Case, names: list[str], taken: Counter[str]) -> Iterator[str]:
+    mean = taken.total() / case.consumers
+    if mean < _LEAST:
+        yield f"{taken.total()} messages are too few to judge by"
+    elif any(abs(taken[name] - mean) > _SHARE * mean for name in names):
+        yield f"{case}: {dict(taken)}"
+
+
+# Trouble, and its end
+
+
+def _nothing(world: World) -> None:
+    """All is well from the beginning."""
+
+
+def _one_leaves(world: World) -> None:
+    """The first goes, and comes back."""
+    name = "pull0" if world.groups[_GROUP].pullers else "call0"
+    world.ask(SimClient.unregister, _GROUP, name)
+    world.pause(_TROUBLE_S)
+    world.ask(SimClient.register, _GROUP, name, contact(name))
+
+
+_TROUBLES: dict[str, Callable[[World], object]] = {
+    "none": _nothing,
+    "crashes": crashes,
+    "weather": lambda world: world.weather.changes(),
+    "one leaves": _one_leaves,
+}
+
+
+def _recovers(world: World) -> None:
+    world.weather.clears()
+    world.plan = replace(world.plan, crash_every_s=1_000_000)

@@ -1,0 +1,317 @@
+"""Two tenants on one stage: one is in trouble, of one kind after another; the other's due work is timed (I17).
+
+Nothing else goes wrong: clocks agree, no process dies, schedules come each minute. So whatever of the good tenant's
+comes later than it should comes late because of its neighbour. Judged is when an attempt begins: a timer's, a retry's
+and a push's within 5 s of its time, what only a sweep finds within 5 s of the next sweep.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from chalicelib.domain.message import Draft
+from chalicelib.services.append import Placed
+from chalicelib.services.settle import Nack
+from chalicelib.services.setup import Contact
+from chalicelib.services.transactions import Checks
+from chalicelib.store import timers as timer_rows
+from chalicelib.wiring import Deps
+from tests.simulation.clients import TOPIC, SimClient
+from tests.simulation.plan import GroupPlan, Plan
+from tests.simulation.processes import Clock, Faults
+from tests.simulation.promises import Deal
+from tests.simulation.world import World
+from tests.support.clock import SeededChance
+from tests.support.damage import NEWER, Change, change_row, having, without
+from tests.support.flows import draft
+from tests.support.push import Inbox
+
+GOOD, QUIET = "payments", "refunds"  # the good tenant's topics
+_WAIT_S = 1
+_RETRY = Retry(6, (_WAIT_S,), jitter=0.0)
+_LATE_MS = 5_000
+_SWEEP_MS = 60_500  # with the jitter of schedules
+_STREAM_MS = 2_400  # what the stream and an invocation take, whoever is in trouble
+_LONGEST_CALL_MS = 500
+_SECONDS = 120
+_UNTIL_S = 45  # so long somebody may send: then the last sweep is due
+_MANY = 2_000
+"""Timers that are due at once."""
+
+
+@dataclass
+class Due:
+    """What the good tenant is owed: when at the latest each attempt of its messages was to begin, by message and
+    number, and why then."""
+
+    times: dict[tuple[str, int], tuple[float | None, str]] = field(default_factory=dict)
+    """None: when the attempt before has failed, and waited."""
+
+    def late(self, world: World) -> Iterator[str]:
+        """What came late, or never."""
+        began = dict(self._attempts(world))
+        for attempt, (due_ms, why) in self.times.items():
+            at_ms, (message_id, number) = began.get(attempt), attempt
+            if due_ms is None:
+                due_ms = (
+                    began.get((message_id, number - 1), 0) + _LONGEST_CALL_MS + _WAIT_S * 1000 + _STREAM_MS
+                )
+            if at_ms is None:
+                yield f"attempt {attempt[1]} of {attempt[0]} never came ({why})"
+            elif at_ms > due_ms + _LATE_MS:
+                yield f"attempt {attempt[1]} of {attempt[0]} came {at_ms - due_ms:.0f} ms late ({why})"
+
+    def _attempts(self, world: World) -> Iterator[tuple[tuple[str, int], float]]:
+        for at_ms, _, method, args, _ in world.path:
+            if method == "send" and not args[0].startswith("bad"):
+                yield from ((each, at_ms) for each in args[1])
+
+
+def play(trouble: str, seed: int = 0) -> tuple[World, list[str]]:
+    """A world with one trouble, and what came late in it."""
+    world, due = World(_plan(trouble, seed)), Due()
+    _set_up(world)
+    rng = random.Random(f"good {seed}")
+    world.scheduler.spawn(partial(_sends, world, due, rng), world)
+    world.scheduler.spawn(partial(_sends_unheard, world, due, rng), world)
+    world.scheduler.spawn(partial(TROUBLES[trouble], world), world, 5_000)
+    world.schedule()
+    world.run()
+    return world, [*world.complaints, *due.late(world), *_unused(world)]
+
+
+def _plan(trouble: str, seed: int) -> Plan:
+    bad = GroupPlan(
+        "bad", {"mode": "queue", "max_in_flight": 64}, called=4, moods=_MOODS.get(trouble, {"good": 1.0})
+    )
+    good = GroupPlan("good", {"mode": "queue", "max_in_flight": 64}, called=2, moods={"at first": 1.0})
+    quiet = GroupPlan("quiet", {"mode": "queue", "max_in_flight": 64}, called=1)
+    return Plan(
+        seed=seed,
+        seconds=_SECONDS,
+        skew_ms=0,
+        faults=Faults(),
+        crash_every_s=0,
+        stream_loss=0.0,
+        topic={"shards": 2, "retry": _RETRY, "lease_seconds": 30, "wake": "stream"},
+        groups=(bad, good, quiet),
+        producers=0,
+        messages=0,
+        pool=256,
+        function_seconds=300,
+        alone=True,
+        cold_start_s=(0.2, 1.0),
+        skies=("throttled",),
+        refusal_ms=8_000,
+        most_calls=200_000,
+    )
+
+
+def _set_up(world: World) -> None:
+    deps = world.begin("founder", world.calm, 0).deps
+    for name, groups in {TOPIC: ("bad",), GOOD: ("good",), QUIET: ("quiet",)}.items():
+        topic = deps.admin.put_topic(name, dict(world.plan.topic))[0]
+        for group in groups:
+            settings = {"begin": "earliest", **world.groups[group].settings}
+            made, _ = deps.admin.put_group(topic, group, settings | {"tags": (group,)})
+            for n in range(world.groups[group].called):
+                contact = Contact("url", f"https://{group}-{n}.example/")
+                deps.admin.register(topic, made, f"{group}-{n}", contact)
+
+
+# The good tenant
+
+
+def _sends(world: World, due: Due, rng: random.Random) -> None:
+    """At once, for later, and what has to be tried again."""
+    while world.seconds < _UNTIL_S:
+        world.pause(rng.uniform(0.3, 1))
+        now_ms = world.scheduler.now
+        due_ms = int(now_ms + rng.choice((1_000, 4_000, 20_000))) if rng.random() < 0.5 else None
+        fails = rng.random() < 0.3
+        label = f"{'failing once' if fails else 'good'} {world.stamp()}"
+        made = draft(label, due_ms=due_ms, tag="good", ordering_key=rng.choice(("a", "b", None)))
+        for placed in world.ask(_produce, GOOD, [made]) or ():
+            assert isinstance(placed, Placed)
+            came_ms = (due_ms or world.scheduler.now) + _STREAM_MS
+            due.times[placed.id, 1] = (came_ms, "a timer" if due_ms else "a push")
+            if fails:
+                due.times[placed.id, 2] = (None, "a retry")
+
+
+def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
+    """Messages of which no stream tells."""
+    deps = outside(world)
+    topic = deps.catalog.topic(QUIET)
+    while world.seconds < _UNTIL_S:
+        world.pause(rng.uniform(2, 6))
+        for placed in deps.producer.produce(topic, [draft(f"quiet {world.stamp()}", tag="quiet")]):
+            assert isinstance(placed, Placed)
+            due.times[placed.id, 1] = (world.scheduler.now + _SWEEP_MS, "a sweep")
+
+
+def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
+    found = client.deps.catalog.topic(topic)
+    placed = client.deps.producer.produce(found, drafts)
+    client.deps.waker.appended(
+        found, {p.shard for p in placed if isinstance(p, Placed) and p.shard is not None}
+    )
+    return placed
+
+
+def outside(world: World) -> Deps:
+    """Hands that reach into the store at once, unseen by the stream; nobody is woken by them."""
+    clock = Clock(world.scheduler, 0)
+    chance = SeededChance(f"outside {world.stamp()}")
+    return Deps(replace(world.adapters, clock=clock, chance=chance, invoker=Inbox()))
+
+
+# The other's troubles
+
+
+def _floods(world: World, each_s: float = 0.5, size: int = 10, **settings: Any) -> None:
+    """Sends more than is taken."""
+    while world.seconds < _UNTIL_S:
+        world.ask(
+            _produce, TOPIC, [draft(f"bad {world.stamp()}", tag="bad", **settings) for _ in range(size)]
+        )
+        world.pause(each_s)
+
+
+def _damages_rows(world: World) -> None:
+    """Rows of the log and of timers are damaged, or of a later release."""
+    rng, deps = random.Random(world.seed), outside(world)
+    topic = deps.catalog.topic(TOPIC)
+    tables = world.adapters.timers._tables
+    while world.seconds < _UNTIL_S:
+        now_ms = int(world.scheduler.now)
+        bodies = [
+            draft(f"bad {world.stamp()}", tag="bad", due_ms=now_ms + rng.randrange(9_000)) for _ in range(8)
+        ]
+        later = {p.id for p in deps.producer.produce(topic, bodies) if isinstance(p, Placed)}
+        for place, timer in list(tables.timers.items()):
+            if timer.id in later:
+                changed = timer_rows._timer(rng.choice(DAMAGES)(timer_rows._item(timer)))
+                tables.timers[place] = changed
+        for p in world.ask(_produce, TOPIC, [draft(f"bad {world.stamp()}", tag="bad")]) or ():
+            change_row(Stored(world), topic.shard_key(p.shard), p.offset, rng.choice(ROW_DAMAGES))
+        world.pause(1)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A world as what has a store."""
+
+    world: World
+
+    @property
+    def adapters(self) -> Any:
+        return self.world.adapters
+
+
+DAMAGES: tuple[Change, ...] = (
+    NEWER,
+    having("k", {"S": "sweepstake"}),
+    without("s"),
+    without("m"),
+    having("m", {"B": b"\x00\xff damaged"}),
+    having("e", {"S": "first"}),
+)
+ROW_DAMAGES: tuple[Change, ...] = (NEWER, having("m", {"B": b"\x00\xff damaged"}), without("m"))
+
+
+def _loses_blobs(world: World) -> None:
+    """Bodies are gone."""
+    rng, large = random.Random(world.seed), "x" * (BLOB_THRESHOLD_BYTES + 1)
+    while world.seconds < _UNTIL_S:
+        drafts = [Draft(f'"bad|{large}"'.encode(), tag="bad") for _ in range(3)]
+        world.ask(_produce, TOPIC, drafts)
+        bodies = world.adapters.blobs._blobs
+        for name in [name for name in bodies if rng.random() < 0.8]:
+            del bodies[name]
+        world.pause(1)
+
+
+def _is_throttled(world: World) -> None:
+    """Whatever is its own is refused, for more than a minute."""
+    deps = outside(world)
+    topic = deps.catalog.topic(TOPIC)
+    group = deps.catalog.group(topic, "bad")
+    now_ms = int(world.scheduler.now)
+    deps.producer.produce(topic, [draft(f"bad {n}", tag="bad", due_ms=now_ms + 200 * n) for n in range(300)])
+    places = [("log", str(topic.shard_key(shard))) for shard in range(topic.shards)]
+    places += [(port, group.uid) for port in ("cursors", "records", "marks")]
+    for place in places:
+        world.weather.away(place, (_UNTIL_S - 5) * 1000)
+    _floods(world)
+
+
+def _has_many_timers(world: World) -> None:
+    """Thousands of its timers are due at once, twice."""
+    deps = outside(world)
+    topic = deps.catalog.topic(TOPIC)
+    for at_s in (15, 30):
+        due_ms = int(world.scheduler.now) + at_s * 1000
+        for _ in range(_MANY // 500):
+            made = [draft(f"bad {world.stamp()}", tag="nobody", due_ms=due_ms) for _ in range(250)]
+            deps.producer.produce(topic, made)
+
+
+def _nacks(world: World) -> None:
+    """A consumer takes whatever it can get, and gives it back at once."""
+    world.scheduler.spawn(partial(_floods, world), world)
+    while world.seconds < _UNTIL_S:
+        world.ask(_take_and_nack)
+        world.pause(0.05)
+
+
+def _take_and_nack(client: SimClient) -> None:
+    topic, group, _ = client._find("bad", None)
+    got = client.deps.receiver.receive(topic, group, None, 100, 0, 30)
+    client.deps.settler.nack(topic, group, client.receipts(group, got), Nack(0))
+
+
+def _leaves_undecided(world: World) -> None:
+    """Many transactions are due to be checked at once, and whoever is asked never answers."""
+    for _ in range(100):
+        world.ask(_prepare)
+    world.pause(_UNTIL_S)
+
+
+def _prepare(client: SimClient) -> None:
+    label = f"bad {client.world.stamp()}"
+    client.world.promises.deals[label] = Deal(None, "hanging")
+    made = draft(label, tag="nobody")
+    client.deps.transactor.prepare(client.topic, made, Checks("https://bank.example/", 10), floats=False)
+
+
+_MOODS: dict[str, dict[str, float]] = {
+    "hanging subscribers": {"silent": 1.0},
+    "a storm of retries": {"failing": 1.0},
+    "subscribers that ask for time": {"busy": 1.0},
+    "a consumer that gives everything back": {"held": 1.0},
+}
+TROUBLES: dict[str, Callable[[World], object]] = {
+    "hanging subscribers": _floods,
+    "a storm of retries": partial(_floods, size=20),
+    "subscribers that ask for time": _floods,
+    "a consumer that gives everything back": _nacks,
+    "damaged rows": _damages_rows,
+    "missing bodies": _loses_blobs,
+    "throttled partitions": _is_throttled,
+    "thousands of timers at once": _has_many_timers,
+    "transactions that nobody decides": _leaves_undecided,
+}
+"""What the other tenant is up to."""
+
+
+def _unused(world: World) -> Iterator[str]:
+    """A world without trouble proves nothing."""
+    if not any(args[0] == TOPIC or TOPIC in str(args[0]) for *_, args, _ in world.path if args):
+        yield "nothing happened to the other tenant"

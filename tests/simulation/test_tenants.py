@@ -1,0 +1,50 @@
+"""One tenant's trouble delays another tenant's due work by less than 5 s, whatever the trouble is."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.scheduler import mover
+from chalicelib.scheduler.walk import Turns
+from tests.crash.planting import Bug
+from tests.simulation.figures import count
+from tests.simulation.seeds import each
+from tests.simulation.telling import story
+from tests.simulation.tenants import TROUBLES, play
+
+BUGS: dict[str, tuple[str, Bug]] = {
+    "a mover that waits for its slowest shard": (
+        "throttled partitions",
+        Bug(
+            mover._Run,
+            "__init__",
+            "self._moves: Beside[_Load, Report] = Beside(threads, patience_seconds)",
+            "self._moves: Beside[_Load, Report] = Beside(threads, None)",
+        ),
+    ),
+    "a sweep that looks at one topic a minute": (
+        "a storm of retries",
+        Bug(
+            Turns,
+            "run",
+            "self._in_turn(sorted(names), place.after)",
+            "self._in_turn(sorted(names), None)[:1]",
+        ),
+    ),
+}
+"""With the trouble in which it shows."""
+
+
+@pytest.mark.parametrize("seed", each(1, 50))
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_one_tenants_trouble_is_not_anothers(trouble: str, seed: int) -> None:
+    world, complaints = play(trouble, seed)
+    count(world)
+    assert not complaints, story(world, complaints)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    trouble, bug = BUGS[name]
+    bug.plant(monkeypatch)
+    assert play(trouble)[1]
