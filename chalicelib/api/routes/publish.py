@@ -48,7 +48,7 @@ def publish(context: Context, topic: str) -> Answer:
 
 
 def _draft(context: Context, topic: Topic) -> Draft:
-    headers = {name.lower(): value for name, value in context.headers.items()}
+    headers = {name.lower(): _decoded(value) for name, value in context.headers.items()}
     _check_options(headers)
     media = headers.get("content-type", "application/octet-stream")
     fields: dict[str, Any] = {name: headers[header] for header, name in _OPTIONS.items() if header in headers}
@@ -70,6 +70,14 @@ def _draft(context: Context, topic: Topic) -> Draft:
     given = convert({**fields, "headers": forwarded, "body": None}, MessageBody)
     checked = parse.draft(given, context.deps.adapters.clock.now_ms())
     return _with_raw(checked, body, media)
+
+
+def _decoded(value: str) -> str:
+    """A header's text. Clients send UTF-8, and what reads it for us may have taken its bytes for Latin-1."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def _check_options(headers: Mapping[str, str]) -> None:

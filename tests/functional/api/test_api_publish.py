@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -250,3 +251,16 @@ def test_a_structured_event_is_read_as_strictly_as_any_json(api: Client, raw: by
     topic = api.topic()
     topic.publish(raw, content_type=STRUCTURED).refused(400)
     assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("text", ["café", "naïve 😀", "plain"])
+@pytest.mark.parametrize("reads_bytes_as", ["latin-1", "utf-8"])
+def test_headers_are_utf_8_whoever_reads_them_first(api: Client, text: str, reads_bytes_as: str) -> None:
+    topic = api.topic()
+    sent = text.encode().decode(reads_bytes_as)
+    id = topic.publish(b"x", headrace_key=sent, headrace_ordering_key=sent, headrace_forward_x=sent).expect(
+        201
+    )["id"]
+    [found] = api.get(f"{topic.path}/messages?key={quote(text)}").expect(200)["items"]
+    assert (found["id"], found["keys"], found["ordering_key"]) == (id, [text], text)
+    assert found["headers"] == {"x": text}
