@@ -79,7 +79,8 @@ Attribute names are short because a row is billed by its size, names included.
 **transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
   the DELIVER timer, that the message becomes. Its index `by-state`, which only lists, has neither `m` nor `n`.
     t  S   partition key: transaction id
-    g  S   the index's partition key: `<topic uid>#<state>`      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
+    g  S   the index's partition key: `<topic uid>#<state>`, from format 2 on `<topic uid>#<state>#<v>`: the index has
+           no `v`, so each format is listed by itself      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
     e  N   version: every write is conditional on it and raises it by one
     q  S   topic's name      a  N  prepared at      z  N  decided at      k  N  s to keep it from then on
     c  N   when its CHECK timer is due      i  N  ms between checks      b  N  checks made      w  S  the last answer
@@ -143,7 +144,7 @@ from ..domain.segment import ShardKey
 from ..domain.timer import fragment_of, mark_of
 from ..domain.topic import CursorKey
 
-FORMAT = "1"
+FORMAT = _FIRST_FORMAT = "1"
 META_OFFSET = -1
 BY_STATE = "by-state"
 Item = dict[str, dict[str, Any]]
@@ -353,6 +354,13 @@ def forward_key(timer_id: str) -> Item:
 
 def lease_key(fragment: int) -> Item:
     return {"f": text(str(fragment)), "t": text("~lease")}
+
+
+def state_home(topic_uid: str, state: str, version: str = FORMAT) -> str:
+    """The index's partition of a topic's transactions in one state. Each format has its own, for the index does not
+    hold `v`: no release lists what only a later one can read."""
+    home = f"{topic_uid}#{state}"
+    return home if version == _FIRST_FORMAT else f"{home}#{version}"
 
 
 def trace_home(key: CursorKey) -> str:

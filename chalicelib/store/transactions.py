@@ -29,6 +29,7 @@ from .layout import (
     number,
     packed,
     payload_of,
+    state_home,
     text,
     text_of,
     timer_key,
@@ -77,7 +78,7 @@ class DynamoTransactions:
             IndexName=BY_STATE,
             KeyConditionExpression="g = :g AND o > :o",
             ExpressionAttributeValues={
-                ":g": text(f"{topic.uid}#{state}"),
+                ":g": text(state_home(topic.uid, state)),
                 ":o": text(after or "!"),  # before all marks
             },
             Limit=limit,
@@ -91,7 +92,7 @@ class DynamoTransactions:
             TableName=self._table,
             IndexName=BY_STATE,
             KeyConditionExpression="g = :g",
-            ExpressionAttributeValues={":g": text(f"{topic.uid}#{state}")},
+            ExpressionAttributeValues={":g": text(state_home(topic.uid, state))},
         )
 
 
@@ -119,7 +120,7 @@ def _drop(table: str, timer: Timer) -> dict[str, Any]:
 def _item(of: Transaction) -> Item:
     item: Item = {
         "t": text(of.id),
-        "g": text(f"{of.topic_uid}#{of.state}"),
+        "g": text(state_home(of.topic_uid, of.state)),
         "o": text(of.mark),
         "q": text(of.topic),
         "v": {"N": FORMAT},
@@ -168,7 +169,7 @@ def _told(item: Item) -> Transaction:
         return int_of(item, name) if name in item else None
 
     payload = payload_of(item)
-    topic_uid, _, state = item["g"]["S"].partition("#")
+    topic_uid, state, *_ = item["g"]["S"].split("#")
     return Transaction(
         id=item["t"]["S"],
         topic=item["q"]["S"],

@@ -16,6 +16,7 @@ from chalicelib.domain.transaction import Answer, State, Transaction, check_time
 from chalicelib.services.checks import Check
 from chalicelib.services.delayed import Waiting
 from chalicelib.services.transactions import Checks
+from chalicelib.store.layout import state_home
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS
@@ -294,6 +295,12 @@ def test_an_undecided_one_is_never_forgotten(stage: Stage) -> None:
 
 
 # Lists
+
+
+def test_the_next_format_is_listed_by_its_own_release_only() -> None:
+    """The index does not tell formats apart, so its partitions do."""
+    assert state_home("uid", "PREPARED", "1") == "uid#PREPARED" == state_home("uid", "PREPARED")
+    assert state_home("uid", "PREPARED", "2") == "uid#PREPARED#2"
 
 
 def test_lists_by_state_page_by_page(stage: Stage) -> None:
