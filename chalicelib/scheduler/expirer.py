@@ -55,17 +55,21 @@ class Expirer:
 
     def run_once(self, has_time: HasTime = lambda: True) -> Report:
         """One round, or what of it there is time for: the next run goes on there."""
-        report = Report()
+        report, is_whole = Report(), True
         proved = self._keeper.proved() if self._keeper else {}
 
         def visit(topic: Topic, has_time: HasTime) -> None:
+            nonlocal is_whole
             if self._keeper:
-                report.kept += self._keeper.keep(topic, proved)
+                kept, had_time = self._keeper.keep(topic, proved, has_time)
+                report.kept += kept
+                is_whole = is_whole and had_time
             for group in self._control.groups(topic):
                 report.buried += self._group(topic, group, has_time)
             self._see(topic, has_time)
 
         report.stretch = self._walk.run(visit, has_time)
+        report.stretch.finished = report.stretch.finished and is_whole
         return report
 
     def _group(self, topic: Topic, group: Group, has_time: HasTime) -> int:

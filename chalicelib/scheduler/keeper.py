@@ -13,14 +13,18 @@ from collections.abc import Iterable, Mapping
 from ..domain.ranges import normalise
 from ..domain.topic import Topic
 from ..ports import Blobs, Clock, Log
+from .walk import HasTime
 
 PROOF = "archive/proved.json"
 _NEAR_S, _MORE_S = 86_400, 2 * 86_400  # the expirer comes by four times a day
+_YOUNG_MS = 86_400_000  # no row lives shorter than that and the grace, and it is near a day before its end
 _ROWS = 100
+_LONGEST_MS = 60_000  # for one topic: the other half of its time is for what its groups are owed
 
 
 class Keeper:
-    """Looks at each shard behind what is proved: half a read unit where that is all."""
+    """Looks at each shard behind what is proved: half a read unit where that is all. Rows may have been written under
+    other settings than those around them, so each that is old enough is looked at."""
 
     def __init__(self, log: Log, blobs: Blobs, clock: Clock) -> None:
         self._log = log
@@ -33,20 +37,25 @@ class Keeper:
         ranges, lost = told.get("ranges", {}), told.get("lost", {})
         return {key: _following([*ranges.get(key, ()), *lost.get(key, ())]) for key in ranges}
 
-    def keep(self, topic: Topic, proved: Mapping[str, int]) -> int:
-        """Keep the topic's rows that are not proved and near their end; how many messages that are."""
-        now_s = self._clock.now_ms() // 1000
-        kept = 0
+    def keep(self, topic: Topic, proved: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
+        """Keep the topic's rows that are not proved and near their end; how many messages that are, and whether there
+        was time for all. What there was none for, the next run finds behind what this one has kept."""
+        now_ms = self._clock.now_ms()
+        now_s, kept = now_ms // 1000, 0
         for number in range(topic.shards):
             shard = topic.shard_key(number)
             first = proved.get(str(shard), 0)
-            while rows := self._log.read(shard, first, _ROWS):
+            while True:
+                if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
+                    return kept, False
+                rows = self._log.read(shard, first, _ROWS)
                 near = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
                 kept += sum(row.count for row in near if self._log.keep(shard, row.first, now_s + _MORE_S))
-                if len(near) < len(rows):
+                # What is younger than the shortest life is far from its end, and so is all behind it.
+                if not rows or rows[-1].accepted_ms > now_ms - _YOUNG_MS:
                     break
                 first = rows[-1].end
-        return kept
+        return kept, True
 
 
 def _following(spans: Iterable[list[int]]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from chalicelib.domain.segment import ShardKey
 from chalicelib.scheduler.keeper import PROOF
 from chalicelib.wiring import Deps
@@ -67,6 +69,39 @@ def test_a_gap_in_the_proof_keeps_what_is_behind_it_unless_it_is_lost(empty_stag
     assert deps.expirer.run_once().kept == 0
     prove(empty_stage, shard, (0, 0), (2, 3))
     assert deps.expirer.run_once().kept == 3
+
+
+@pytest.mark.many_calls
+def test_what_was_written_under_a_shorter_retention_is_kept_behind_what_lives_longer(
+    empty_stage: Stage,
+) -> None:
+    desk, deps, shard = archiving(empty_stage, retention_days=30)
+    for _ in range(100):  # as many as a look shows
+        desk.produce(make.draft("long"))
+    shorter = Desk(empty_stage, desk.deps, replace(desk.topic, retention_days=1))
+    shorter.produce(make.draft("short"))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    assert deps.expirer.run_once().kept == 1
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert empty_stage.adapters.log.read(shard, 100, 1)
+
+
+@pytest.mark.many_calls
+def test_what_time_ends_goes_on_in_the_next_run_behind_what_was_kept(empty_stage: Stage) -> None:
+    desk, deps, shard = archiving(empty_stage)
+    for _ in range(250):
+        desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS + 1000)
+    runs = []
+    while not runs or not runs[-1].stretch.finished:
+        left = iter(range(3 + len(runs)))
+        runs.append(deps.expirer.run_once(lambda left=left: next(left, None) is not None))
+    assert len(runs) > 1
+    assert sum(run.kept for run in runs) == 250
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert len(offsets(empty_stage, shard)) == 100, "as many as a look shows"
 
 
 def test_what_is_young_is_not_touched(empty_stage: Stage) -> None:
