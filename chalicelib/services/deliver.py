@@ -211,6 +211,8 @@ class _Run:
             if self._others and self._spare(sources) <= 0 and self._is_stale():
                 self._look_around(sources)
             for shard in sources.in_turn(self._looks, self._allowance(sources)):
+                if not self._has_time(sources):  # what is under way is to be settled
+                    return
                 self._launch_from(pool, sources, shard)
             if self._flying.total() or self._fault or not self._is_limited:
                 return

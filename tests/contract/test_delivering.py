@@ -535,3 +535,21 @@ def test_a_paused_group_is_left_alone_until_it_goes_on(empty_stage: Stage) -> No
     desk.deps.admin.pause(desk.topic, group.name, False)
     desk.pass_time(61)
     assert len(desk.subscribers.calls) == 1
+
+
+def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=4)
+    seconds = [60.0]
+
+    def slow(_: Parcel) -> Outcome:
+        seconds[0] = 10.0
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=slow)
+    desk.produce(*(make.draft(shard=shard) for shard in range(4)))
+    report = desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: seconds[0])
+    assert not report.finished
+    assert len(desk.subscribers.calls) == 1
+    assert sum(desk.cursor(group, shard).epoch > 0 for shard in range(4)) == 1
+    assert ("deliver", Job(desk.topic.name, group.name).event()) in desk.inbox.asked
