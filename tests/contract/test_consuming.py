@@ -195,6 +195,9 @@ def test_a_message_rejected_for_good_is_buried_at_once(stage: Stage) -> None:
     desk.nack(group, desk.receive(group)[:1], Nack(dead_letter=True, reason="no such account"))
     record = records(desk, group)[0]
     assert (record.status, record.reason, record.last_error) == ("DEAD", "REJECTED", "no such account")
+    letter = stage.adapters.records.dead_letter(cursor_key(desk.topic, group, 0), 0)
+    assert letter
+    assert letter.message.draft.body == b'{"n":0}'
     stage.clock.advance(3600 * SECOND_MS)
     assert offsets(desk.receive(group)) == [1]
 
@@ -321,6 +324,49 @@ def test_i7_a_busy_key_is_passed_over_within_a_bound(stage: Stage) -> None:
     assert desk.receive(group) == [], "the bound is reached: the shard waits"
     desk.ack(group, got)
     assert offsets([*desk.receive(group), *desk.receive(group)]) == [1, MAX_PASSED_OVER + 3]
+
+
+def test_a_claim_takes_no_more_than_its_cursor_has_room_for(stage: Stage) -> None:
+    """Where order counts, each message of a lease may come back by itself."""
+    desk = Desk.at(stage)
+    group = desk.group(mode="serial")
+    desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(600)))
+    got = desk.receive(group, 600)
+    assert 0 < len(got) < 600
+    assert algebra.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
+    assert set(desk.ack(group, got)) == {None}
+    assert sorted([*offsets(got), *desk.drain(group, 600)]) == [*range(600)]
+
+
+def test_a_receipt_twice_in_one_call_settles_once(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    (got,) = desk.receive(group)
+    assert desk.ack(group, [got, got]) == [None, ALREADY]
+
+
+def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=Retry(3, (10,), jitter=0.0))
+    group = desk.group()
+    (placed,) = desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, placed.id)
+    desk.deps.redriver.redrive(desk.topic, group, [letter])
+    message = desk.deps.lookup.message(desk.topic, placed.id)
+    stage.clock.advance(5 * SECOND_MS)
+    for attempt, left in ((2, 2), (3, 1)):
+        (got,) = desk.receive(group)
+        assert got.attempt == attempt
+        desk.nack(group, [got], Nack(delay_ms=10 * SECOND_MS))
+        status = desk.deps.statuses.delivery(desk.topic, group, message)
+        assert status
+        assert (status.status, status.attempts, status.retries_left) == ("RETRYING", attempt, left)
+        stage.clock.advance(15 * SECOND_MS)
+    (got,) = desk.receive(group)
+    desk.nack(group, [got], Nack(delay_ms=10 * SECOND_MS))
+    (letter,) = desk.deps.redriver.letters(desk.topic, group, placed.id)
+    assert (letter.attempts, letter.reason) == (4, "ATTEMPTS_EXHAUSTED")
 
 
 def test_a_full_cursor_is_backpressure_and_ends_when_something_is_settled(stage: Stage) -> None:

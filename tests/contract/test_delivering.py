@@ -379,16 +379,14 @@ def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, ca
 def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
     stage: Stage,
 ) -> None:
-    desk = PushDesk.at(stage, retry=Retry(2, (60,), jitter=0.0))
-    group = desk.group(batch_size=8, payload="batch")
-    answers = iter([False] + [True] * 100)
-    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no", answered=next(answers)))
-    desk.produce(*make.drafts(8))
-    desk.push()
-    assert len(desk.subscribers.calls) == 1
-    desk.produce(*make.drafts(8))
-    desk.push()
-    assert len(desk.subscribers.calls) == 2
+    for attempts, is_answered, calls in ((5, False, 1), (2, True, 1), (5, True, 9)):
+        desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
+        group = desk.group(batch_size=8, payload="batch")
+        failed = Outcome(Verdict.FAILED, "no", answered=is_answered)
+        desk.subscriber(group, "one", does=lambda _, failed=failed: failed)
+        desk.produce(*make.drafts(8))
+        desk.push()
+        assert len(desk.subscribers.calls) == calls
 
 
 def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(stage: Stage) -> None:

@@ -226,6 +226,18 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
     assert (letter.message.first_accepted_ms, letter.message.draft.acts) == (began_ms, amended.draft.acts)
 
 
+def test_who_cancelled_a_waiting_message_is_told(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    deps, topic = desk.deps, desk.topic
+    (placed,) = desk.produce(make.draft("x", due_ms=stage.clock.now_ms() + 60 * SECOND_MS))
+    waiting = deps.lookup.find(topic, placed.id)
+    assert isinstance(waiting, Waiting)
+    deps.delayed.cancel(topic, waiting, "ann")
+    cancelled = deps.lookup.find(topic, placed.id)
+    assert isinstance(cancelled, Waiting)
+    assert [(act.what, act.by) for act in cancelled.message.draft.acts] == [("CANCELLED", "ann")]
+
+
 def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) -> None:
     desk = Desk.at(stage)
     outcomes = desk.deps.producer.produce(desk.topic, make.drafts(3), "ann")

@@ -17,6 +17,8 @@ from tests.simulation import test_planted_in_weeks as weeks
 from tests.simulation import test_sharing as shares
 from tests.simulation import test_tenants as tenants
 from tests.support import conditions
+from tests.unit import test_planted_faults as faults
+from tests.unit import test_planted_mover_bugs as movers
 
 PAGE = Path("docs/net.md").read_text()
 NETS: dict[str, Collection[str]] = {
@@ -28,6 +30,8 @@ NETS: dict[str, Collection[str]] = {
     "Two tenants": tenants.BUGS,
     "Stages over weeks": weeks.BUGS,
     "Two releases": releases.BUGS,
+    "Quick tests": faults.BUGS,
+    "Movers, wake-ups and lines": movers.BUGS,
     "Conditions of the store": conditions.CLAUSES,
 }
 

@@ -80,6 +80,11 @@ def test_what_failed_before_changes_nothing_for_what_is_fresh(repeated: str, bef
     assert allowance(health, FULL, START_MS) == FULL
 
 
+def test_what_failed_before_does_not_add_up_with_what_is_fresh() -> None:
+    assert lived("A" * 80 + "a" * 9).trips == 0
+    assert lived("A" * 80 + "a" * 10).trips == 1, "nothing ever succeeded"
+
+
 def test_one_answered_probe_may_have_been_a_bad_message_eight_are_not() -> None:
     now_ms = until(opened(trips=2))
     health = lived("aaaaaaa", opened(trips=2), now_ms)

@@ -1,0 +1,260 @@
+"""What was wrong once, planted again one at a time: each is seen by a quick test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chalicelib.domain import cursor, ladder, strict_json
+from chalicelib.domain.errors import Malformed
+from chalicelib.services import deliver, due, statuses
+from chalicelib.services.claim import Claimant, _Claim
+from chalicelib.services.delayed import Delayed
+from chalicelib.services.deliver import _Run
+from chalicelib.services.key_lookup import KeyLookup
+from chalicelib.services.marker import Marker
+from chalicelib.services.readiness import Readiness
+from chalicelib.services.settle import Settler, _Leased
+from chalicelib.store.memory import MemoryTimers
+from tests.contract import test_assigning as assigning
+from tests.contract import test_changes_meanwhile as meanwhile
+from tests.contract import test_consuming as consuming
+from tests.contract import test_counts as counts
+from tests.contract import test_delivering as delivering
+from tests.contract import test_in_flight as in_flight
+from tests.contract import test_retention as retention
+from tests.contract import test_sharing as sharing
+from tests.contract import test_statuses as standing
+from tests.contract import test_sweeping as sweeping
+from tests.contract import test_troubled as troubled
+from tests.crash.planting import Bug
+from tests.support.clock import ManualClock
+from tests.support.desk import Desk
+from tests.support.stages import memory_stage
+from tests.unit import test_breaker as breaker
+from tests.unit import test_ladder_waits as waits
+
+Check = Callable[[], object]
+
+
+def _in_a_batch(*, gone: bool) -> None:
+    stage = memory_stage()
+    bodies = troubled.Bodies(stage.adapters.blobs)
+    troubled.test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(stage, bodies, gone)
+
+
+def _after_retention() -> None:
+    stage = memory_stage()
+    retention.test_what_a_group_owes_past_its_retention_is_buried_by_the_claim_that_meets_it(
+        stage, stage.clock.advance
+    )
+
+
+def _a_tiny_number_is_refused() -> None:
+    with pytest.raises(Malformed):
+        strict_json.parse(b"1e-999999999999999999999999999999")
+
+
+def _a_table_is_away() -> None:
+    with pytest.raises(Exception, match="timers"):
+        Readiness(lambda: "timers", ManualClock()).check()
+
+
+def _a_lease_in_pieces_is_small() -> None:
+    spans = cursor.coalesce([cursor.Span(n) for n in range(0, 1_000, 2)])
+    assert len(spans) < 10
+
+
+def _shows_life(sign: str) -> None:
+    desk = Desk.at(memory_stage(), shards=4)
+    assigning.test_settling_and_extending_are_signs_of_life(desk, sign, "broadcast")
+
+
+BUGS: dict[str, tuple[Bug, Check]] = {
+    "a redriven message whose attempts are forgotten": (
+        Bug(_Leased, "_record", "receipt.spent,", "0,"),
+        lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
+    ),
+    "a redriven message that has no attempts of its own": (
+        Bug(Claimant, "last_attempt", "return spent + (", "return ("),
+        lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
+    ),
+    "a receipt that settles twice in one call": (
+        Bug(Settler, "_settle", "settled.discard(receipt.leased)", "pass"),
+        lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(memory_stage()),
+    ),
+    "a burial that drops the message": (
+        Bug(_Leased, "_record", "self._content(receipt) if dead else None", "None"),
+        lambda: consuming.test_a_message_rejected_for_good_is_buried_at_once(memory_stage()),
+    ),
+    "a cancellation by nobody": (
+        Bug(
+            Delayed,
+            "_cancel",
+            'acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))',
+            "timer.draft",
+        ),
+        lambda: standing.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
+    ),
+    "a batch that nobody answered, cut at once": (
+        Bug(deliver, "is_to_be_split", " and o.answered", ""),
+        lambda: (
+            delivering.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
+                memory_stage()
+            )
+        ),
+    ),
+    "a function that outlives its lease": (
+        Bug(
+            _Run,
+            "_lease_seconds",
+            "max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)",
+            "self._attempt_seconds(sources, consumer)",
+        ),
+        lambda: delivering.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
+            memory_stage(), None, 910
+        ),
+    ),
+    "a function called again beside itself": (
+        Bug(deliver, "ruling", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
+        lambda: delivering.test_i4_a_function_is_not_called_beside_itself(memory_stage(), "queue", None, 910),
+    ),
+    "a function that outlives its run": (
+        Bug(_Run, "_has_time", ">= seconds + _MARGIN_SECONDS", ">= _MARGIN_SECONDS"),
+        lambda: delivering.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
+    ),
+    "an unreadable body that fails its neighbours": (
+        Bug(
+            _Run,
+            "_send",
+            "self._of.sender.send(consumer, parcel, seconds) if attempts else ()",
+            "[Outcome(Verdict.FAILED)] * len(opened)",
+        ),
+        lambda: _in_a_batch(gone=True),
+    ),
+    "a lease that takes an entry for each offset": (
+        Bug(cursor, "coalesce", "if len(runs) <= _RUNS:", "if runs or True:"),
+        _a_lease_in_pieces_is_small,
+    ),
+    "a claim for which the cursor has no room": (
+        Bug(_Claim, "plan_that_fits", "not granted or algebra.has_room(", "True or algebra.has_room("),
+        lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
+    ),
+    "a settlement that was throttled, forgotten": (
+        Bug(_Run, "_settle", "self._owed[receipt] = rulings[receipt]", "pass"),
+        lambda: troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for(
+            memory_stage(), "queue", 3
+        ),
+    ),
+    "a topic that nobody marks": (
+        Bug(Marker, "mark", "self._marks.mark(Mark(name, begin_ms))", "pass"),
+        lambda: sweeping.test_at_rest_nothing_is_written_and_a_lost_wake_up_is_found_at_the_next_run(10),
+    ),
+    "an ack that is no sign of life": (
+        Bug(Settler, "_settle_texts", "self._note_signs(topic, group, owners)", "pass"),
+        lambda: _shows_life("ack"),
+    ),
+    "an extension that is no sign of life": (
+        Bug(Settler, "extend", "self._note_signs(topic, group, owners)", "pass"),
+        lambda: _shows_life("extend"),
+    ),
+    "a bound on what is under way that each shard has": (
+        Bug(_Run, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
+        lambda: in_flight.test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
+            memory_stage(), 3, 1, 1, "while it sends"
+        ),
+    ),
+    "one busy shard that has an equal part only": (
+        Bug(Claimant, "room", "max(self.sure - in_flight, self.spare)", "self.sure - in_flight"),
+        lambda: in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it(memory_stage(), 4, 64, 51),
+    ),
+    "a waiting message that is not there while its time is changed": (
+        Bug(Delayed, "_waiting", "if moved is None or moved == known:", "if moved is None or known is None:"),
+        lambda: meanwhile.test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
+            memory_stage(), meanwhile.look
+        ),
+    ),
+    "a key that finds nothing that waits": (
+        Bug(KeyLookup, "_message", "message if _passes(message, filters) else None", "None"),
+        lambda: standing.test_a_key_finds_a_message_in_every_state(memory_stage()),
+    ),
+    "subscribers that get all of a shard": (
+        Bug(_Run, "_in_order", "return (*consumers[start:], *consumers[:start])", "return consumers[:1]"),
+        lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(memory_stage(), 2, 60, 60),
+    ),
+    "a puller that takes what others came for": (
+        Bug(Claimant, "part", "min(most, sharing.room(held, self.seat, available, now_ms))", "most"),
+        lambda: sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
+            memory_stage(), 4, 10, 1
+        ),
+    ),
+    "a circuit that opens because of messages": (
+        Bug(breaker, "after", "if answered and repeated and not half_open:", "if False:"),
+        breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
+    ),
+    "a batch whose halves wait": (
+        Bug(deliver, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
+        lambda: delivering.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
+    ),
+    "a retention that only TTL ends": (
+        Bug(_Claim, "_is_over", "ends_ms <= self._now_ms or", "False or"),
+        _after_retention,
+    ),
+    "a broadcast that tells of one consumer": (
+        Bug(
+            statuses, "_together", "words.combined([each.status for each in statuses])", "statuses[-1].status"
+        ),
+        lambda: standing.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(memory_stage()),
+    ),
+    "a delayed message that forgets when it was accepted": (
+        Bug(
+            due,
+            "entered",
+            "replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)",
+            "timer.draft",
+        ),
+        lambda: standing.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
+            memory_stage(), "delay"
+        ),
+    ),
+    "a change that leaves no trace": (
+        Bug(Delayed, "_amend", "acted(draft, *self._acts(changes, due_ms, by))", "draft"),
+        lambda: standing.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
+            memory_stage(), "delay"
+        ),
+    ),
+    "what waits, not counted": (
+        Bug(MemoryTimers, "count_delayed", "is TimerKind.DELIVER", "is TimerKind.RETRY"),
+        lambda: counts.test_what_waits_before_the_log_is_counted(memory_stage()),
+    ),
+    "a ladder whose last step nobody reaches": (
+        Bug(ladder, "wait_seconds", "len(known)) - 1", "len(known) - 1) - 1"),
+        lambda: waits.test_without_jitter_every_ladder_is_walked_exactly("jmq"),
+    ),
+    "a health check that tells nothing": (
+        Bug(Readiness, "check", "if table:", "if table is None:"),
+        _a_table_is_away,
+    ),
+    "a repeated ack called stale": (
+        Bug(_Leased, "repeated", "Already.SETTLED if same else _stale()", "_stale()"),
+        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
+    ),
+    "another's settlement called our own": (
+        Bug(_Leased, "repeated", "tried.outcome == _outcome(rule(receipt, tried.attempt).fate)", "True"),
+        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
+    ),
+    "a number that no other parser can read": (
+        Bug(strict_json, "_float", "number == 0.0 and not _is_near(text)", "number != number"),
+        _a_tiny_number_is_refused,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, check = BUGS[name]
+    check()
+    bug.plant(monkeypatch)
+    with pytest.raises((AssertionError, Exception, pytest.fail.Exception)):
+        check()
