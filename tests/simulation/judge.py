@@ -47,7 +47,7 @@ def _judged(world: World, client: SimClient) -> Iterator[str]:
     yield from (f"{v.kind}: {v.about}" for v in judged if not _excused(world, v, known))
     set_back_ms = 2 * world.plan.skew_ms if world.plan.steps_every_s else 0
     yield from world.promises.broken(client.deps, client.topic, end, set_back_ms)
-    yield from disordered(world.events, end, world.promises, world.plan.skew_ms)
+    yield from disordered(world.events, end, world.promises, 2 * world.plan.skew_ms)
     yield from uncounted(world, client, end)
     yield from _same_ids(world)
 

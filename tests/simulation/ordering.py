@@ -34,9 +34,14 @@ class Standing:
     def accepted(self) -> int:
         return min(ask.ended for ask in self.asks if ask.told is Told.OK)
 
+    def waited(self, skew_ms: int) -> bool:
+        """Was it accepted before its time, whose clock ever is asked? Else whoever is later may be under way."""
+        accepted_ms = min(ask.ended_ms for ask in self.asks if ask.told is Told.OK)
+        return self.due_ms is not None and accepted_ms < self.due_ms - skew_ms
+
 
 def disordered(events: Sequence[Event], final: Final, promises: Promises, skew_ms: int) -> Iterator[str]:
-    """Which messages stand where their key forbids it."""
+    """Which messages stand where their key forbids it. Clocks lie up to `skew_ms` apart."""
     order = {id(event): n for n, event in enumerate(events)}
     by_key: defaultdict[str, list[Standing]] = defaultdict(list)
     for key, standing in _standing(events, final, promises):
@@ -78,7 +83,7 @@ def _comes_first(one: Standing, other: Standing, order: Mapping[int, int], skew_
     if other.due_ms is None:
         return False
     if one.due_ms < other.due_ms:
-        return one.accepted < other.entered
+        return one.accepted < other.entered and one.waited(skew_ms)
     return one.due_ms == other.due_ms and before and (ahead or not skew_ms)
 
 
