@@ -237,9 +237,6 @@ def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
 def _plain(spans: Iterable[Span]) -> Iterator[Span]:
     """The same offsets in spans without masks."""
     for span in spans:
-        if not span.mask:
-            yield span
-            continue
         for low, high in span.ranges():
             yield replace(span, start=low, count=high - low, mask=0)
 
@@ -262,9 +259,7 @@ def _less(span: Span, taken: Ranges) -> Span | None:
     if not bits:
         return None
     at = (bits & -bits).bit_length() - 1
-    bits >>= at
-    is_run = not bits & bits + 1
-    return replace(span, start=span.start + at, count=bits.bit_count(), mask=0 if is_run else bits)
+    return replace(span, start=span.start + at, count=bits.bit_count(), mask=bits >> at)
 
 
 def _ranges_of(spans: Iterable[Span]) -> Ranges:
@@ -305,8 +300,8 @@ def _bytes(span: Span) -> int:
 
 def _growth(span: Span) -> int:
     """By how much a leased span may grow: by a mask or, where it is one of a unit, by a time to wait for."""
-    if span.unit:
-        return _WAIT_BYTES + (_WAIT_BYTES + len(str(span.start)) + len(span.unit)) * (span.count - 1)
+    if span.unit:  # a claim takes one message of each
+        return _WAIT_BYTES
     return 0 if span.mask or span.count <= _RUNS else (span.end - span.start) // _BITS + _RUN_BYTES
 
 

@@ -193,6 +193,15 @@ def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(left: set[i
     assert algebra.most_bytes(after) <= worst + 10
 
 
+def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own() -> None:
+    granted = tuple(Span(10**9 + n, unit=f"{n:06x}") for n in range(100))
+    cursor = algebra.claim(Cursor(), Selection(granted, next=10**9 + 100), "1.abcd", "owner", 0)
+    failed = [Result(span.start, Fate.RETRY, 1_800_000_000_000 + span.start) for span in granted]
+    after, _ = algebra.settle(cursor, "1.abcd", failed)
+    assert len(after.waiting) == 100
+    assert size_of(after) <= algebra.most_bytes(cursor)
+
+
 def test_old_entries_are_read_and_settled_ones_dropped() -> None:
     """Releases before wrote what was settled, and ranges only."""
     item = _item(make.leased(0, 10))

@@ -119,6 +119,14 @@ def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
     assert algebra.holds(claiming, replace(CURSOR, leases={}))
 
 
+def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
+    settled, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.SUCCESS), Result(5, Fate.BACK)])
+    claimed = algebra.claim(algebra.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200)
+    for after in (settled, claimed, algebra.seek(CURSOR, 3)):
+        assert algebra.apply(CURSOR, algebra.change(CURSOR, after)) == after
+        assert algebra.apply(CURSOR, algebra.replacement(CURSOR, after)) == after
+
+
 def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:
     back, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.RETRY)])
     giving = algebra.change(CURSOR, back)

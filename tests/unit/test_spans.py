@@ -67,12 +67,14 @@ def test_joining_changes_nothing_but_the_form(once: set[int], twice: set[int], a
 @pytest.mark.parametrize(
     ("offsets", "entries", "masks"),
     [
+        pytest.param(range(5), 1, 0, id="neighbours are a run"),
         pytest.param(range(0, 16, 2), 8, 0, id="eight runs stay runs"),
         pytest.param(range(0, 18, 2), 1, 1, id="nine go under a mask"),
         pytest.param(range(0, 9_000, 1_000), 9, 0, id="far from one another"),
         pytest.param([*range(0, 20, 2), *range(500, 520, 2)], 2, 2, id="two clusters"),
         pytest.param([*range(0, 20, 2), 19 + 9 * 6], 1, 1, id="near enough"),
         pytest.param([*range(0, 20, 2), 19 + 9 * 6 + 1], 2, 1, id="too far"),
+        pytest.param([*range(0, 20, 2), 500, 502, 504], 4, 1, id="a mask and three runs together"),
         pytest.param([*range(0, 200, 20), 500, 600], 3, 1, id="a mask and two runs"),
         pytest.param(range(0, 9 * 53, 53), 1, 1, id="a mask is shorter"),
         pytest.param(range(0, 9 * 54, 54), 9, 0, id="a mask is as long"),
@@ -97,6 +99,7 @@ def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fat
     spans = algebra.coalesce([Span(offset, attempt=3) for offset in leased])
     cursor = Cursor(FIRST, 2_000, {"t": Lease("t", spans, 9)} if leased else {})
     after, applied = algebra.settle(cursor, "t", [Result(offset, fate, 5) for offset in named])
+    assert ("t" in after.leases) is bool(leased - named)
     left = after.leases["t"].spans if "t" in after.leases else ()
     assert {result.offset for result in applied} == leased & named
     assert fates_of(left) == dict.fromkeys(leased - named, (3, "", 0))
