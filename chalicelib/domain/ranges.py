@@ -33,7 +33,7 @@ def subtract(ranges: Iterable[Range], taken: Ranges) -> Ranges:
                 continue
             if low > start:
                 left.append((start, low))
-            start = max(start, high)
+            start = high
         if start < end:
             left.append((start, end))
     return tuple(left)

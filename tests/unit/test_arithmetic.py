@@ -45,6 +45,14 @@ def test_ranges_of_offsets_contain_these_alone(offsets: set[int]) -> None:
     assert {o for o in range(-1, 62) if ranges.contains(held, o)} == offsets
 
 
+@given(some_ranges, st.integers(0, 40), st.integers(1, 5))
+def test_ranges_touch_where_they_have_an_offset_in_common(
+    a: list[tuple[int, int]], start: int, count: int
+) -> None:
+    held = ranges.normalise(a)
+    assert ranges.touch(held, start, start + count) is bool(members(held) & members([(start, start + count)]))
+
+
 def test_every_named_ladder_is_as_documented() -> None:
     assert dict(NAMED) == {
         "fixed-30": (30, 30, 30),

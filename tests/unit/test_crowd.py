@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from chalicelib.domain.cursor import Cursor, Lease, Span
+from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_BATCH, MAX_IN_FLIGHT, MAX_SHARDS
+from chalicelib.domain.message import Origin
+from chalicelib.domain.sharing import Seat
+from chalicelib.services.claim import Claimant
 from chalicelib.services.in_flight import Crowd, crowd, sure_of
 from chalicelib.services.wake import workers_of
 from tests.support import factories as make
@@ -61,3 +68,57 @@ def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
     ]
     cursor = Cursor(next=11, leases={lease.token: lease for lease in leases})
     assert crowd(topic, group, {"t/0": cursor}, [called, pulls], START_MS).leased == {"t/0": 6}
+
+
+def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
+    topic = make.topic(shards=2)
+    group = make.group(topic, max_in_flight=60)
+    leases = {
+        token: Lease(token, (Span(0, 2), Span(9)), START_MS + 1, token[-1]) for token in ("1.a", "2.a", "3.b")
+    }
+    seen = crowd(
+        topic, group, {"t/0": Cursor(next=11, leases=leases), "t/1": Cursor(leases=leases)}, [], START_MS
+    )
+    assert seen.by_consumer == {"a": 12, "b": 6}
+    assert (seen.cursors, seen.sure, seen.most) == (3, 5, 60)
+
+
+def test_a_cursor_at_work_wants_its_equal_part() -> None:
+    seen = Crowd({"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, 5, 2, 12)
+    assert seen.claims_of_others(["0"]) == 2, "of three at work, each four: the first is who asks"
+    assert seen.claims_of_others(["2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "spare", "room"),
+    [(0, 3, 3), (1, 0, 1), (1, 3, 3), (2, 0, 0), (3, 0, 0), (6, 3, 2), (8, 3, 0), (9, 3, 0)],
+)
+def test_a_cursor_may_have_what_it_is_sure_of_and_what_is_spare(
+    in_flight: int, spare: int, room: int
+) -> None:
+    topic = make.topic()
+    claimant = Claimant(topic, make.group(topic), 30, most_in_flight=8, sure=2, spare=spare)
+    assert claimant.room(in_flight) == room
+
+
+def test_parts_are_equal_and_in_batches() -> None:
+    topic = make.topic()
+    claimant = Claimant(topic, make.group(topic), 30, parts=3, batch=4)
+    assert [claimant.part(None, n, 100, START_MS) for n in (1, 12, 13, 100)] == [4, 4, 8, 36]
+    assert claimant.part(None, 100, 5, START_MS) == 5
+    assert claimant.claimants == 3
+    seated = replace(claimant, seat=Seat(7, 0, 4, 10))
+    assert seated.claimants == 4
+    assert [seated.part(None, 8, most, START_MS) for most in (1, 10)] == [1, 2]
+
+
+def test_the_last_attempt_is_the_messages_the_groups_or_the_topics_and_a_redriven_one_has_as_many_again() -> (
+    None
+):
+    topic = make.topic(retry=Retry(7, (1,)))
+    group = make.group(topic)
+    plain, again = make.draft(), make.draft(origin=Origin("any", 0, 0, 0, attempts=4, spent=4))
+    assert [Claimant(topic, group, 30).last_attempt(draft) for draft in (plain, again)] == [7, 11]
+    own = Claimant(topic, replace(group, retry=Retry(3, (1,))), 30)
+    assert [own.last_attempt(draft) for draft in (plain, again)] == [3, 7]
+    assert own.last_attempt(replace(again, max_attempts=2)) == 6

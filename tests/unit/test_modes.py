@@ -1,0 +1,100 @@
+"""What a mode grants of what it is shown; whether that keeps order is for the cursor's machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from chalicelib.domain.cursor import Cursor, Lease, Selection, Span
+from chalicelib.domain.limits import MAX_PASSED_OVER
+from chalicelib.modes import POLICIES, Candidate, Verdict
+
+
+def serial(cursor: Cursor, *shown: Candidate, most: int = 9) -> Selection:
+    """What is below the cursor's frontier came back; the rest is fresh."""
+    back = [candidate for candidate in shown if candidate.offset < cursor.next]
+    return POLICIES["serial"].select(cursor, back, shown[len(back) :], most, 0)
+
+
+def granted(selection: Selection) -> list[int]:
+    return [span.start for span in selection.granted]
+
+
+def of(unit: str, offset: int, verdict: Verdict = Verdict.DELIVER) -> Candidate:
+    return Candidate(offset, attempt=2, unit=unit, verdict=verdict)
+
+
+def waits(*units: str) -> Cursor:
+    """Messages of these units wait, from 0 on."""
+    return Cursor(next=len(units), waiting=tuple(Span(n, unit=unit) for n, unit in enumerate(units)))
+
+
+@pytest.mark.parametrize(
+    ("shown", "offsets", "settled"),
+    [
+        pytest.param([of("a", 0), of("a", 1), of("b", 2)], [0, 2], (), id="the first of each unit"),
+        pytest.param([of("a", 1), of("b", 2)], [2], (), id="nothing before the first is due"),
+        pytest.param(
+            [of("a", 0, Verdict.SETTLE), of("a", 1), of("b", 2)], [1, 2], ((0, 1),), id="behind a dead one"
+        ),
+        pytest.param(
+            [of("a", 0, Verdict.SETTLE), of("b", 2)], [2], ((0, 1),), id="what is not due stops it there"
+        ),
+        pytest.param(
+            [of("a", 0, Verdict.SETTLE), of("a", 1, Verdict.SETTLE)], [], ((0, 2),), id="two dead ones"
+        ),
+    ],
+)
+def test_of_what_came_back_each_unit_gets_its_first(
+    shown: Sequence[Candidate], offsets: list[int], settled: tuple[tuple[int, int], ...]
+) -> None:
+    selection = serial(waits("a", "a", "b"), *shown)
+    assert (granted(selection), selection.settled, selection.next) == (offsets, settled, 3)
+    assert {(span.attempt, span.unit) for span in selection.granted} <= {(2, "a"), (2, "b")}
+
+
+def test_a_unit_that_is_under_way_gets_nothing() -> None:
+    lease = Lease("t", (Span(0, unit="a"),), 9)
+    cursor = Cursor(next=2, leases={"t": lease}, waiting=(Span(1, unit="a"),))
+    selection = serial(cursor, of("a", 1, Verdict.SETTLE), of("a", 2), of("b", 3), of("b", 4))
+    assert granted(selection) == [3]
+    assert selection.settled == ()
+    assert selection.passed_over == (Span(2, unit="a"),)
+    assert selection.next == 4, "what is behind the last grant stays unclaimed"
+
+
+def test_no_more_is_granted_than_was_asked_for() -> None:
+    selection = serial(waits("a", "b"), of("a", 0), of("b", 1), of("c", 2), most=2)
+    assert (granted(selection), selection.next) == ([0, 1], 2)
+    selection = serial(waits("a", "b"), of("a", 0), of("b", 1), of("c", 2), most=1)
+    assert (granted(selection), selection.next) == ([0], 2)
+
+
+def test_so_many_are_passed_over_and_then_the_shard_waits() -> None:
+    busy = waits("a")
+    room = MAX_PASSED_OVER - 1
+    crowd = [of("a", 1 + n) for n in range(room)]
+    at_the_bound = serial(busy, *crowd, of("b", 1 + room))
+    assert granted(at_the_bound) == [1 + room]
+    assert len(at_the_bound.passed_over) == room
+    behind = serial(busy, *crowd, of("a", 1 + room), of("b", 2 + room))
+    assert (granted(behind), behind.passed_over, behind.next) == ([], (), 1)
+
+
+def test_what_is_settled_of_fresh_ones_moves_the_frontier() -> None:
+    gap = Candidate(2, 3, verdict=Verdict.SETTLE)
+    selection = serial(waits("a"), of("a", 1), gap, of("a", 5))
+    assert (selection.settled, selection.passed_over, selection.next) == (((2, 5),), (Span(1, unit="a"),), 5)
+
+
+def test_a_queue_takes_what_came_back_first() -> None:
+    shown = (
+        [of("", 0), of("", 1, Verdict.SETTLE)],
+        [of("", 4), Candidate(5, 2, verdict=Verdict.SETTLE), of("", 7)],
+    )
+    selection = POLICIES["queue"].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 2, 0)
+    assert (granted(selection), selection.settled, selection.next) == ([0, 4], ((1, 2),), 5)
+    selection = POLICIES["queue"].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 3, 0)
+    assert (granted(selection), selection.settled, selection.next) == ([0, 4, 7], ((1, 2), (5, 7)), 8)
+    assert POLICIES["queue"].select(Cursor(next=4), [of("", 0)], [], 1, 0).next == 4
