@@ -411,6 +411,7 @@ class Deps:
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""
         self.sweeper.see(topic, has_time)
+        self.assigner.see(topic)
         self.watch.see(topic)
 
     def _bury(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 WINDOW_MS = 120_000  # longer ones cost writers less, and the sweep more looks
 _AGAIN_MS = 30_000
 _SLACK_MS = 60_000  # for who marked, and then was slow, and for clocks that differ
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,10 @@ def repeated_at(now_ms: int) -> int:
 def all_over(now_ms: int) -> int:
     """Whatever was put into a log under a mark of this time or earlier is there to be seen."""
     return now_ms - WINDOW_MS - _SLACK_MS
+
+
+def asked_again_ms(topic: str, since_ms: int, now_ms: int) -> int:
+    """When to ask once more who was registered at `since_ms` and has not agreed: in the next window for an hour, then
+    once an hour. All runs of such a time agree upon it, so that they leave one mark."""
+    period_ms = WINDOW_MS if now_ms - since_ms < _HOUR_MS else _HOUR_MS
+    return now_ms - (now_ms + zlib.crc32(topic.encode())) % period_ms + period_ms

@@ -1,7 +1,9 @@
 """Assignments of groups that nobody uses at the moment are kept true, too, and who has not agreed is asked again.
 
 Whoever uses a group notices within seconds who left it (services/assignment): this job is for shards whose owner would
-be woken. So it comes by marked topics only (domain/mark), and nothing is written where nothing changed.
+be woken. So it comes by marked topics only (domain/mark), and nothing is written where nothing changed. A topic with a
+subscriber who has not agreed is marked for later, whether or not anything is put into it: what waits there waits for an
+answer.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..domain.mark import all_over
+from ..domain.mark import Mark, all_over, asked_again_ms
 from ..domain.topic import Consumer, Group, Topic
 from ..ports import Clock, Control, Marks, Rounds, Staffed
 from .walk import HasTime, Stretch, Turns
@@ -79,9 +81,18 @@ class Assigner:
         self._turns.end(place, report.stretch)
         return report
 
+    def see(self, topic: Topic) -> None:
+        """Mark a topic in which somebody has not agreed: where a mark was lost, or is of an older release."""
+        for staffed in self._control.staffed(topic):
+            if any(consumer.state == "PENDING" for consumer in staffed.consumers):
+                self._marks.mark(Mark(topic.name, self._clock.now_ms()))
+
     def _ask_all(self, topic: Topic, staffed: Staffed, has_time: HasTime) -> int:
         """In each minute another one is the first: some may hang until there is no time for the others."""
         pending = [c for c in staffed.consumers if c.state == "PENDING"]
-        first = self._clock.now_ms() // _MINUTE_MS % len(pending) if pending else 0
+        now_ms = self._clock.now_ms()
+        for again_ms in {asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending}:
+            self._marks.mark(Mark(topic.name, again_ms))
+        first = now_ms // _MINUTE_MS % len(pending) if pending else 0
         turns = pending[first:] + pending[:first]
         return sum(self._ask(topic, staffed.group, consumer) for consumer in turns if has_time())

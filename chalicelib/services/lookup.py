@@ -271,7 +271,9 @@ class Lookup:
         unfinished = self._records.unfinished(topic.uid, group.uid)
         in_lanes = self._in_lanes(topic, group)
         waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
-        apart = [each for each in unfinished if each.timed or each.status == "DEAD"]  # else the cursor tells
+        here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
+        left = (each for each in unfinished if each.timed or each.status == "DEAD")  # else the cursor tells
+        apart = [each for each in left if (each.shard, each.consumer_uid) in here]
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
             in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,

@@ -67,17 +67,21 @@ class Here:
     def __init__(self, prefix: str, folder: str) -> None:
         import app
         from chalicelib import wiring
+        from chalicelib.adapters import SystemChance, dynamo_adapters
+        from chalicelib.settings import Settings
         from local.functions import functions_of
         from local.gateway import Gateway
+        from tests.support.clock import ManualClock
         from tests.support.push import Inbox, Inline
-        from tests.support.stages import dynamo_stage
 
-        stage = dynamo_stage(prefix, Path(folder))
-        self.clock, self._inbox, self._sender = stage.clock, Inbox(), Sender()
+        self.clock, self._inbox, self._sender = ManualClock(), Inbox(), Sender()
+        settings = Settings(prefix, "us-east-1", None, Path(folder))
+        adapters = dynamo_adapters(settings, self.clock, SystemChance())
+        adapters.create_tables()
         self._wiring = wiring
         self.deps = wiring.Deps(
             replace(
-                stage.another(),
+                adapters,
                 sender=lambda: self._sender,
                 invoker=self._inbox,
                 threads=lambda: Inline(),

@@ -10,24 +10,30 @@ dead letter. The rows' end takes nothing that somebody is owed.
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from chalicelib.adapters import Adapters, memory_adapters
-from chalicelib.domain.errors import HeadraceError, NotFound
+from chalicelib.adapters import memory_adapters
+from chalicelib.domain.errors import HeadraceError, NotFound, unavailable
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import Message
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.signing import seal_receipt
-from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.topic import Consumer, Group, Topic
+from chalicelib.domain.transaction import Answer, State, Transaction
 from chalicelib.services.append import Placed
+from chalicelib.services.checks import Check
 from chalicelib.services.claim import Delivery
 from chalicelib.services.redrive import Wanted
 from chalicelib.services.settle import Nack
+from chalicelib.services.wake import job_of
 from chalicelib.wiring import Deps
-from tests.simulation.processes import PORTS
+from tests.simulation.processes import LOCAL, PORTS
 from tests.simulation.virtual import Scheduler
+from tests.simulation.weather import Partition, partition_of
 from tests.support.clock import DAY_MS, HOUR_MS, ManualClock, SeededChance
 from tests.support.events import Told
 from tests.support.faults import Death
@@ -35,11 +41,14 @@ from tests.support.flows import draft, label_of, told
 from tests.support.push import Inbox, Inline
 
 _SLOT_MS = 6 * HOUR_MS
-_DEEDS = 60
 _TOPICS = ("beta", "omega")
 _GROUPS = ("one", "two")
-_DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS)
+_DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
+_SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
+_REFUSED = 0.9  # of the calls to a partition that is throttled
 _MOST_ROUNDS = 400
+_MOST_CALLS = 200
+_MOST_TRIES = 100
 
 Deed = Callable[["Days"], object]
 
@@ -59,11 +68,13 @@ class SeatClock:
 
 
 class Mortal:
-    """A port whose caller dies at one of its calls."""
+    """A port whose caller dies at one of its calls, or finds a partition throttled."""
 
-    def __init__(self, port: Any, seat: Seat) -> None:
+    def __init__(self, name: str, port: Any, seat: Seat, sky: Sky) -> None:
+        self._name = name
         self._port = port
         self._seat = seat
+        self._sky = sky
 
     def __getattr__(self, method: str) -> Any:
         work = getattr(self._port, method)
@@ -72,22 +83,104 @@ class Mortal:
             self._seat.calls += 1
             if self._seat.calls == self._seat.last:
                 raise Death(f"before {method}")
+            if method not in LOCAL and self._sky.refuses(self._name, args):
+                raise unavailable()
             return work(*args, **named)
 
         return call
 
 
-class Seat:
-    """One process: its clock, its caches, and the call at which it dies (0: none)."""
+class Sky:
+    """Which partitions are throttled, and until when."""
 
-    def __init__(self, adapters: Adapters, clock: SeatClock, name: str, inbox: Inbox) -> None:
+    def __init__(self, clock: ManualClock, chance: random.Random) -> None:
+        self._clock = clock
+        self._random = chance
+        self._until: dict[Partition, int] = {}
+        self.used: dict[Partition, None] | None = None
+
+    def darkens(self, ms: int) -> None:
+        """Some partition that was used has too much to do for a while."""
+        if self.used:
+            self._until[self._random.choice(list(self.used))] = self._clock.at_ms + ms
+
+    def clears(self) -> None:
+        self.used = None
+        self._until.clear()
+
+    def refuses(self, port: str, args: tuple[Any, ...]) -> bool:
+        if self.used is None:
+            return False
+        place = partition_of(port, args)
+        self.used[place] = None
+        return self._until.get(place, 0) > self._clock.at_ms and self._random.random() < _REFUSED
+
+
+class Seat:
+    """One process: its clock, its caches, and the call at which it dies (0: none). `sent` are attempts that it has made
+    and not settled yet."""
+
+    def __init__(self, days: Days, clock: SeatClock, name: str) -> None:
         self.clock = clock
         self.calls = 0
         self.last = 0
-        ports = {port: Mortal(getattr(adapters, port), self) for port in PORTS}
+        self.sent: list[tuple[Member, str]] = []
+        adapters = days.adapters
+        ports: dict[str, Any] = {
+            port: Mortal(port, getattr(adapters, port), self, days.sky) for port in PORTS
+        }
         self.deps = Deps(
-            replace(adapters, **ports, clock=clock, chance=SeededChance(name), invoker=inbox, threads=Inline)  # type: ignore[arg-type]
+            replace(
+                adapters,
+                **ports,
+                clock=clock,
+                chance=SeededChance(name),
+                invoker=days.inbox,
+                threads=Inline,
+                sender=lambda: Caller(days, self),
+            )
         )
+
+
+class Caller:
+    """ports.Sender of one process."""
+
+    def __init__(self, days: Days, seat: Seat) -> None:
+        self._days = days
+        self._seat = seat
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        days, mood = self._days, self._days.moods[consumer.uid]
+        home, member = days.served[consumer.uid]
+        if mood == "strange":
+            days.accuse(f"{consumer.name} is called, and has not agreed")
+        outcomes = tuple(days.outcome(mood) for _ in parcel.attempts)
+        days.note(f"{parcel.topic} {parcel.group} {consumer.name} ({mood}) is called {len(outcomes)} times")
+        for attempt, outcome in zip(parcel.attempts, outcomes, strict=True):
+            inspect(days, home, member, attempt.message, member is home.members.get(member.name))
+            if outcome.verdict is Verdict.DONE:
+                self._seat.sent.append((member, label_of(attempt.message.draft.body)))
+        return outcomes
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        return None
+
+    def greet(self, url: str) -> Outcome:
+        """Who is asked whether it may be called: strangers agree at the third time."""
+        uid = url.rpartition("/")[2]
+        self._days.asked[uid] += 1
+        agrees = self._days.asked[uid] >= 3
+        if agrees:
+            for consumer_uid in self._days.targets[url]:
+                self._days.moods[consumer_uid] = "good"
+        return Outcome(Verdict.DONE if agrees else Verdict.FAILED)
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+        deal = self._days.deals.get(transaction.id)
+        if deal is None or self._days.random.random() < 0.5:
+            return Answer(None, "unknown")
+        deal.asked = True
+        return Answer(deal.truth, "told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +199,69 @@ class Plan:
     retention_days: int
     shards: int
     checkpoints: bool
+    ragged: bool  # every other run of a job has hardly any time
+    themes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Member:
-    """A life of a group: from its creation to its deletion."""
+    """A life of a group, or of a broadcast's consumer: from its creation, or its last seek, to its deletion.
+
+    It is owed what came after it and, if `from_ms` says so, what came since then; where it is `loose` nobody can tell
+    what of the latter. `before` is what a seek found under way: that may come once more than it should."""
 
     group: Group
     since: int  # by the number of things that had happened
     since_ms: int
-    earliest: bool
+    from_ms: int | None = None
+    consumer: str = ""
+    is_called: bool = False
+    loose: bool = False
+    seen_ms: int = 0
     done: set[str] = field(default_factory=set)
     perhaps: set[str] = field(default_factory=set)  # acknowledged, and nobody heard the answer
+    given: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)  # what came while it was away
+
+    @property
+    def name(self) -> str:
+        return f"{self.group.name}/{self.consumer}" if self.consumer else self.group.name
+
+    def begins_anew(self, since: int, since_ms: int) -> None:
+        """A seek: what was done may come again."""
+        self.before |= self.given - self.done
+        self.done, self.perhaps = set(), set()
+        self.since, self.since_ms, self.loose = since, since_ms, False
 
 
 @dataclass(slots=True)
 class Home:
-    """A life of a topic. `accepted`, by label: after how many things it was, when, and when the message was due."""
+    """A life of a topic. `accepted`, by label: after how many things it was, when, and when the message was due.
+    `bodies` are those that a message may have after an edit; nobody knows whether what is `unsure` will come."""
 
     topic: Topic
     shortest_days: int
     members: dict[str, Member] = field(default_factory=dict)
     ghosts: list[Member] = field(default_factory=list)
     accepted: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, set[str]] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Deal:
+    """A message under a decision, and what that is to be; `asked`: perhaps it was told already."""
+
+    home: Home
+    label: str
+    truth: State
+    prepared: int
+    prepared_ms: int
+    due_ms: int
+    asked: bool = False
 
 
 def plan_of(seed: int) -> Plan:
@@ -140,7 +273,7 @@ def plan_of(seed: int) -> Plan:
         seed=seed,
         idle=idle,
         steps=steps,
-        reaped_after_ms=rng.choice((0, 0, DAY_MS, None)),
+        reaped_after_ms=rng.choice((-10_000, 0, DAY_MS, None)),
         cold=rng.choice((0.1, 0.5, 1.0)),
         deaths=0.0 if steps else rng.choice((0.0, 0.1)),
         missed=0.0 if steps else rng.choice((0.0, 0.1)),
@@ -148,7 +281,12 @@ def plan_of(seed: int) -> Plan:
         retention_days=rng.choice((1, 2, 7)),
         shards=rng.choice((1, 2, 3)),
         checkpoints=rng.random() < 0.7,
+        ragged=rng.random() < 0.3,
+        themes=tuple(rng.sample(THEMES, rng.choice((0, 1, 1, 2)))),
     )
+
+
+THEMES = ("changes", "decisions", "seeks", "broadcasts", "calls", "throttled", "clocks")
 
 
 class Days:
@@ -161,6 +299,17 @@ class Days:
         self.clock = ManualClock()
         self.adapters = memory_adapters(self.clock, SeededChance(f"days {plan.seed}"))
         self.inbox = Inbox()
+        self.sky = Sky(self.clock, self.random)
+        if "throttled" in plan.themes:
+            self.sky.used = {}
+        self.topics = _TOPICS
+        self.numbers = 0
+        self.deals: dict[str, Deal] = {}
+        self.served: dict[str, tuple[Home, Member]] = {}  # by the uid of a consumer that is called
+        self.moods: dict[str, str] = {}  # likewise
+        self.targets: defaultdict[str, set[str]] = defaultdict(set)
+        self.asked: Counter[str] = Counter()  # how often, by target
+        self.bad_since_ms: dict[str, int] = {}  # likewise by uid, while it only fails
         self.homes: dict[str, Home] = {}
         self.gone: list[Home] = []
         self.held: list[tuple[Member, Topic, Delivery]] = []
@@ -168,16 +317,18 @@ class Days:
         self.path: list[str] = []
         self.injected: Counter[str] = Counter()
         self._names = 0
-        self.seats = [self._seat() for _ in range(3)]
+        self.is_unanswered = False
+        self.used: list[Seat] = []  # since the last delivery
+        self.seats = [self.another() for _ in range(3)]
         self._slot = self.clock.at_ms // _SLOT_MS
 
     # Processes
 
-    def _seat(self) -> Seat:
+    def another(self) -> Seat:
         self._names += 1
         skew_ms = self.random.randint(-self.plan.skew_ms, self.plan.skew_ms)
         clock = SeatClock(self.clock, skew_ms)
-        return Seat(self.adapters, clock, f"{self.plan.seed}/{self._names}", self.inbox)
+        return Seat(self, clock, f"{self.plan.seed}/{self._names}")
 
     def note(self, *words: object) -> None:
         now_ms = self.clock.at_ms - 4_102_444_800_000
@@ -191,22 +342,34 @@ class Days:
         """One request to some process; None where it was refused, or nobody knows what came of it."""
         n = self.random.randrange(len(self.seats))
         if self.random.random() < self.plan.cold / 4:
-            self.seats[n] = self._seat()
+            self.seats[n] = self.another()
         seat = self.seats[n]
+        self.used.append(seat)
         dies = mortal and self.random.random() < self.plan.deaths
         seat.last = seat.calls + self.random.randint(1, 12) if dies else 0
+        self.is_unanswered = False
         try:
             answer = request(seat.deps)
         except HeadraceError as error:
             self.note(f"seat {n}", what, "->", error.code)
+            self.is_unanswered = error.code == "UNAVAILABLE"
             return None
         except Death as death:
             self.injected["death"] += 1
             self.note(f"seat {n}", what, "->", death)
-            self.seats[n] = self._seat()
+            self.seats[n] = self.another()
             return None
         seat.last = 0
         self.note(f"seat {n}", what)
+        return answer
+
+    def insist(self, what: str, request: Callable[[Deps], Any]) -> Any:
+        """One request of somebody who repeats it until there is an answer."""
+        for _ in range(_MOST_TRIES):
+            answer = self.ask(what, request, mortal=False)
+            if not self.is_unanswered:
+                break
+            self.passes(1_000_000)
         return answer
 
     def function(self, name: str, run: Callable[[Deps, Callable[[], bool]], Any]) -> None:
@@ -216,8 +379,10 @@ class Days:
         times = 0 if draw < plan.missed else 2 if draw > 1 - plan.missed else 1
         self.injected["irregular tick"] += times != 1
         for _ in range(times):
-            seat = self._seat() if rng.random() < plan.cold else rng.choice(self.seats)
+            seat = self.another() if rng.random() < plan.cold else rng.choice(self.seats)
             left = [plan.steps or 1 << 30]
+            if plan.ragged and rng.random() < 0.5:
+                left = [rng.randint(1, 6)]
 
             def has_time(left: list[int] = left) -> bool:
                 left[0] -= 1
@@ -233,7 +398,7 @@ class Days:
             except Death as death:
                 self.injected["death"] += 1
                 self.note(name, "->", death)
-                self.seats = [self._seat() if each is seat else each for each in self.seats]
+                self.seats = [self.another() if each is seat else each for each in self.seats]
             seat.last = 0
 
     # Time
@@ -257,44 +422,105 @@ class Days:
         self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
         self.function("sweep", lambda deps, has_time: deps.sweeper.run_once(has_time))
         self.function("assign", lambda deps, has_time: deps.assigner.run_once(has_time))
-        self.inbox.asked.clear()  # nobody is called here
+        self.calls()
+
+    def calls(self) -> None:
+        """What was woken: deliveries and checks, and what they wake; movers come each minute anyway."""
+        for _ in range(_MOST_CALLS):
+            if not self.inbox.asked:
+                return
+            function, event = self.inbox.asked.popleft()
+            if function == "check":
+                checks = [Check(*each) for each in event["checks"]]
+                self.ask("check", lambda deps, checks=checks: deps.checker.check(checks, lambda: 60.0))  # type: ignore[misc]
+            elif function == "deliver":
+                job = job_of(event)
+                report = self.ask(
+                    f"deliver {job}", lambda deps, job=job: deps.deliverer.deliver(job, lambda: 600.0)
+                )  # type: ignore[misc]
+                self._settled(certain=report is not None and not report.stale)
+        self.inbox.asked.clear()
+
+    def _settled(self, *, certain: bool) -> None:
+        """A delivery has ended: what it sent is done, or perhaps."""
+        for seat in self.used:
+            for member, label in seat.sent:
+                (member.done if certain else member.perhaps).add(label)
+            seat.sent.clear()
+        self.used.clear()
+
+    def outcome(self, mood: str) -> Outcome:
+        """How a subscriber of this mood answers."""
+        if mood == "mixed":
+            mood = self.random.choice(("good", "failing"))
+        return {
+            "failing": Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True),
+            "silent": Outcome(Verdict.FAILED, "no answer in time"),
+            "gone": Outcome(Verdict.GONE, "HTTP 410", 410, answered=True),
+        }.get(mood, Outcome(Verdict.DONE, status=200, answered=True))
 
     def _reap(self) -> None:
         if self.plan.reaped_after_ms is None:
             return
         now_s = (self.clock.at_ms - self.plan.reaped_after_ms) // 1000
-        for name in ("log", "records", "transactions", "traces"):
+        for name in ("log", "cursors", "records", "transactions", "traces", "keys"):
             getattr(self.adapters, name).drop_expired(now_s)
         self.injected["rows reaped"] += 1
 
     # The end
 
+    def calms(self) -> None:
+        """No more trouble from now on."""
+        self.plan = replace(self.plan, deaths=0.0, missed=0.0, cold=1.0, ragged=False)
+        self.sky.clears()
+
     def heals(self) -> None:
-        """No more deaths; everybody takes what can be had, until there is no more."""
-        self.plan = replace(self.plan, deaths=0.0, missed=0.0, cold=1.0)
+        """Everybody takes what can be had, until there is no more. Who has not agreed is asked when
+        the job that comes by all topics has come by."""
+        for _ in range(4):
+            if not self._has_strangers():
+                break
+            self.passes((self._slot + 1) * _SLOT_MS - self.clock.at_ms)
+            for _ in range(4):
+                self.passes(60_000)
         for _ in range(_MOST_ROUNDS):
             self.clock.at_ms += 11 * 60_000
-            self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
-            taken = sum(self._drained(home, member) for home, member in list(self._members()))
+            done = self._done()
+            if self.served or "decisions" in self.plan.themes:
+                self.minute()
+            else:
+                self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
+            for home, member in list(self.members()):
+                if not member.is_called:
+                    self._drained(home, member)
+            taken = self._done() - done
             if not taken and not self._awaited():
                 return
             if not taken and (next_ms := self._awaited()):
                 self.clock.at_ms = max(self.clock.at_ms, next_ms)
         self.accuse("there is no end to what is received")
 
+    def _has_strangers(self) -> bool:
+        """Is there anybody who is asked whether it may be called?"""
+        members = [member for _, member in self.members()]
+        return any(self.moods[uid] == "strange" for uid, (_, m) in self.served.items() if m in members)
+
+    def _done(self) -> int:
+        return sum(len(member.done) + len(member.perhaps) for _, member in self.members())
+
     def _awaited(self) -> int | None:
         timers = self.adapters.timers
         times = [t for f in range(FRAGMENTS) if (t := timers.next_ms(f, consistent=True)) is not None]
         return min(times, default=None)
 
-    def _members(self) -> Iterator[tuple[Home, Member]]:
+    def members(self) -> Iterator[tuple[Home, Member]]:
         for home in self.homes.values():
             for member in home.members.values():
                 yield home, member
 
     def _drained(self, home: Home, member: Member) -> int:
         taken = 0
-        while got := received(self, home, member.group.name, 100):
+        while got := received(self, home, member.name, 100):
             self.ask("ack", partial(_ack, home.topic.name, member.group.name, got), mortal=False)
             member.done.update(label_of(d.message.draft.body) for d in got)
             taken += len(got)
@@ -302,32 +528,45 @@ class Days:
 
     def judge(self) -> None:
         """Everything that somebody is owed has its end, and the numbers that are shown say so."""
-        deps = self._seat().deps
-        for home, member in self._members():
+        deps = self.another().deps
+        for home, member in self.members():
             try:
                 topic = deps.catalog.topic(home.topic.name)
                 group = deps.catalog.group(topic, member.group.name)
             except NotFound as gone:
                 self.accuse(str(gone))
                 continue
+            consumer = next(
+                (c.uid for c in deps.catalog.consumers(topic, group) if c.name == member.consumer), ""
+            )
             letters = {
                 label_of(letter.message.draft.body)
                 for _, letter in deps.adapters.records.dead(topic, group, None, 10_000)
+                if letter.key.consumer_uid == consumer
             }
             owed = {label for label in home.accepted if self._owes(home, member, label)}
             if lost := owed - member.done - member.perhaps - letters:
-                self.accuse(f"{group.name} of {topic.name} was never given {sorted(lost)}")
+                self.accuse(f"{member.name} of {topic.name} was never given {sorted(lost)}")
             status = deps.lookup.group_status(topic, group)
             counts = status.backlog, status.in_flight, status.retrying
             if any(counts):
                 self.accuse(f"{group.name} of {topic.name} counts {counts} at rest")
+            logged = sum(max(each.tail + 1, each.cursor.next) for each in status.shards)
+            if status.account.total != logged:
+                self.accuse(f"{group.name} of {topic.name} has {status.account}, which is not {logged}")
 
     def _owes(self, home: Home, member: Member, label: str) -> bool:
+        if label in home.cancelled or label in home.unsure or label in member.skipped:
+            return False
+        if member.is_called and member.group.offline == "skip":
+            return False  # when it was away, its breaker and its handshake know
         accepted, accepted_ms, due_ms = home.accepted[label]
         if accepted > member.since:
             return True
-        old_ms = member.since_ms - max(accepted_ms, due_ms)
-        return member.earliest and old_ms < home.shortest_days * DAY_MS - _SLOT_MS
+        came_ms = max(accepted_ms, due_ms)
+        if member.from_ms is None or member.loose or came_ms < member.from_ms:
+            return False
+        return member.since_ms - came_ms < home.shortest_days * DAY_MS - _SLOT_MS
 
 
 # Deeds
@@ -351,6 +590,7 @@ def sends(days: Days) -> None:
     for label, outcome in zip(labels, outcomes or (), strict=False):
         if isinstance(outcome, Placed) and home is not None:
             home.accepted[label] = (len(days.path), now_ms, due_ms or now_ms)
+            home.ids[label] = outcome.id
 
 
 def receives(days: Days) -> None:
@@ -358,7 +598,8 @@ def receives(days: Days) -> None:
     home = days.random.choice(list(days.homes.values()) or [None])
     if home is None:
         return
-    name = days.random.choice(_GROUPS)
+    names = sorted(name for name, member in home.members.items() if not member.is_called)
+    name = days.random.choice(names or list(_GROUPS))
     got = received(days, home, name, days.random.choice((1, 3, 50)))
     if not got:
         return
@@ -370,47 +611,79 @@ def receives(days: Days) -> None:
             days.held += [(member, home.topic, each) for each in got]
         case "nack":
             nack = Nack(days.random.choice((0, 5_000, HOUR_MS, 3 * DAY_MS)))
-            days.ask("nack", partial(_nack, home.topic.name, name, got, nack))
+            days.ask("nack", partial(_nack, home.topic.name, member.group.name, got, nack))
         case "bury":
-            days.ask("bury", partial(_nack, home.topic.name, name, got, Nack(dead_letter=True)))
+            bury = Nack(dead_letter=True)
+            days.ask("bury", partial(_nack, home.topic.name, member.group.name, got, bury))
 
 
 def received(days: Days, home: Home, name: str, most: int) -> list[Delivery]:
     """What a receive gives, judged by the ledger."""
     topic_name = home.topic.name
-    got: list[Delivery] = (
-        days.ask(
-            f"receive {topic_name} {name} {most}",
-            lambda deps: deps.receiver.receive(
-                topic := deps.catalog.topic(topic_name), deps.catalog.group(topic, name), None, most, 0, 60
-            ),
-        )
-        or []
-    )
     live = home.members.get(name)
+    group_name, _, consumer_name = name.partition("/")
+    if live and live.consumer:
+        shows_life(days, home, live)
+
+    def request(deps: Deps) -> list[Delivery]:
+        topic = deps.catalog.topic(topic_name)
+        group = deps.catalog.group(topic, group_name)
+        consumer = None
+        if consumer_name:
+            consumer = deps.catalog.consumer(topic, group, consumer_name)
+            deps.admin.sign_of_life(topic, group, consumer)
+        return deps.receiver.receive(topic, group, consumer, most, 0, 60)
+
+    got: list[Delivery] = days.ask(f"receive {topic_name} {name} {most}", request) or []
     members = {each.group.uid: each for each in _lives(days, topic_name, name)}
-    now_ms = days.clock.at_ms
     for each in got:
-        label = label_of(each.message.draft.body)
-        member = members[each.receipt.group_uid]
-        if label in member.done:
-            days.accuse(f"{name} of {topic_name} was given {label} again")
-        if member is not live:
-            continue
-        times = home.accepted.get(label)
-        if times is None and any(label in old.accepted for old in days.gone):
-            days.accuse(f"{name} of {topic_name} was given {label} of a former {topic_name}")
-        elif times and times[2] - 2 * days.plan.skew_ms > now_ms:
-            days.accuse(f"{name} of {topic_name} was given {label} {times[2] - now_ms} ms early")
-        elif times and not member.earliest and times[0] < member.since and times[1] == times[2]:
-            days.accuse(f"{name} of {topic_name} was given {label} of before its time")
+        inspect(
+            days, home, members[each.receipt.group_uid], each.message, members[each.receipt.group_uid] is live
+        )
     return [each for each in got if live and each.receipt.group_uid == live.group.uid]
 
 
-def _lives(days: Days, topic: str, group: str) -> Iterator[Member]:
+def shows_life(days: Days, home: Home, member: Member) -> None:
+    """A consumer of a broadcast is there: if it was away, and its group skips, what came meanwhile is not owed."""
+    now_ms = days.clock.at_ms
+    if member.group.offline == "skip" and now_ms - member.seen_ms > _SHORTEST_ABSENCE_MS:
+        member.skipped |= home.accepted.keys() - member.done
+    member.seen_ms = now_ms
+
+
+def inspect(days: Days, home: Home, member: Member, message: Message, is_live: bool) -> None:
+    """A message was given to somebody: may it be?"""
+    label, about = label_of(message.draft.body), f"{member.name} of {home.topic.name}"
+    is_of_before = label in member.before
+    if label in member.done and not is_of_before:
+        days.accuse(f"{about} was given {label} again")
+    member.given.add(label)
+    if not is_live:
+        return
+    times = home.accepted.get(label)
+    now_ms = days.clock.at_ms
+    body = message.draft.body.decode().strip('"')
+    if label in home.cancelled:
+        days.accuse(f"{about} was given {label}, which was taken back")
+    elif any(deal.label == label and not deal.asked for deal in days.deals.values()):
+        days.accuse(f"{about} was given {label}, on which nobody has decided")
+    elif label in home.bodies and body not in home.bodies[label] and not is_of_before:
+        days.accuse(f"{about} was given {body}, and it was edited")
+    if times is None:
+        if any(label in old.accepted for old in days.gone):
+            days.accuse(f"{about} was given {label} of a former {home.topic.name}")
+        return
+    if times[2] - 2 * days.plan.skew_ms > now_ms:
+        days.accuse(f"{about} was given {label} {times[2] - now_ms} ms early")
+    is_owed_new_only = member.from_ms is None and not member.loose and not is_of_before
+    if is_owed_new_only and times[0] < member.since and times[1] == times[2]:
+        days.accuse(f"{about} was given {label} of before its time")
+
+
+def _lives(days: Days, topic: str, name: str) -> Iterator[Member]:
     for home in (*days.gone, *days.homes.values()):
         if home.topic.name == topic:
-            yield from (m for m in (*home.members.values(), *home.ghosts) if m.group.name == group)
+            yield from (m for m in (*home.members.values(), *home.ghosts) if m.name == name)
 
 
 def settles(days: Days, member: Member, topic: Topic, got: list[Delivery]) -> None:
@@ -463,7 +736,7 @@ def changes_group(days: Days) -> None:
     home = days.homes.get(name := days.random.choice(_TOPICS))
     if home is None or not home.members:
         return
-    group = days.random.choice(sorted(home.members))
+    group = home.members[days.random.choice(sorted(home.members))].group.name
     settings = {"lease_seconds": days.random.choice((5, 60)), "max_in_flight": days.random.choice((1, 64))}
     days.ask(
         f"change {group} of {name}",
@@ -480,12 +753,11 @@ def remakes_group(days: Days) -> None:
     group = days.random.choice(_GROUPS)
     if member := home.members.pop(group, None):
         home.ghosts.append(member)
-        days.ask(
+        days.insist(
             f"delete {group} of {name}",
             lambda deps: deps.admin.delete_group(
-                topic := deps.catalog.topic(name), deps.catalog.group(topic, group)
+                topic := deps.catalog.topic(name), deps.admin.group_to_delete(topic, group)
             ),
-            mortal=False,
         )
     if member is None or days.random.random() < 0.5:
         _put_group(days, home, group)
@@ -496,9 +768,7 @@ def remakes_topic(days: Days) -> None:
     name = days.random.choice(_TOPICS)
     if home := days.homes.pop(name, None):
         days.gone.append(home)
-        days.ask(
-            f"delete {name}", lambda deps: deps.admin.delete_topic(deps.catalog.topic(name)), mortal=False
-        )
+        days.insist(f"delete {name}", lambda deps: deps.admin.delete_topic(deps.admin.topic_to_delete(name)))
     if home is None or days.random.random() < 0.7:
         founds(days, name)
 
@@ -512,9 +782,7 @@ def founds(days: Days, name: str) -> None:
 
 
 def _put_topic(days: Days, name: str, settings: dict[str, Any]) -> None:
-    answer = days.ask(
-        f"put {name} {settings}", lambda deps: deps.admin.put_topic(name, settings), mortal=False
-    )
+    answer = days.insist(f"put {name} {settings}", lambda deps: deps.admin.put_topic(name, settings))
     if answer is None:
         return
     topic = answer[0]
@@ -526,16 +794,18 @@ def _put_topic(days: Days, name: str, settings: dict[str, Any]) -> None:
 
 def _put_group(days: Days, home: Home, name: str) -> None:
     begin = days.random.choice(("earliest", "latest"))
-    topic_name = home.topic.name
-    answer = days.ask(
+    topic_name, since = home.topic.name, len(days.path)
+    answer = days.insist(
         f"put {name} of {topic_name} from {begin}",
         lambda deps: deps.admin.put_group(
             deps.catalog.topic(topic_name), name, {"begin": begin, "mode": "queue"}
         ),
-        mortal=False,
     )
     if answer is not None:
-        home.members[name] = Member(answer[0], len(days.path), days.clock.at_ms, begin == "earliest")
+        from_ms = 0 if begin == "earliest" else None
+        first = len(days.path) == since + 1
+        now = (len(days.path), days.clock.at_ms)
+        home.members[name] = Member(answer[0], *now, from_ms, loose=not first)
 
 
 def redrives(days: Days) -> None:
@@ -543,55 +813,15 @@ def redrives(days: Days) -> None:
     home = days.homes.get(name := days.random.choice(_TOPICS))
     if home is None or not home.members:
         return
-    group = days.random.choice(sorted(home.members))
+    group = home.members[days.random.choice(sorted(home.members))].group.name
 
     def request(deps: Deps) -> int:
         topic = deps.catalog.topic(name)
         found = deps.catalog.group(topic, group)
         letters = deps.redriver.page(topic, found, Wanted(), None, 5)[0]
+        for member in home.members.values():
+            if member.group.name == group:
+                member.given |= {label_of(letter.message.draft.body) for letter in letters}
         return deps.redriver.redrive(topic, found, letters)
 
     days.ask(f"redrive {group} of {name}", request)
-
-
-def _wait(least_ms: int, most_ms: int) -> Deed:
-    return lambda days: days.passes(days.random.randint(least_ms, most_ms))
-
-
-DEEDS: tuple[tuple[int, Deed], ...] = (
-    (16, sends),
-    (14, receives),
-    (3, settles_late),
-    (3, changes_topic),
-    (1, changes_group),
-    (2, remakes_group),
-    (1, remakes_topic),
-    (2, redrives),
-    (10, _wait(100, 4_000)),
-    (4, _wait(60_000, 600_000)),
-    (4, _wait(HOUR_MS, 20 * HOUR_MS)),
-    (2, _wait(DAY_MS, 4 * DAY_MS)),
-)
-
-
-def play(seed: int) -> Days:
-    """One seed's weeks, to their end, judged."""
-    days = Days(plan_of(seed))
-    control = days.adapters.control
-    for n in range(days.plan.idle):
-        topic = Topic(f"idle-{n:03}", f"uid{n:05}", days.clock.at_ms, shards=1)
-        control.put_topic(topic, None)
-        control.put_group(topic, Group(topic.name, "nobody", f"gid{n:05}", days.clock.at_ms, "queue"), None)
-    for name in _TOPICS:
-        founds(days, name)
-    weights, deeds = zip(*DEEDS, strict=True)
-    for deed in days.random.choices(deeds, weights, k=_DEEDS):
-        deed(days)
-    days.heals()
-    days.judge()
-    return days
-
-
-def story(days: Days, last: int = 80) -> str:
-    """What a reader needs to understand a seed's failure, and to see it again."""
-    return "\n".join([f"days, seed {days.plan.seed}: {days.plan}", *days.complaints, *days.path[-last:]])

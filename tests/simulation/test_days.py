@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.days import play, story
 from tests.simulation.figures import count_days
 from tests.simulation.seeds import blocks
+from tests.simulation.weeks import play, story
 
 
 @pytest.mark.parametrize("seeds", blocks(150, 20_000), ids=lambda seeds: f"from-{seeds.start}")

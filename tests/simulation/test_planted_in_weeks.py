@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.domain import breaker
 from chalicelib.domain.topic import Topic
+from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
-from chalicelib.services import lanes
+from chalicelib.services import lanes, lookup
+from chalicelib.services.checks import Checker
 from chalicelib.services.claim import _Claim
+from chalicelib.services.lookup import Lookup
 from chalicelib.services.setup import Setup
 from chalicelib.services.tails import Tails
 from tests.crash.planting import Bug
-from tests.simulation.days import play
+from tests.simulation.weeks import play
 
-SEEDS = (1, 6, 15, 19, 23, 26, 64, *range(150))  # those that see them today go first
+SEEDS = (
+    346,
+    1,
+    4,
+    9,
+    15,
+    21,
+    25,
+    26,
+    32,
+    39,
+    43,
+    62,
+    64,
+    68,
+    *range(450),
+)  # those that see them today go first
 
 BUGS: dict[str, Bug] = {
     "an append below a cursor": Bug(Tails, "read", "if given_out - 1 <= tail.offset:", "if True:"),
@@ -44,6 +64,30 @@ BUGS: dict[str, Bug] = {
     ),
     "a lane's entry that outlives the row it points to": Bug(
         lanes, "meant", "min(found.ends_ms, entry.ends_ms)", "entry.ends_ms"
+    ),
+    "a cancelled message that is given all the same": Bug(
+        _Claim, "_candidate", "wanted and not draft.cancelled and", "wanted and"
+    ),
+    "a check that commits what nobody decided": Bug(
+        Checker, "_conclude", "if answer.decision:", "if answer := replace(answer, decision=State.COMMITTED):"
+    ),
+    "a broadcast's consumer who is owed what came before it": Bug(
+        Setup, "register", "group, LATEST, uid", 'group, "earliest", uid'
+    ),
+    "a stranger who is asked only while others produce": Bug(
+        Assigner, "see", 'consumer.state == "PENDING"', "False"
+    ),
+    "a subscriber who is disabled by its first bad minute": Bug(
+        breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"
+    ),
+    "retries of who has left that are counted": Bug(
+        Lookup,
+        "group_status",
+        "for each in left if (each.shard, each.consumer_uid) in here",
+        "for each in left",
+    ),
+    "a dead letter that is counted as a success, too": Bug(
+        lookup, "account", "settled - retrying - dead - skipped", "settled - retrying - skipped"
     ),
 }
 

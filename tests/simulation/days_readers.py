@@ -1,0 +1,124 @@
+"""Who comes and goes: consumers of a broadcast, and those that are called, in good moods and bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chalicelib.services.setup import Contact
+from chalicelib.wiring import Deps
+from tests.simulation.days import Days, Home, Member
+from tests.support.clock import DAY_MS
+
+BROADCAST = "all"
+CALLED = "hook"
+_NAMES = ("a", "b")
+_DISABLED_AFTER_MS = 5 * DAY_MS
+
+
+def _some_home(days: Days) -> Home | None:
+    return days.homes.get(days.random.choice(days.topics))
+
+
+def comes_or_goes(days: Days) -> None:
+    """A consumer of a broadcast registers, or takes its leave; one that comes again is another."""
+    home = _some_home(days)
+    if home is None:
+        return
+    name = days.random.choice(_NAMES)
+    member = home.members.get(f"{BROADCAST}/{name}")
+    if member and days.random.random() < 0.5:
+        _leaves(days, home, member)
+    elif member is None:
+        _registers(days, home, BROADCAST, name, "broadcast", days.random.choice((False, False, True)))
+
+
+def _leaves(days: Days, home: Home, member: Member) -> None:
+    home.ghosts.append(home.members.pop(member.name))
+
+    def request(deps: Deps) -> bool:
+        topic = deps.catalog.topic(home.topic.name)
+        group = deps.catalog.group(topic, member.group.name)
+        deps.admin.unregister(topic, group, deps.catalog.consumer(topic, group, member.consumer))
+        return True
+
+    days.insist(f"{member.name} leaves {home.topic.name}", request)
+
+
+def is_called(days: Days) -> None:
+    """Somebody has a group call it, by URL or as a function."""
+    home = _some_home(days)
+    if home and CALLED not in home.members:
+        _registers(days, home, CALLED, "server", "queue", called=True)
+
+
+def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, called: bool) -> None:
+    days.numbers += 1
+    target = f"https://{name}.example/{days.numbers}"
+    kind = days.random.choice(("url", "url", "function")) if called else "pull"
+    is_stranger = kind == "url" and days.random.random() < 0.5
+    contact = Contact(kind, target, "PENDING" if is_stranger else "ACTIVE") if called else Contact()
+    settings: dict[str, Any] = {"begin": "latest", "mode": mode}
+    if mode == "broadcast":
+        settings["offline"] = days.random.choice(("keep", "skip"))
+
+    def request(deps: Deps) -> Any:
+        topic = deps.catalog.topic(home.topic.name)
+        known = deps.adapters.control.group(topic, group_name)
+        group = known or deps.admin.put_group(topic, group_name, settings)[0]
+        consumer = deps.admin.register(topic, group, name, contact).member.consumer
+        if consumer.is_called and consumer.state == "ACTIVE":
+            deps.waker.joined(topic, group, consumer)
+        return group, consumer
+
+    what = f"{name} joins {group_name} of {home.topic.name}: {kind}{' (a stranger)' * is_stranger}"
+    since = len(days.path)
+    answer = days.insist(what, request)
+    if answer is None:
+        return
+    group, consumer = answer
+    full = f"{group_name}/{name}" if mode == "broadcast" else group_name
+    member = Member(
+        group, len(days.path), days.clock.at_ms, None, name if mode == "broadcast" else "", called
+    )
+    member.seen_ms = days.clock.at_ms
+    member.loose = len(days.path) > since + 1
+    home.members[full] = member
+    if called:
+        days.served[consumer.uid] = home, member
+        days.targets[target].add(consumer.uid)
+        days.moods[consumer.uid] = "strange" if is_stranger else "good"
+    days.calls()
+
+
+def changes_mood(days: Days) -> None:
+    """Who is called fails from now on, or works again."""
+    known = sorted(uid for uid, mood in days.moods.items() if mood != "strange")
+    if known:
+        uid = days.random.choice(known)
+        days.moods[uid] = days.random.choice(("good", "good", "mixed", "failing", "silent", "gone"))
+        days.bad_since_ms.setdefault(uid, days.clock.at_ms)
+        if days.moods[uid] in ("good", "mixed"):
+            del days.bad_since_ms[uid]
+        days.note(f"{uid} is {days.moods[uid]} now")
+
+
+def mend(days: Days) -> None:
+    """Everybody is good again, and registers anew who was switched off. Nobody may have been for less than is said."""
+    deps = days.another().deps
+    for uid, mood in days.moods.items():
+        days.moods[uid] = mood if mood == "strange" else "good"
+    for home, member in list(days.members()):
+        topic = deps.catalog.topic(home.topic.name)
+        for consumer in deps.catalog.consumers(topic, deps.catalog.group(topic, member.group.name)):
+            if consumer.state == "DISABLED" and consumer.uid in days.moods:
+                _explain(days, consumer.uid, consumer.why or "")
+                group = deps.catalog.group(topic, member.group.name)
+                deps.admin.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
+                deps.waker.group(topic, group)
+
+
+def _explain(days: Days, uid: str, why: str) -> None:
+    since_ms = days.bad_since_ms.get(uid, days.clock.at_ms)
+    long = days.clock.at_ms - since_ms + 2 * days.plan.skew_ms >= _DISABLED_AFTER_MS
+    if "Gone" not in why and not long:
+        days.accuse(f"{uid} was disabled after {days.clock.at_ms - since_ms} ms: {why}")

@@ -1,0 +1,92 @@
+"""The deeds of a stage's weeks, seed by seed."""
+
+from __future__ import annotations
+
+from chalicelib.domain.topic import Group, Topic
+from tests.simulation import days_changes, days_readers
+from tests.simulation.days import (
+    Days,
+    Deed,
+    changes_group,
+    changes_topic,
+    founds,
+    plan_of,
+    receives,
+    redrives,
+    remakes_group,
+    remakes_topic,
+    sends,
+    settles_late,
+)
+from tests.support.clock import DAY_MS, HOUR_MS
+
+_DEEDS = 60
+
+
+def _wait(least_ms: int, most_ms: int) -> Deed:
+    return lambda days: days.passes(days.random.randint(least_ms, most_ms))
+
+
+def _darkens(days: Days) -> None:
+    """A partition is throttled for a while."""
+    days.sky.darkens(days.random.choice((2_000, 60_000, 2 * HOUR_MS, 20 * HOUR_MS)))
+    days.injected["partition throttled"] += 1
+
+
+def _sets_clock(days: Days) -> None:
+    """A process's clock is set."""
+    clock = days.random.choice(days.seats).clock
+    clock.skew_ms = days.random.randint(-days.plan.skew_ms, days.plan.skew_ms)
+    days.injected["clock set"] += 1
+
+
+DEEDS: tuple[tuple[int, Deed], ...] = (
+    (16, sends),
+    (14, receives),
+    (3, settles_late),
+    (3, changes_topic),
+    (1, changes_group),
+    (2, remakes_group),
+    (1, remakes_topic),
+    (2, redrives),
+    (10, _wait(100, 4_000)),
+    (4, _wait(60_000, 600_000)),
+    (4, _wait(HOUR_MS, 20 * HOUR_MS)),
+    (2, _wait(DAY_MS, 4 * DAY_MS)),
+)
+THEMES: dict[str, tuple[tuple[int, Deed], ...]] = {
+    "changes": ((6, days_changes.edits), (4, days_changes.cancels)),
+    "decisions": ((8, days_changes.prepares), (6, days_changes.decides)),
+    "seeks": ((4, days_changes.seeks),),
+    "broadcasts": ((6, days_readers.comes_or_goes), (2, days_readers.changes_mood)),
+    "calls": ((4, days_readers.is_called), (6, days_readers.changes_mood)),
+    "throttled": ((6, _darkens),),
+    "clocks": ((6, _sets_clock),),
+}
+
+
+def play(seed: int) -> Days:
+    """One seed's weeks, to their end, judged."""
+    days = Days(plan_of(seed))
+    control = days.adapters.control
+    for n in range(days.plan.idle):
+        topic = Topic(f"idle-{n:03}", f"uid{n:05}", days.clock.at_ms, shards=1)
+        control.put_topic(topic, None)
+        control.put_group(topic, Group(topic.name, "nobody", f"gid{n:05}", days.clock.at_ms, "queue"), None)
+    for name in days.topics:
+        founds(days, name)
+    weights, deeds = zip(*DEEDS, *(deed for theme in days.plan.themes for deed in THEMES[theme]), strict=True)
+    for deed in days.random.choices(deeds, weights, k=_DEEDS):
+        deed(days)
+    days.calms()
+    days_readers.mend(days)
+    for transaction_id in sorted(days.deals):
+        days_changes.decide(days, transaction_id)
+    days.heals()
+    days.judge()
+    return days
+
+
+def story(days: Days, last: int = 80) -> str:
+    """What a reader needs to understand a seed's failure, and to see it again."""
+    return "\n".join([f"days, seed {days.plan.seed}: {days.plan}", *days.complaints, *days.path[-last:]])
