@@ -275,3 +275,11 @@ def test_who_is_about_to_wait_shows_life_before(desk: Desk) -> None:
         desk.deps.admin.sign_of_life(desk.topic, group, held, waited)
         now = desk.deps.catalog.consumer(desk.topic, group, "a")
         assert (now.seen_ms == desk.stage.clock.now_ms()) is written
+
+
+def test_only_those_that_pull_have_seats_among_one_another(desk: Desk) -> None:
+    group = desk.group()
+    called(desk, group, "called")
+    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
+    seats = [desk.deps.assignments.seat(desk.topic, group, each.uid, 10) for each in (ann, bob)]
+    assert [(seat.rank, seat.total) for seat in seats if seat] == [(0, 2), (1, 2)]

@@ -17,6 +17,7 @@ from chalicelib.store.memory.timers import MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.desk import Desk, offsets
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
@@ -233,3 +234,20 @@ def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> Non
     empty_stage.clock.advance(7 * SECOND_MS)
     assert other.mover.run_once().moved == 1
     assert isinstance(placed, Placed)
+
+
+def test_another_topic_does_not_find_it(stage: Stage) -> None:
+    desk, other = Desk.at(stage), Desk.at(stage)
+    (placed,) = desk.produce(later(desk, 60))
+    assert desk.deps.delayed.find(desk.topic, placed.id)
+    assert desk.deps.delayed.find(other.topic, placed.id) is None
+
+
+def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    (placed,) = desk.produce(later(desk, 3_600))
+    desk.inbox.asked.clear()
+    waiting = desk.deps.lookup.find(desk.topic, placed.id)
+    assert isinstance(waiting, Waiting)
+    desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": stage.clock.now_ms() + SECOND_MS})
+    assert [function for function, _ in desk.inbox.asked] == ["mover"]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
+from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.append import Placed
+from chalicelib.services.claim import Claimant, Claimer
+from chalicelib.services.deliver import Deliverer
 from chalicelib.services.wake import Job
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
@@ -473,9 +480,11 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     desk.function(group, "slow", 600)
     desk.produce(make.draft())
     left = iter([900.0, 614.0])
+    desk.inbox.asked.clear()
     report = desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: next(left))
     assert not report.finished
     assert desk.subscribers.calls == []
+    assert [function for function, _ in desk.inbox.asked] == ["deliver"], "somebody goes on"
     desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: 900.0)
     assert len(desk.subscribers.calls) == 1
 
@@ -551,3 +560,91 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
     assert len(desk.subscribers.calls) == 1
     assert sum(desk.cursor(group, shard).epoch > 0 for shard in range(4)) == 1
     assert ("deliver", Job(desk.topic.name, group.name).event()) in desk.inbox.asked
+
+
+def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=1)
+
+    def pauses(parcel: Parcel) -> Outcome:
+        desk.deps.admin.pause(desk.topic, group.name, True)
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=pauses)
+    desk.produce(*make.drafts(3))
+    desk.push()
+    desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: 60.0)
+    assert len(desk.subscribers.calls) == 1
+    cursor = desk.cursor(group)
+    assert (cursor.next, cursor.in_flight, cursor.waiting) == (1, 0, ())
+
+
+class Watched:
+    """A claimer that lets something happen when it is asked first, and when it finds a shard empty for the second time:
+    once with something under way, once at the end."""
+
+    def __init__(
+        self, claimer: Claimer, first: Callable[[], object], at_the_end: Callable[[], object]
+    ) -> None:
+        self._claimer = claimer
+        self._first = [first]
+        self._when_empty = [at_the_end, lambda: None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._claimer, name)
+
+    def claim(self, claimant: Claimant, shard: int | None, most: int) -> Any:
+        if self._first:
+            self._first.pop()()
+        granted = self._claimer.claim(claimant, shard, most)
+        if granted == [] and shard is not None and self._when_empty:
+            self._when_empty.pop()()
+        return granted
+
+
+def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Deliverer:
+    deliverer = desk.deps.deliverer
+    return replace(deliverer, claimer=cast(Claimer, Watched(deliverer.claimer, first, at_the_end)))
+
+
+def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    job = Job(desk.topic.name, group.name)
+
+    def rings() -> None:
+        desk.produce(make.draft())
+        assert deliverer.deliver(job, lambda: 60.0).outcomes == {}, "another is at work"
+
+    deliverer = _watched(desk, lambda: None, rings)
+    deliverer.deliver(job, lambda: 60.0)
+    assert len(desk.subscribers.calls) == 2
+
+
+def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    job = Job(desk.topic.name, group.name)
+
+    def fail() -> None:
+        raise unavailable()
+
+    deliverer = _watched(desk, fail, lambda: None)
+    with pytest.raises(Unavailable):
+        deliverer.deliver(job, lambda: 60.0)
+    deliverer.deliver(job, lambda: 60.0)
+    assert len(desk.subscribers.calls) == 1
+
+
+def test_other_processes_hear_of_an_open_circuit(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no answer"))
+    desk.produce(*make.drafts(20))
+    desk.push()
+    (consumer,) = stage.adapters.control.consumers(desk.topic, group)
+    assert consumer.open_until_ms

@@ -82,6 +82,23 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along(empty_stage: Stag
     assert desk.subscribers.numbers() == {placed.id: [1, 2]}
 
 
+def test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage, retention_days=1, retry=Retry(3, (36 * 3_600,), jitter=0.0))
+    group = desk.group()
+    desk.subscriber(group, "one", does=fails(1))
+    (placed,) = desk.produce(make.draft({"n": 1}))
+    desk.push()
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    empty_stage.clock.advance(36 * HOUR_MS - 5 * SECOND_MS)
+    desk.pass_time(10)
+    empty_stage.clock.advance(18 * HOUR_MS)
+    empty_stage.drop_expired()
+    assert empty_stage.adapters.log.read(desk.topic.shard_key(0), 0, 1, consistent=True) == []
+    desk.deps.admin.pause(desk.topic, group.name, False)
+    desk.pass_time(61)
+    assert desk.subscribers.numbers() == {placed.id: [1, 2]}
+
+
 def test_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()

@@ -9,9 +9,11 @@ import pytest
 from chalicelib.domain import cursor, ladder, strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.services import deliver, due, statuses
+from chalicelib.services.assignment import Assignments
 from chalicelib.services.claim import Claimant, _Claim
 from chalicelib.services.delayed import Delayed
-from chalicelib.services.deliver import _Run
+from chalicelib.services.deliver import Deliverer, _Run
+from chalicelib.services.health import Healths
 from chalicelib.services.key_lookup import KeyLookup
 from chalicelib.services.marker import Marker
 from chalicelib.services.readiness import Readiness
@@ -21,7 +23,9 @@ from tests.contract import test_assigning as assigning
 from tests.contract import test_changes_meanwhile as meanwhile
 from tests.contract import test_consuming as consuming
 from tests.contract import test_counts as counts
+from tests.contract import test_delayed as delayed
 from tests.contract import test_delivering as delivering
+from tests.contract import test_expiring as expiring
 from tests.contract import test_in_flight as in_flight
 from tests.contract import test_retention as retention
 from tests.contract import test_sharing as sharing
@@ -72,6 +76,54 @@ def _shows_life(sign: str) -> None:
 
 
 BUGS: dict[str, tuple[Bug, Check]] = {
+    "a paused group that is served on": (
+        Bug(_Run, "_find", "None if group.paused and not even_paused else (topic, group)", "(topic, group)"),
+        lambda: delivering.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
+            memory_stage()
+        ),
+    ),
+    "an outcome that a pause takes away": (
+        Bug(_Run, "_settle", "self._find(even_paused=True)", "self._find()"),
+        lambda: delivering.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
+            memory_stage()
+        ),
+    ),
+    "a bell that nobody hears": (
+        Bug(Deliverer, "_may_end", "report.finished and not events.empty()", "False"),
+        lambda: delivering.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
+    ),
+    "a delivery that failed, in the way of others": (
+        Bug(Deliverer, "deliver", "del self._running[job]", "pass"),
+        lambda: delivering.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
+    ),
+    "a run out of time that nobody goes on with": (
+        Bug(_Run, "leave", "self._of.waker.start(self._job)", "pass"),
+        lambda: delivering.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
+    ),
+    "an open circuit that one process knows of": (
+        Bug(Healths, "_learn", "_row(after) != _row(before) and", "False and"),
+        lambda: delivering.test_other_processes_hear_of_an_open_circuit(memory_stage()),
+    ),
+    "a waiting message found in another topic": (
+        Bug(Delayed, "_find_timed", " if waiting.timer.shard.topic_uid == topic.uid else None", ""),
+        lambda: delayed.test_another_topic_does_not_find_it(memory_stage()),
+    ),
+    "a hurried message that waits for the schedule": (
+        Bug(Delayed, "_amend", "self._waker.filed([new])", "pass"),
+        lambda: delayed.test_whoever_hurries_it_wakes_a_mover(memory_stage()),
+    ),
+    "a seat for those that are called": (
+        Bug(Assignments, "seat", " if member not in called]", "]"),
+        lambda: assigning.test_only_those_that_pull_have_seats_among_one_another(
+            Desk.at(memory_stage(), shards=4)
+        ),
+    ),
+    "a retry whose row may go before it": (
+        Bug(_Leased, "_timer", "ruled.due_ms + _LANE_SLACK_MS", "ruled.due_ms - _LANE_SLACK_MS"),
+        lambda: expiring.test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(
+            memory_stage()
+        ),
+    ),
     "a redriven message whose attempts are forgotten": (
         Bug(_Leased, "_record", "receipt.spent,", "0,"),
         lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
