@@ -323,7 +323,8 @@ class Deps:
     def positions(self) -> Positions:
         from .services.positions import Positions
 
-        return Positions(self.adapters.log, self.tails, self.states, self.adapters.clock)
+        a = self.adapters
+        return Positions(a.log, self.tails, self.states, a.records, a.clock)
 
     @cached_property
     def admin(self) -> Setup:

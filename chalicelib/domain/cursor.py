@@ -420,6 +420,18 @@ def rebuilt(to: int, end: int, now_ms: int) -> Cursor:
     return replace(start_at(to, epoch=now_ms), amended=((0, end),) if end else ())
 
 
+def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
+    """What takes the place of a retry lane's cursor that is damaged, where just these entries are not settled: they
+    wait. Where they are more than a cursor has room for, it goes on with all that lie behind."""
+    fit = list(entries)
+    while True:
+        following = entries[len(fit)].start if len(fit) < len(entries) else end
+        cursor = fold(replace(start_at(following, epoch=now_ms), begin=0, waiting=coalesce(fit)))
+        if has_room_to_wait(cursor):
+            return cursor
+        fit = fit[: len(fit) // 2]
+
+
 def amend(cursor: Cursor, offset: int) -> Cursor | None:
     """Note that the message at `offset` is another now, under a new epoch; None where it has been claimed.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..domain import cursor as algebra
-from ..domain.cursor import Cursor
+from ..domain.cursor import Cursor, Span
 from ..domain.errors import NotFound, Unreadable
+from ..domain.message import Origin
 from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey, Group, Topic, cursor_key
-from ..ports import Clock, Log
+from ..ports import Clock, Log, Records
 from .cursor_state import CursorStates, State
 from .tails import Tails
 
@@ -24,8 +25,9 @@ _SHORTEST_RETENTION_MS = 86_400_000
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
-    def __init__(self, log: Log, tails: Tails, states: CursorStates, clock: Clock) -> None:
+    def __init__(self, log: Log, tails: Tails, states: CursorStates, records: Records, clock: Clock) -> None:
         self._log = log
+        self._records = records
         self._tails = tails
         self._states = states
         self._clock = clock
@@ -109,6 +111,43 @@ class Positions:
         if written is None:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
         return written.cursor
+
+    def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
+        """Make the cursor of a retry lane anew if it is damaged: what waits there is what the records call RETRYING. A
+        read for each entry of the lane."""
+        lane = cursor_key(topic, group, None, consumer_uid)
+        try:
+            self._states.read(lane)
+        except Unreadable:
+            end = self._tails.read(lane.shard).offset + 1
+            entries = [
+                span
+                for entry in self._entries(lane.shard)
+                if (span := self._waiting(topic, group, lane, entry))
+            ]
+            self._states.rebuild(lane, algebra.rebuilt_lane(entries, end, self._clock.now_ms()))
+
+    def _entries(self, lane: ShardKey) -> list[tuple[int, Origin]]:
+        """What stands in a retry lane; of entries for one message the last."""
+        newest: dict[tuple[int, int], tuple[int, Origin]] = {}
+        rows = self._log.read(lane, 0, _ROWS, consistent=True)
+        while rows:
+            for row in rows:
+                for offset, draft in enumerate(row.drafts, row.first):
+                    if origin := draft.origin:
+                        newest[origin.shard, origin.offset] = offset, origin
+            rows = self._log.read(lane, rows[-1].end, _ROWS, consistent=True)
+        return sorted(newest.values(), key=lambda entry: entry[0])
+
+    def _waiting(self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]) -> Span | None:
+        """The entry as it waits for its next attempt; None where its delivery is over, or waits for a timer again."""
+        offset, origin = entry
+        place = cursor_key(topic, group, origin.shard, lane.consumer_uid)
+        record = self._records.get(place, origin.offset)
+        if record is None or record.status != "RETRYING":
+            return None
+        made = record.attempts - origin.attempts
+        return Span(offset, attempt=made + 1) if not made or record.next_ms is None else None
 
 
 def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:

@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
 
+from chalicelib.domain.cursor import Span, has_room_to_wait, rebuilt_lane
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
@@ -350,6 +351,43 @@ def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage
     change_cursor(stage, cursor_key(desk.topic, group, 0), lambda item: without("a")(without("x")(item)))
     anew(desk).seek(group, "earliest")
     assert [d.message.draft.body for d in behind.receive(group)][1] == b'"edited"'
+
+
+@pytest.mark.engine
+def test_a_damaged_cursor_of_a_retry_lane_is_made_anew_of_what_is_retrying(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=1_000))
+    stage.clock.advance(1_000)
+    again = desk.receive(group, 100)
+    assert desk.ack(group, again[:1]) == [None], "this one is done"
+    assert desk.nack(group, again[1:3], Nack(delay_ms=60_000)) == [None] * 2, "these wait for their timers"
+    lane = cursor_key(desk.topic, group, None)
+    change_cursor(stage, lane, without("x"))
+    reader = anew(desk)
+    with pytest.raises(Unavailable, match="A seek of the group mends it"):
+        reader.receive(group)
+    reader.deps.positions.mend_lane(desk.topic, group)
+    assert [event for event, _ in reader.deps.tally.events()] == ["cursor rebuilt"]
+    reader.deps.positions.mend_lane(desk.topic, group)
+    got = reader.receive(group, 100)
+    _, *put_off = (d.message.offset for d in again[:3])
+    assert attempts(got) == dict.fromkeys((d.message.offset for d in again[3:]), 2)
+    assert desk.ack(group, again[3:]) == ["RECEIPT_STALE"] * 3
+    assert reader.ack(group, got) == [None] * 3
+    stage.clock.advance(60_000)
+    assert attempts(reader.receive(group)) == dict.fromkeys(put_off, 3)
+
+
+def test_a_lane_with_more_entries_than_a_cursor_holds_goes_on_with_what_lies_behind() -> None:
+    entries = [Span(offset * 1_000, attempt=1 + offset % 7) for offset in range(2_000)]
+    cursor = rebuilt_lane(entries, 2_000_000, START_MS)
+    assert has_room_to_wait(cursor)
+    assert 0 < len(cursor.waiting) < 2_000
+    assert cursor.next == entries[len(cursor.waiting)].start
+    assert rebuilt_lane([], 7, START_MS).next == 7
 
 
 @pytest.mark.engine

@@ -91,6 +91,8 @@ def seek_group(context: Context, topic: str, group: str) -> Answer:
         for key in keys(found, wanted, uid):
             if context.body.shard in (None, key.shard.shard):
                 context.deps.positions.seek(found, key, where)
+        if context.body.shard is None:
+            context.deps.positions.mend_lane(found, wanted, uid)
     context.deps.waker.group(found, wanted)
     return Answer(_shown(context, found, wanted))
 
