@@ -233,7 +233,7 @@ class _Run:
         long_ms = self._clock.now_ms() + _LONG_TICK_MS
         self.report.ticks += 1
         self._drain(lambda: self._clock.now_ms() >= long_ms)
-        given = set(list(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
+        given = set(self._ours(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
         given |= self._outgrown & self._held.keys()
         self._give(sorted(given))
         return given
@@ -297,18 +297,28 @@ class _Run:
         is_ours = self._timers.hold(fragment, self._owner, now_ms, now_ms + _LEASE_MS)
         if is_ours:
             self._renewed_ms[fragment] = now_ms
+        else:
+            self._renewed_ms.pop(fragment, None)
         return is_ours
 
+    def _ours(self, fragments: Iterable[int]) -> list[int]:
+        """Those that this run has held for sure."""
+        return [fragment for fragment in fragments if fragment in self._renewed_ms]
+
     def _give(self, fragments: Sequence[int]) -> None:
-        """Let go of fragments in which more is due soon, and start a mover for them."""
+        """Let go of fragments in which more is due soon, and start a mover for those that were ours. For what nobody
+        could ask the schedule starts one each minute: if each of those started the next, trouble would multiply them.
+        """
+        ours = self._ours(fragments)
         for fragment in fragments:
             del self._held[fragment]
+            self._renewed_ms.pop(fragment, None)
             try:
                 self._timers.let_go(fragment, self._owner)
             except Unavailable:
                 self.report.refused += 1  # its lease ends by itself
-        if fragments:
-            self._ways.hand_over(fragments)
+        if ours:
+            self._ways.hand_over(ours)
 
     def _move(self, due: Sequence[Timer], stuck: set[_Load]) -> dict[int, int]:
         """Take timers, the earliest first, to where they belong, but none of what is stuck. For each fragment in which

@@ -265,3 +265,30 @@ def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
     assert (made.prepared_ms, made.delay_ms) == (began_ms, 10 * SECOND_MS)
     decided = deps.transactor.decide(made, State.COMMITTED)
     assert decided.due_ms == stage.clock.now_ms() + 10 * SECOND_MS
+
+
+def test_trouble_that_outlasts_movers_does_not_multiply_them() -> None:
+    stage, inbox, begun = memory_stage(), Inbox(), 0
+    from_ms, to_ms = (stage.clock.now_ms() + seconds * SECOND_MS for seconds in (20, 1_000))
+
+    def away(*_: object) -> None:
+        stage.clock.advance(1_000)  # a time-out
+        if from_ms <= stage.clock.now_ms() < to_ms:
+            raise unavailable("the store is away")
+
+    methods = dict.fromkeys(("next_ms", "hold", "let_go", "look"), away)
+    deps = process(stage, timers=Troubled(stage.adapters.timers, **methods), invoker=inbox)
+    topic = topic_of(deps)
+    ids = later(deps, topic, 80, 60)
+    while stage.clock.now_ms() < to_ms:
+        scheduled_ms = stage.clock.now_ms() + 60 * SECOND_MS
+        deps.mover.run_once(until(stage, 55))
+        begun += len(inbox.asked)
+        while inbox.asked:
+            _, event = inbox.asked.popleft()
+            deps.mover.run_once(until(stage, 55), event["detail"]["fragments"])
+            begun += len(inbox.asked)
+        stage.clock.advance(max(0, scheduled_ms - stage.clock.now_ms()))
+    assert 0 < begun <= FRAGMENTS, "only what was held when it began is handed on, once"
+    deps.mover.run_once(until(stage, 300))
+    assert sorted(map(str, entered(stage, topic))) == sorted(ids)

@@ -73,6 +73,10 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         Bug(_Run, "_move", "if load not in stuck}", "if load}"),
         troubles.test_nothing_of_a_shard_goes_past_what_was_refused,
     ),
+    "a mover that hands on what it never held": (
+        Bug(_Run, "_give", "ours = self._ours(fragments)", "ours = list(fragments)"),
+        troubles.test_trouble_that_outlasts_movers_does_not_multiply_them,
+    ),
     "a line in all fragments": (
         Bug(Lines, "name", "if fragment_of(id_of(name)) == fragment)", "if name)"),
         a_batch_keeps_its_order,
