@@ -585,6 +585,12 @@ SCENES: dict[str, Callable[[Stage], None]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def stage(make_stage: Callable[[], Stage]) -> Stage:
+    """Of its own: other tests would find the timers that are left."""
+    return make_stage()
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_whoever_comes_second_changes_nothing(stage: Stage, name: str) -> None:
     SCENES[name](stage)

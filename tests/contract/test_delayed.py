@@ -239,8 +239,10 @@ def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> Non
 def test_another_topic_does_not_find_it(stage: Stage) -> None:
     desk, other = Desk.at(stage), Desk.at(stage)
     (placed,) = desk.produce(later(desk, 60))
-    assert desk.deps.delayed.find(desk.topic, placed.id)
+    waiting = desk.deps.delayed.find(desk.topic, placed.id)
+    assert isinstance(waiting, Waiting)
     assert desk.deps.delayed.find(other.topic, placed.id) is None
+    desk.deps.delayed.cancel(desk.topic, waiting)
 
 
 def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
@@ -249,5 +251,6 @@ def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
     desk.inbox.asked.clear()
     waiting = desk.deps.lookup.find(desk.topic, placed.id)
     assert isinstance(waiting, Waiting)
-    desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": stage.clock.now_ms() + SECOND_MS})
+    hurried = desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": stage.clock.now_ms() + SECOND_MS})
     assert [function for function, _ in desk.inbox.asked] == ["mover"]
+    desk.deps.delayed.cancel(desk.topic, hurried)

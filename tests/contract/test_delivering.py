@@ -384,8 +384,9 @@ def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, ca
 
 
 def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
-    stage: Stage,
+    empty_stage: Stage,
 ) -> None:
+    stage = empty_stage
     for attempts, is_answered, calls in ((5, False, 1), (2, True, 1), (5, True, 9)):
         desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
         group = desk.group(batch_size=8, payload="batch")
@@ -640,7 +641,8 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
     assert len(desk.subscribers.calls) == 1
 
 
-def test_other_processes_hear_of_an_open_circuit(stage: Stage) -> None:
+def test_other_processes_hear_of_an_open_circuit(empty_stage: Stage) -> None:
+    stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
     desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no answer"))

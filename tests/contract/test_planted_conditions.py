@@ -158,6 +158,12 @@ UNSEEN_IN_MEMORY = {
 # The nets
 
 
+@pytest.fixture(scope="module")
+def stage(make_stage: Callable[[], Stage]) -> Stage:
+    """Of its own: other tests would find what is left."""
+    return make_stage()
+
+
 on_dynamodb = pytest.mark.parametrize(
     "make_stage", [pytest.param("dynamodb", marks=pytest.mark.engine)], indirect=True, scope="session"
 )
