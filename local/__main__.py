@@ -80,6 +80,9 @@ def options() -> Options:
     given = os.environ.get("HEADRACE_PORT") or "8700"
     if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
         raise Unusable(f"HEADRACE_PORT must be a number from 1 to 65535, not {given!r}.")
+    functions = os.environ.get("HEADRACE_FUNCTIONS")
+    if functions and not Path(functions).is_file():
+        raise Unusable(f"HEADRACE_FUNCTIONS={functions} is no file.")
     data = Path(os.environ.get("HEADRACE_DATA") or ".data")
     return Options(
         int(given),
@@ -94,7 +97,7 @@ def run(chosen: Options) -> None:
     """Serve until a signal arrives."""
     _check_port(chosen.port)
     with contextlib.ExitStack() as stack:
-        chosen.data.mkdir(parents=True, exist_ok=True)
+        _make_folder(chosen.data)
         endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
         _set_environment(chosen, endpoint)
         stack.callback(_jobs(chosen).stop)
@@ -123,6 +126,13 @@ def _check_port(port: int) -> None:
             ) from None
 
 
+def _make_folder(data: Path) -> None:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"HEADRACE_DATA={data} cannot be used as a folder ({error.strerror}).") from None
+
+
 def _set_environment(chosen: Options, endpoint: str) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS."""
     os.environ[_ENDPOINT] = endpoint
@@ -146,7 +156,7 @@ def _leave_word(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
 def _start_app(chosen: Options) -> str:
     """Create the tables and see to the admin token; its text."""
     deps: Any = importlib.import_module("chalicelib.wiring").deps()
-    deps.setup()
+    _set_up(deps)
     try:
         token: str | None = deps.tokens.ensure_admin(chosen.token or _kept(chosen.token_file))
     except ValueError as error:
@@ -157,6 +167,19 @@ def _start_app(chosen: Options) -> str:
     if chosen.token is None:
         _keep(chosen.token_file, token)
     return token
+
+
+def _set_up(deps: Any) -> None:
+    """Create the tables; say what to change where the engine is not there, or refuses."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        deps.setup()
+    except BotoCoreError as error:
+        raise Unusable(f"{error} {_ENDPOINT} says where the engine is.") from None
+    except ClientError as error:
+        why = error.response["Error"]["Message"]
+        raise Unusable(f"The engine refuses tables (HEADRACE_PREFIX begins their names): {why}") from None
 
 
 def _kept(file: Path) -> str | None:

@@ -307,3 +307,32 @@ def test_the_check_of_flights_finds_what_is_wrong(
     events = [{"tail_number": "N1"}, {"tail_number": "N2"}, {"tail_number": "N1"}]
     seen = checks.Seen(name, len(events), numbers, overlaps)
     assert checks.check(seen, events) == told
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("HEADRACE_DATA", __file__, f"HEADRACE_DATA={__file__} cannot be used as a folder (File exists)."),
+        ("HEADRACE_FUNCTIONS", "/no/such.py", "HEADRACE_FUNCTIONS=/no/such.py is no file."),
+        (
+            "AWS_ENDPOINT_URL_DYNAMODB",
+            "http://127.0.0.1:1",
+            "AWS_ENDPOINT_URL_DYNAMODB says where the engine is.",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told_in_a_sentence(
+    tmp_path: Path, setting: str, value: str, said: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    served = {
+        "HEADRACE_PORT": port,
+        "HEADRACE_DATA": str(tmp_path / "data"),
+        "PYTHONPATH": str(_EXAMPLES.parent),
+    }
+    away = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1", setting: value}
+    done = _run([sys.executable, "-m", "local"], tmp_path, **(served | away))
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith(said)
+    assert len(done.stderr.splitlines()) == 1
