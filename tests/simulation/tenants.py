@@ -43,6 +43,7 @@ _SECONDS = 120
 _UNTIL_S = 45  # so long somebody may send: then the last sweep is due
 _MANY = 2_000
 """Timers that are due at once."""
+_FEW_TOPICS, _TOPICS, _CONSUMERS = 60, 300, 10  # few with the first seed: they take long to play
 
 
 @dataclass
@@ -291,6 +292,21 @@ def _prepare(client: SimClient) -> None:
     client.deps.transactor.prepare(client.topic, made, Checks("https://bank.example/", 10), floats=False)
 
 
+def _has_many_topics(world: World) -> None:
+    """Hundreds of its topics have something that nobody was woken for; thousands of consumers are registered there."""
+    deps, topics = outside(world), _TOPICS if world.seed else _FEW_TOPICS
+    for n in range(topics):
+        topic, _ = deps.admin.put_topic(f"orders-{n}", dict(world.plan.topic))
+        group, _ = deps.admin.put_group(topic, "bad", {"mode": "queue", "begin": "earliest"})
+        for m in range(_CONSUMERS):
+            deps.admin.register(topic, group, f"bad-{m}", Contact("url", f"https://bad-{m}.example/"))
+        world.readers[group.uid, ""] = group.name
+    while world.seconds < _UNTIL_S:
+        for n in range(topics):
+            deps.producer.produce(deps.catalog.topic(f"orders-{n}"), [draft(f"bad {world.stamp()}")])
+        world.pause(20)
+
+
 _MOODS: dict[str, dict[str, float]] = {
     "hanging subscribers": {"silent": 1.0},
     "a storm of retries": {"failing": 1.0},
@@ -307,6 +323,7 @@ TROUBLES: dict[str, Callable[[World], object]] = {
     "throttled partitions": _is_throttled,
     "thousands of timers at once": _has_many_timers,
     "transactions that nobody decides": _leaves_undecided,
+    "hundreds of topics": _has_many_topics,
 }
 """What the other tenant is up to."""
 
