@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chalicelib.domain.errors import NotFound
 from chalicelib.services.setup import Contact
 from chalicelib.wiring import Deps
 from tests.simulation.days import Days, Home, Member
@@ -108,13 +109,20 @@ def mend(days: Days) -> None:
     for uid, mood in days.moods.items():
         days.moods[uid] = mood if mood == "strange" else "good"
     for home, member in list(days.members()):
-        topic = deps.catalog.topic(home.topic.name)
-        for consumer in deps.catalog.consumers(topic, deps.catalog.group(topic, member.group.name)):
-            if consumer.state == "DISABLED" and consumer.uid in days.moods:
-                _explain(days, consumer.uid, consumer.why or "")
-                group = deps.catalog.group(topic, member.group.name)
-                deps.admin.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
-                deps.waker.group(topic, group)
+        try:
+            _registers_anew(days, deps, home, member)
+        except NotFound as gone:
+            days.accuse(str(gone))
+
+
+def _registers_anew(days: Days, deps: Deps, home: Home, member: Member) -> None:
+    topic = deps.catalog.topic(home.topic.name)
+    group = deps.catalog.group(topic, member.group.name)
+    for consumer in deps.catalog.consumers(topic, group):
+        if consumer.state == "DISABLED" and consumer.uid in days.moods:
+            _explain(days, consumer.uid, consumer.why or "")
+            deps.admin.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
+            deps.waker.group(topic, group)
 
 
 def _explain(days: Days, uid: str, why: str) -> None:
