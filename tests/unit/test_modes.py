@@ -94,7 +94,7 @@ def test_a_queue_takes_what_came_back_first() -> None:
         [of("", 4), Candidate(5, 2, verdict=Verdict.SETTLE), of("", 7)],
     )
     selection = POLICIES["queue"].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 2, 0)
-    assert (granted(selection), selection.settled, selection.next) == ([0, 4], ((1, 2),), 5)
+    assert selection == Selection((Span(0, 1, 2), Span(4, 1, 2)), settled=((1, 2),), next=5)
     selection = POLICIES["queue"].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 3, 0)
     assert (granted(selection), selection.settled, selection.next) == ([0, 4, 7], ((1, 2), (5, 7)), 8)
     assert POLICIES["queue"].select(Cursor(next=4), [of("", 0)], [], 1, 0).next == 4

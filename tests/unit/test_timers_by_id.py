@@ -11,7 +11,18 @@ from hypothesis import given
 from chalicelib.domain import ids
 from chalicelib.domain.message import Origin
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.timer import ANY, Timer, TimerKind, entered, kind_by_id, retry_id, retry_of
+from chalicelib.domain.timer import (
+    ANY,
+    Timer,
+    TimerKind,
+    again,
+    entered,
+    fragment_of,
+    fragment_of_line,
+    kind_by_id,
+    retry_id,
+    retry_of,
+)
 from tests.support import factories as make
 
 uids = st.from_regex(r"[0-9a-z]{12}", fullmatch=True)
@@ -62,3 +73,16 @@ def test_a_timer_weighs_what_its_message_does() -> None:
     message = Timer(9_000, "any", TimerKind.DELIVER, shard, make.draft("x" * 10_000))
     assert message.weight == message.draft.weight > 10_000
     assert Timer(9_000, "any", TimerKind.WAKE, shard).weight == 0
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "due_ms"), [(1_000, 1_300), (1_299, 1_300), (1_300, 1_600), (9_999, 10_000)]
+)
+def test_a_check_comes_again_after_whole_periods(now_ms: int, due_ms: int) -> None:
+    timer = Timer(1_000, HALF, TimerKind.CHECK, ShardKey("orders", "0123456789ab", ANY), every_ms=300)
+    assert again(timer, now_ms) == replace(timer, due_ms=due_ms)
+
+
+def test_a_timer_keeps_its_fragment_in_every_process_and_release() -> None:
+    assert fragment_of("0123456789ab-u1") == 5
+    assert fragment_of_line("0123456789ab", "k") == 4
