@@ -114,3 +114,21 @@ def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage
     assert desk.deps.assigner.run_once().agreed == 1
     desk.run()
     assert len(desk.subscribers.calls) == 1
+
+
+def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_produces(
+    empty_stage: Stage,
+) -> None:
+    desk = PushDesk.at(empty_stage)
+    desk.deps.admin.register(desk.topic, desk.group(), "one", Contact("url", "one", "PENDING", "no answer"))
+    desk.subscribers.agrees = False
+    groups: list[int] = []
+    for _ in range(180):
+        empty_stage.clock.advance(60 * SECOND_MS)
+        groups.append(desk.deps.assigner.run_once().groups)
+    assert sum(groups[:59]) == 59
+    assert 2 <= sum(groups[64:]) <= 8, "for some minutes of each hour"
+    desk.subscribers.agrees = True
+    assert any(
+        desk.deps.assigner.run_once().agreed for _ in range(64) if empty_stage.clock.advance(60_000) is None
+    )
