@@ -10,7 +10,9 @@ import pytest
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.topic import Consumer, Group, Secret
+from chalicelib.services.claim import Claimant
 from chalicelib.services.setup import PULLS, Contact, Registration
+from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -238,3 +240,14 @@ def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
     a = register(desk, group, HOOK, "a").member.consumer
     p = register(desk, group, PULLS, "p").member.consumer
     assert desk.deps.assignments.team(desk.topic, group).owners == [a, p]
+
+
+def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gone(desk: Desk) -> None:
+    group = desk.group(mode="broadcast")
+    consumer = register(desk, group).member.consumer
+    desk.deps.admin.unregister(desk.topic, group, consumer)
+    desk.stage.clock.advance(400 * DAY_MS)
+    desk.stage.drop_expired()
+    desk.produce(make.draft(shard=0))
+    claimant = Claimant(desk.topic, group, 30, consumer_uid=consumer.uid)
+    assert desk.stage.process().claimer.claim(claimant, 0, 5) == []
