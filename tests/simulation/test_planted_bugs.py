@@ -39,6 +39,7 @@ SEEDS = (
     27,
     58,
     90,
+    337,
     487,
     *range(400),
 )  # those that see them today go first
