@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.services.append import Placed
-from chalicelib.services.positions import keys
+from chalicelib.services.core.positions import keys
+from chalicelib.services.produce.appender import Placed
 from chalicelib.wiring import Deps
 
 from .figures import Figure, at_most, told

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
-from chalicelib.services.setup import Contact
-from chalicelib.services.wake import Job
+from chalicelib.services.core.wake import Job
+from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 
 from .direct import Api

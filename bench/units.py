@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from chalicelib.services.lookup import Filters
+from chalicelib.services.inspect.lookup import Filters
 
 from .direct import Api
 from .figures import Figure, at_most, told

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, Way
 from chalicelib.domain.topic import Topic
-from chalicelib.services.append import Placed
+from chalicelib.services.produce.appender import Placed
 
 from .figures import Figure, at_most, told
 from .meter import Cost, Meter

@@ -69,7 +69,7 @@ def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained."""
-    from .services.wake import job_of
+    from .services.core.wake import job_of
 
     job = job_of(event)
     report = deps.deliverer.deliver(job, _seconds_left(context))
@@ -80,7 +80,7 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Ask producers about transactions."""
-    from .services.checks import Check
+    from .services.produce.check_back import Check
 
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     ended = deps.checker.check(checks, _seconds_left(context))

@@ -7,52 +7,50 @@ from typing import TYPE_CHECKING
 
 from .adapters import Adapters, from_environment
 from .domain.topic import Consumer, CursorKey, Group, Topic
-from .services.tally import Tally
+from .services.core.counters import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .ports import (
-        Sender,
-    )
+    from .ports import Sender
     from .scheduler.assigner import Assigner
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer
     from .scheduler.mover import Mover
     from .scheduler.sweeper import Sweeper
     from .scheduler.watch import Watch
-    from .services.amend import Amender
-    from .services.assignment import Assignments
-    from .services.cache import Aging
-    from .services.catalog import Catalog
-    from .services.checks import Checker
-    from .services.claim import Claimer
-    from .services.consume import Receiver
-    from .services.cursor_state import CursorStates
-    from .services.delayed import Delayed
-    from .services.deliver import Deliverer
-    from .services.due import Due
-    from .services.fate import Fates
-    from .services.intake import Intake
+    from .services.consume.claim import Claimer
+    from .services.consume.receive import Receiver
+    from .services.consume.settle import Settler
+    from .services.core.assignments import Assignments
+    from .services.core.attempt_log import Witness
+    from .services.core.catalog import Catalog
+    from .services.core.cursor_store import CursorStates
+    from .services.core.expiring_cache import Aging
+    from .services.core.log_reader import Reader
+    from .services.core.marker import Marker
+    from .services.core.positions import Positions
+    from .services.core.readiness import Readiness
+    from .services.core.tails import Tails
+    from .services.core.wake import Waker
+    from .services.inspect.fate import Fates
+    from .services.inspect.key_lookup import KeyLookup
+    from .services.inspect.lookup import Lookup
+    from .services.inspect.statuses import Statuses
+    from .services.inspect.trace import Tracer
     from .services.journal import Journal
-    from .services.key_lookup import KeyLookup
-    from .services.lookup import Lookup
-    from .services.marker import Marker
-    from .services.positions import Positions
-    from .services.produce import Producer
-    from .services.reader import Reader
-    from .services.readiness import Readiness
-    from .services.redrive import Redriver
-    from .services.replays import Replays
-    from .services.settle import Settler
-    from .services.setup import Setup
-    from .services.statuses import Statuses
-    from .services.tails import Tails
-    from .services.tokens import Tokens
-    from .services.trace import Tracer
-    from .services.transactions import Transactor
-    from .services.wake import Waker
-    from .services.witness import Witness
+    from .services.manage.admin import Setup
+    from .services.manage.amend import Amender
+    from .services.manage.dead_letters import Redriver
+    from .services.manage.replays import Replays
+    from .services.manage.tokens import Tokens
+    from .services.produce.admission import Intake
+    from .services.produce.check_back import Checker
+    from .services.produce.delayed import Delayed
+    from .services.produce.due import Due
+    from .services.produce.producer import Producer
+    from .services.produce.transactions import Transactor
+    from .services.push.dispatcher import Deliverer
 
 _OWNER_CHARS = 8
 _EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
@@ -72,7 +70,7 @@ class Deps:
 
     @cached_property
     def readiness(self) -> Readiness:
-        from .services.readiness import Readiness
+        from .services.core.readiness import Readiness
 
         return Readiness(self.adapters.unreadable, self.adapters.clock)
 
@@ -82,38 +80,38 @@ class Deps:
 
     @cached_property
     def catalog(self) -> Catalog:
-        from .services.catalog import Catalog
+        from .services.core.catalog import Catalog
 
         return Catalog(self.adapters.control, self.adapters.clock)
 
     @cached_property
     def assignments(self) -> Assignments:
-        from .services.assignment import Assignments
+        from .services.core.assignments import Assignments
 
         return Assignments(self.adapters.control, self.catalog, self.adapters.clock)
 
     @cached_property
     def states(self) -> CursorStates:
-        from .services.cursor_state import CursorStates
+        from .services.core.cursor_store import CursorStates
 
         return CursorStates(self.adapters.cursors, self.adapters.clock, self.tally)
 
     @cached_property
     def reader(self) -> Reader:
-        from .services.reader import Reader
+        from .services.core.log_reader import Reader
 
         return Reader(self.adapters.log, self.adapters.clock, self.tally)
 
     @cached_property
     def tails(self) -> Tails:
-        from .services.tails import Tails
+        from .services.core.tails import Tails
 
         a = self.adapters
         return Tails(a.log, a.control, a.cursors, a.clock)
 
     @cached_property
     def producer(self) -> Producer:
-        from .services.produce import Producer
+        from .services.produce.producer import Producer
 
         a = self.adapters
         return Producer(
@@ -130,14 +128,14 @@ class Deps:
 
     @cached_property
     def intake(self) -> Intake:
-        from .services.intake import Intake
-        from .services.rates import RateLimits
+        from .services.produce.admission import Intake
+        from .services.produce.rate_limiter import RateLimits
 
         return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock), self.tally)
 
     @cached_property
     def receiver(self) -> Receiver:
-        from .services.consume import Receiver
+        from .services.consume.receive import Receiver
 
         a = self.adapters
         return Receiver(
@@ -147,32 +145,32 @@ class Deps:
     @cached_property
     def empty_lanes(self) -> Aging[CursorKey, bool]:
         """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
-        from .services.cache import Aging
+        from .services.core.expiring_cache import Aging
 
         return Aging(self.adapters.clock, _EMPTY_LANE_MS)
 
     @cached_property
     def claimer(self) -> Claimer:
-        from .services.claim import Claimer
+        from .services.consume.claim import Claimer
 
         a = self.adapters
         return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
 
     @cached_property
     def witness(self) -> Witness:
-        from .services.witness import Witness
+        from .services.core.attempt_log import Witness
 
         return Witness(self.adapters.traces, self.assignments.standing, self.adapters.clock)
 
     @cached_property
     def waker(self) -> Waker:
-        from .services.wake import Waker
+        from .services.core.wake import Waker
 
         return Waker(self.catalog, self.adapters.invoker, self.marker.mark, self.adapters.clock)
 
     @cached_property
     def settler(self) -> Settler:
-        from .services.settle import Settler
+        from .services.consume.settle import Settler
 
         return Settler(
             self.states,
@@ -192,8 +190,8 @@ class Deps:
 
     @cached_property
     def deliverer(self) -> Deliverer:
-        from .services.deliver import Deliverer
-        from .services.health import Healths
+        from .services.push.dispatcher import Deliverer
+        from .services.push.health import Healths
 
         a = self.adapters
         return Deliverer(
@@ -212,7 +210,7 @@ class Deps:
 
     @cached_property
     def redriver(self) -> Redriver:
-        from .services.redrive import Redriver
+        from .services.manage.dead_letters import Redriver
 
         a = self.adapters
         return Redriver(
@@ -229,14 +227,14 @@ class Deps:
 
     @cached_property
     def tracer(self) -> Tracer:
-        from .services.trace import Tracer
+        from .services.inspect.trace import Tracer
 
         a = self.adapters
         return Tracer(self.catalog, a.traces, a.records, self.statuses, a.clock)
 
     @cached_property
     def replays(self) -> Replays:
-        from .services.replays import Replays
+        from .services.manage.replays import Replays
 
         a = self.adapters
         producer, waker = self.producer, self.waker
@@ -244,21 +242,21 @@ class Deps:
 
     @cached_property
     def due(self) -> Due:
-        from .services.due import Due
+        from .services.produce.due import Due
 
         a = self.adapters
         return Due(self.catalog, self.producer, a.timers, a.log, self.waker, self.tally)
 
     @cached_property
     def delayed(self) -> Delayed:
-        from .services.delayed import Delayed
+        from .services.produce.delayed import Delayed
 
         a = self.adapters
         return Delayed(a.timers, a.transactions, a.log, self.positions, self.producer, self.waker, a.clock)
 
     @cached_property
     def transactor(self) -> Transactor:
-        from .services.transactions import Transactor
+        from .services.produce.transactions import Transactor
 
         a = self.adapters
         return Transactor(
@@ -274,14 +272,14 @@ class Deps:
 
     @cached_property
     def checker(self) -> Checker:
-        from .services.checks import Checker
+        from .services.produce.check_back import Checker
 
         a = self.adapters
         return Checker(a.transactions, self.transactor, a.timers, self.sender, a.threads)
 
     @cached_property
     def amender(self) -> Amender:
-        from .services.amend import Amender
+        from .services.manage.amend import Amender
 
         a = self.adapters
         return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
@@ -299,7 +297,7 @@ class Deps:
 
     @cached_property
     def marker(self) -> Marker:
-        from .services.marker import Marker
+        from .services.core.marker import Marker
 
         return Marker(self.adapters.marks, self.adapters.timers.file, self.adapters.clock)
 
@@ -321,14 +319,14 @@ class Deps:
 
     @cached_property
     def positions(self) -> Positions:
-        from .services.positions import Positions
+        from .services.core.positions import Positions
 
         a = self.adapters
         return Positions(a.log, self.tails, self.states, a.records, a.clock)
 
     @cached_property
     def admin(self) -> Setup:
-        from .services.setup import Setup
+        from .services.manage.admin import Setup
 
         a = self.adapters
         return Setup(
@@ -346,7 +344,7 @@ class Deps:
 
     @cached_property
     def lookup(self) -> Lookup:
-        from .services.lookup import Lookup
+        from .services.inspect.lookup import Lookup
 
         a = self.adapters
         return Lookup(
@@ -363,26 +361,26 @@ class Deps:
 
     @cached_property
     def statuses(self) -> Statuses:
-        from .services.statuses import Statuses
+        from .services.inspect.statuses import Statuses
 
         a = self.adapters
         return Statuses(self.catalog, a.cursors, a.records, a.timers, self.reader, a.clock)
 
     @cached_property
     def fates(self) -> Fates:
-        from .services.fate import Fates
+        from .services.inspect.fate import Fates
 
         return Fates(self.catalog, self.statuses, self.adapters.records, self.adapters.log)
 
     @cached_property
     def key_lookup(self) -> KeyLookup:
-        from .services.key_lookup import KeyLookup
+        from .services.inspect.key_lookup import KeyLookup
 
         return KeyLookup(self.adapters.keys, self.lookup)
 
     @cached_property
     def tokens(self) -> Tokens:
-        from .services.tokens import Tokens
+        from .services.manage.tokens import Tokens
 
         return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
 
@@ -423,7 +421,7 @@ class Deps:
         consumer_uid: str,
         has_time: Callable[[], bool],
     ) -> int:
-        from .services.claim import Claimant
+        from .services.consume.claim import Claimant
 
         return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, has_time)
 
@@ -435,7 +433,7 @@ class Deps:
         return Assigner(a.control, a.marks, a.rounds, self.assignments.look_after, self._ask, a.clock)
 
     def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
-        from .services.consent import Consent
+        from .services.manage.handshake import Consent
 
         return Consent(self.sender, self.admin, self.waker).ask(topic, group, consumer)
 

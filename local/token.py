@@ -17,7 +17,7 @@ class Unusable(Exception):
 def first_token(prefix: str, another: bool) -> str:
     """The text of a new admin token. Raises Unusable."""
     _look(prefix)
-    from chalicelib.services.tokens import SCOPES
+    from chalicelib.services.manage.tokens import SCOPES
     from chalicelib.wiring import deps
 
     tokens = deps().tokens

@@ -32,7 +32,7 @@ from . import requests, strict
 from .http import Context, invalid
 
 if TYPE_CHECKING:
-    from ..services.replays import Archived
+    from ..services.manage.replays import Archived
 
 T = TypeVar("T")
 _TAG = re.compile(requests.TAG)
@@ -153,7 +153,7 @@ def where(text: str | None) -> str | None:
 
 def archived(given: requests.ArchivedBody) -> Archived:
     """An archived message. Its body is a JSON value again where it is the compact text of one, else bytes."""
-    from ..services.replays import Archived
+    from ..services.manage.replays import Archived
 
     body = _base64(given.body_base64)
     draft = Draft(

@@ -26,14 +26,14 @@ from ..domain.transaction import State, Transaction
 
 if TYPE_CHECKING:
     from ..ports import DeadLetter
-    from ..services.append import Placed
-    from ..services.claim import Delivery
-    from ..services.delayed import Waiting
-    from ..services.fate import Fate
-    from ..services.lookup import GroupStatus, ShardStatus, TopicStats
-    from ..services.setup import Membership
-    from ..services.statuses import DeliveryStatus
-    from ..services.trace import Event
+    from ..services.consume.claim import Delivery
+    from ..services.inspect.fate import Fate
+    from ..services.inspect.lookup import GroupStatus, ShardStatus, TopicStats
+    from ..services.inspect.statuses import DeliveryStatus
+    from ..services.inspect.trace import Event
+    from ..services.manage.admin import Membership
+    from ..services.produce.appender import Placed
+    from ..services.produce.delayed import Waiting
 
 
 @lru_cache(maxsize=1024)

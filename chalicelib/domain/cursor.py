@@ -30,12 +30,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from . import ranges
-from .limits import (
-    MAX_AMENDED_RANGES,
-    MAX_CURSOR_BYTES,
-    MAX_OFFSET,
-    MAX_RECEIVE,
-)
+from .limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_OFFSET, MAX_RECEIVE
 from .ranges import Ranges
 from .sharing import Round
 

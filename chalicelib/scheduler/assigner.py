@@ -1,9 +1,9 @@
 """Assignments of groups that nobody uses at the moment are kept true, too, and who has not agreed is asked again.
 
-Whoever uses a group notices within seconds who left it (services/assignment): this job is for shards whose owner would
-be woken. So it comes by marked topics only (domain/mark), and nothing is written where nothing changed. A topic with a
-subscriber who has not agreed is marked for later, whether or not anything is put into it: what waits there waits for an
-answer.
+Whoever uses a group notices within seconds who left it (services/core/assignments): this job is for shards whose
+owner would be woken. So it comes by marked topics only (domain/mark), and nothing is written where nothing changed. A
+topic with a subscriber who has not agreed is marked for later, whether or not anything is put into it: what waits
+there waits for an answer.
 """
 
 from __future__ import annotations

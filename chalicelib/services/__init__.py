@@ -1,1 +1,4 @@
-"""One use case per file: fetch, ask the pure rooms, store."""
+"""Use cases: fetch, ask the pure rooms, store.
+
+One room for each thing that people want; doors open one way: manage → inspect → produce → core, push → consume → core.
+"""

@@ -28,11 +28,11 @@ from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.ports import Cursors, Log
-from chalicelib.services.amend import Amender
-from chalicelib.services.append import Placed
-from chalicelib.services.bodies import with_body
-from chalicelib.services.claim import Delivery
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.bodies import with_body
+from chalicelib.services.manage.amend import Amender
+from chalicelib.services.produce.appender import Placed
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

@@ -6,7 +6,7 @@ from chalicelib.domain.mark import Mark
 from chalicelib.domain.topic import Topic
 from chalicelib.ports import Staffed
 from chalicelib.scheduler.assigner import Assigner
-from chalicelib.services.setup import Contact
+from chalicelib.services.manage.admin import Contact
 from tests.support import factories as make
 from tests.support.clock import HOUR_MS, SECOND_MS
 from tests.support.desk import Desk

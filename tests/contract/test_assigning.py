@@ -11,8 +11,8 @@ import pytest
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.ports import Control
-from chalicelib.services.assignment import Assignments
-from chalicelib.services.catalog import Catalog
+from chalicelib.services.core.assignments import Assignments
+from chalicelib.services.core.catalog import Catalog
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

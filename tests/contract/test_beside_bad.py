@@ -12,7 +12,7 @@ from chalicelib.adapters import Adapters
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.wake import Job
+from chalicelib.services.core.wake import Job
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk

@@ -13,8 +13,8 @@ from chalicelib.domain.errors import ChangedMeanwhile, Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.ports import Timers
-from chalicelib.services.append import Placed
-from chalicelib.services.delayed import Waiting
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.delayed import Waiting
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

@@ -11,7 +11,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.ports import Record
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.desk import ALREADY, Desk, attempts, offsets

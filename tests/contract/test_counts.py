@@ -13,11 +13,11 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import State
-from chalicelib.services.claim import Delivery
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.lookup import TopicStats
-from chalicelib.services.settle import Nack
-from chalicelib.services.transactions import Checks
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.inspect.lookup import TopicStats
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

@@ -18,11 +18,11 @@ from chalicelib.domain.message import UNDECODABLE
 from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.domain.transaction import State
 from chalicelib.ports import DeadLetter
-from chalicelib.services.claim import Claimant
-from chalicelib.services.lookup import Filters
-from chalicelib.services.redrive import Wanted
-from chalicelib.services.settle import Nack
-from chalicelib.services.transactions import Checks
+from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.layout import Item
 from chalicelib.store.memory import MemoryLog
 from tests.support import factories as make

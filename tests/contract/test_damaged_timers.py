@@ -15,8 +15,8 @@ from chalicelib.domain.message import UNDECODABLE
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.transaction import State
 from chalicelib.scheduler.mover import Report
-from chalicelib.services.settle import Nack
-from chalicelib.services.transactions import Checks
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as store
 from chalicelib.store.layout import Item, timer_key
 from chalicelib.wiring import Deps

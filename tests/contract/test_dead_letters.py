@@ -14,8 +14,8 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import CursorKey, Group, Topic
 from chalicelib.ports import Cursors, DeadLetter, Record, Records, Refused
-from chalicelib.services.redrive import Wanted
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.dead_letters import Wanted
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk

@@ -11,8 +11,8 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
-from chalicelib.services.append import Placed
-from chalicelib.services.delayed import Waiting
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.delayed import Waiting
 from chalicelib.store.memory.timers import MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS

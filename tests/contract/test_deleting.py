@@ -15,8 +15,8 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, Topic, cursor_key
-from chalicelib.services.settle import Nack
-from chalicelib.services.setup import Setup
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.admin import Setup
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS

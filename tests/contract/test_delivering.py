@@ -12,10 +12,10 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.append import Placed
-from chalicelib.services.claim import Claimant, Claimer
-from chalicelib.services.deliver import Deliverer
-from chalicelib.services.wake import Job
+from chalicelib.services.consume.claim import Claimant, Claimer
+from chalicelib.services.core.wake import Job
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.push.dispatcher import Deliverer
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk, fails

@@ -6,7 +6,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.ports import DeadLetter
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from chalicelib.domain.errors import Conflict, Refused
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.desk import Desk

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.services.wake import Job, workers_of
+from chalicelib.services.core.wake import Job, workers_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import Inline, PushDesk

@@ -14,8 +14,8 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
 from chalicelib.ports import KeyEntry, Keys, Log, PutResult
-from chalicelib.services.lookup import Filters
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS

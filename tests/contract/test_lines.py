@@ -15,8 +15,8 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_line
 from chalicelib.domain.transaction import State
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.transactions import Checks
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

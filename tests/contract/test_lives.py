@@ -22,9 +22,9 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.services.append import Placed
-from chalicelib.services.claim import Delivery
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.produce.appender import Placed
 from chalicelib.store.memory import MemoryLog
 from chalicelib.wiring import Deps
 from tests.support import factories as make

@@ -9,7 +9,7 @@ from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, u
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import ShardKey, Way
 from chalicelib.ports import Stored
-from chalicelib.services.bodies import with_body
+from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
 from tests.support.clock import DAY_MS
 from tests.support.desk import Desk, overtaken, placed

@@ -14,10 +14,10 @@ from chalicelib.domain.message import RATE_LIMITED, Draft
 from chalicelib.domain.rate import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports import Rates
-from chalicelib.services.append import Placed
-from chalicelib.services.rates import RateLimits
-from chalicelib.services.redrive import Wanted
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.rate_limiter import RateLimits
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS

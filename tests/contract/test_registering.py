@@ -10,8 +10,8 @@ import pytest
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.topic import Consumer, Group, Secret
-from chalicelib.services.claim import Claimant
-from chalicelib.services.setup import PULLS, Contact, Registration
+from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.manage.admin import PULLS, Contact, Registration
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk

@@ -10,8 +10,8 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import MARK, MARK_OF, Replay, ReplayState
-from chalicelib.services.replays import Archived, Progress
-from chalicelib.services.tally import ACCEPTED
+from chalicelib.services.core.counters import ACCEPTED
+from chalicelib.services.manage.replays import Archived, Progress
 from tests.support import factories as make
 from tests.support.clock import DAY_MS
 from tests.support.desk import Desk, placed

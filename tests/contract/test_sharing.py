@@ -10,8 +10,8 @@ from chalicelib.domain.cursor import Fate
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.settle import Ruling
-from chalicelib.services.setup import Contact
+from chalicelib.services.consume.decision import Ruling
+from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk

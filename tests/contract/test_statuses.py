@@ -13,12 +13,12 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import State
-from chalicelib.services.append import Placed
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.fate import Place, is_complete
-from chalicelib.services.lookup import Filters, before_log
-from chalicelib.services.settle import Nack
-from chalicelib.services.transactions import Checks
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.inspect.fate import Place, is_complete
+from chalicelib.services.inspect.lookup import Filters, before_log
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS

@@ -21,9 +21,10 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.ports import Control, Marks, Place, Staffed
 from chalicelib.scheduler.sweeper import Report
-from chalicelib.services.settle import Nack, Ruling
-from chalicelib.services.setup import Contact
-from chalicelib.services.wake import job_of
+from chalicelib.services.consume.decision import Ruling
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import job_of
+from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import HOUR_MS

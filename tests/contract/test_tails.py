@@ -13,7 +13,7 @@ from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.ports import Cursors
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS

@@ -13,9 +13,9 @@ from chalicelib.domain.limits import FRAGMENTS, MAX_CHECKS
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.timer import TimerKind, fragment_of
 from chalicelib.domain.transaction import Answer, State, Transaction, check_timer
-from chalicelib.services.checks import Check
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.transactions import Checks
+from chalicelib.services.produce.check_back import Check
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.layout import state_home
 from chalicelib.wiring import Deps
 from tests.support import factories as make

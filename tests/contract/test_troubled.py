@@ -15,7 +15,7 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Group
 from chalicelib.ports import Blobs, Cursors, Refused
-from chalicelib.services.wake import Job
+from chalicelib.services.core.wake import Job
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, ManualClock
@@ -158,7 +158,7 @@ def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
 
 def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> None:
     from chalicelib.api import render
-    from chalicelib.services.bodies import with_body
+    from chalicelib.services.core.bodies import with_body
 
     (placed,) = desk.produce(make.draft(LARGE))
     message = desk.deps.lookup.message(desk.topic, placed.id)

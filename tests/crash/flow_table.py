@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chalicelib.domain.ladder import Retry
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
 from tests.crash.scenes import (
     GROUP,
     Act,

@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.settle import Nack
 from tests.crash.scenes import (
     GROUP,
     Act,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chalicelib.domain.replay import MARK_OF, Replay, ReplayState
-from chalicelib.services.replays import Archived, Progress
+from chalicelib.services.manage.replays import Archived, Progress
 from tests.crash.scenes import Flow, Scene
 from tests.support.flows import draft
 from tests.support.flows_push import Runner

@@ -15,7 +15,7 @@ from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Topic
 from chalicelib.ports import Control, DeadLetter, Log, PutResult
-from chalicelib.services.claim import Delivery
+from chalicelib.services.consume.claim import Delivery
 from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Op, Told, Violation

@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.topic import Topic
-from chalicelib.services.append import Placed
+from chalicelib.services.produce.appender import Placed
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock

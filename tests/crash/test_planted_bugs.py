@@ -6,10 +6,10 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
-from chalicelib.services import claim, settle
-from chalicelib.services.reader import Reader
-from chalicelib.services.settle import Settler
-from chalicelib.services.setup import Setup
+from chalicelib.services.consume import claim, settle
+from chalicelib.services.consume.settle import Settler
+from chalicelib.services.core.log_reader import Reader
+from chalicelib.services.manage.admin import Setup
 from chalicelib.store import cursors, dynamo, log
 from tests.crash.all_flows import FLOWS
 from tests.crash.planting import Bug, is_seen

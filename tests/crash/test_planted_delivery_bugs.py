@@ -7,8 +7,10 @@ import pytest
 from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler.mover import _Run
-from chalicelib.services import claim, deliver, parcels, redrive
-from chalicelib.services.marker import Marker
+from chalicelib.services.consume import claim, decision
+from chalicelib.services.core.marker import Marker
+from chalicelib.services.manage import dead_letters
+from chalicelib.services.push import dispatcher
 from chalicelib.store import log
 from chalicelib.store.cursors import DynamoCursors
 from chalicelib.store.timers import DynamoTimers
@@ -63,13 +65,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a wait counted from when the message came": (
-        Bug(deliver, "ruling", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
+        Bug(dispatcher, "ruling", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
         "push from the lane in vain",
         None,
         Kind.EARLY,
     ),
     "a subscriber's wish for more time forgotten": (
-        Bug(deliver, "ruling", "outcome.retry_after_ms)", "None)"),
+        Bug(dispatcher, "ruling", "outcome.retry_after_ms)", "None)"),
         "push to one who asks for more time",
         None,
         Kind.EARLY,
@@ -92,13 +94,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a redriven message without attempts": (
-        Bug(redrive, "_entry_of", "letter.attempts, letter.attempts,", "letter.attempts, 0,"),
+        Bug(dead_letters, "_entry_of", "letter.attempts, letter.attempts,", "letter.attempts, 0,"),
         "redrive and fail for the last time",
         None,
         Kind.LOST,
     ),
     "a unit that waits for ever when no attempt is left": (
-        Bug(parcels, "again", 'Ruling(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED"', "Ruling(Fate.RETRY, 1 << 52"),
+        Bug(decision, "again", 'Ruling(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED"', "Ruling(Fate.RETRY, 1 << 52"),
         "push in order for the last time",
         None,
         Kind.LOST,
@@ -110,7 +112,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a failed message of a serial group that loses its place": (
-        Bug(parcels, "again", "keeps_its_place or not due_ms", "not due_ms"),
+        Bug(decision, "again", "keeps_its_place or not due_ms", "not due_ms"),
         "push in order in vain",
         None,
         Kind.OUT_OF_ORDER,
@@ -140,7 +142,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a message buried with its consumer": (
-        Bug(deliver, "ruling", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
+        Bug(dispatcher, "ruling", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
         "push to one who is gone",
         None,
         Kind.LOST,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.services.checks import Checker
-from chalicelib.services.transactions import Transactor
+from chalicelib.services.produce.check_back import Checker
+from chalicelib.services.produce.transactions import Transactor
 from chalicelib.store import transactions
 from chalicelib.store.transactions import DynamoTransactions
 from tests.crash.planting import Bug

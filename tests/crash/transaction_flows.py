@@ -14,8 +14,8 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.timer import fragment_of
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Answer, State, Transaction
-from chalicelib.services.checks import Check
-from chalicelib.services.transactions import Checks
+from chalicelib.services.produce.check_back import Check
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support.clock import SECOND_MS, ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan

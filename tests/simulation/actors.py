@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from chalicelib.domain.message import Draft
-from chalicelib.services.append import Placed
-from chalicelib.services.claim import Delivery
-from chalicelib.services.settle import Nack
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.produce.appender import Placed
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.counting import onlooker
 from tests.simulation.deferring import delayer, liner, trader

@@ -11,12 +11,12 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import State, Transaction
 from chalicelib.ports import DeadLetter
-from chalicelib.services.append import Placed
-from chalicelib.services.claim import Delivery
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.redrive import Wanted
-from chalicelib.services.setup import PULLS, Contact
-from chalicelib.services.transactions import Checks
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.manage.admin import PULLS, Contact
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from tests.simulation.processes import Process
 from tests.support.events import Event, Op, Told
 from tests.support.flows import LEASE_SECONDS, Client, History, label_of, told

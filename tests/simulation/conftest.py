@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from chalicelib.scheduler import beside
-from chalicelib.services import append, consume, deliver, health
+from chalicelib.services.consume import receive
+from chalicelib.services.produce import appender
+from chalicelib.services.push import dispatcher, health
 from tests.simulation import virtual
 from tests.simulation.figures import Figures
 
@@ -20,9 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     locks = SimpleNamespace(Lock=lambda: virtual.Lock(virtual.current()))
-    monkeypatch.setattr(append, "LOSSES_BEFORE_RESERVING", 2)  # few writers are here to heat a shard
-    for module in (append, consume, health):
+    monkeypatch.setattr(appender, "LOSSES_BEFORE_RESERVING", 2)  # few writers are here to heat a shard
+    for module in (appender, receive, health):
         monkeypatch.setattr(module, "threading", locks)
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    for module in (deliver, beside):
+    for module in (dispatcher, beside):
         monkeypatch.setattr(module, "queue", waits)

@@ -14,7 +14,7 @@ from typing import Any
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.domain.transaction import UNDECIDED
-from chalicelib.services.lookup import Filters, TopicStats
+from chalicelib.services.inspect.lookup import Filters, TopicStats
 from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.processes import Clock

@@ -24,12 +24,12 @@ from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import Answer, State, Transaction
-from chalicelib.services.append import Placed
-from chalicelib.services.checks import Check
-from chalicelib.services.claim import Delivery
-from chalicelib.services.redrive import Wanted
-from chalicelib.services.settle import Nack
-from chalicelib.services.wake import job_of
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import job_of
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
 from tests.simulation.processes import LOCAL, PORTS
 from tests.simulation.virtual import Scheduler

@@ -8,8 +8,8 @@ from typing import Any
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import cursor_key
 from chalicelib.domain.transaction import State
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.transactions import Checks
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.simulation.days import Days, Deal, Home
 from tests.support.clock import DAY_MS, HOUR_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.domain.errors import NotFound
-from chalicelib.services.setup import Contact
+from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 from tests.simulation.days import Days, Home, Member
 from tests.support.clock import DAY_MS

@@ -8,8 +8,8 @@ from typing import Any
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.transaction import DECIDED, State, Transaction
-from chalicelib.services.append import Placed
-from chalicelib.services.transactions import Checks
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.transactions import Checks
 from tests.simulation.clients import SimClient
 from tests.simulation.promises import Deal, Delay
 from tests.simulation.world import World

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import CursorKey
-from chalicelib.services.checks import Check
-from chalicelib.services.positions import all_keys
-from chalicelib.services.wake import job_of
+from chalicelib.services.core.positions import all_keys
+from chalicelib.services.core.wake import job_of
+from chalicelib.services.produce.check_back import Check
 from tests.simulation.clients import SimClient
 from tests.simulation.operators import contact
 from tests.simulation.processes import Process

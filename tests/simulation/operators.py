@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chalicelib.services.setup import Contact
+from chalicelib.services.manage.admin import Contact
 from tests.simulation.clients import SimClient
 from tests.simulation.plan import GroupPlan
 from tests.simulation.world import World

@@ -15,8 +15,9 @@ from chalicelib.domain.signing import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, Transaction
 from chalicelib.domain.transaction import Answer as Reply
-from chalicelib.services.claim import Claimant, Claimer, Delivery
-from chalicelib.services.settle import Answer, Rule, Ruling, Settler
+from chalicelib.services.consume.claim import Claimant, Claimer, Delivery
+from chalicelib.services.consume.decision import Rule, Ruling
+from chalicelib.services.consume.settle import Answer, Settler
 from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.flows import label_of, told

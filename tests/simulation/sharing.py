@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from chalicelib.domain.ladder import Retry
-from chalicelib.services.append import Placed
+from chalicelib.services.produce.appender import Placed
 from tests.simulation.actors import crashes
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.operators import contact

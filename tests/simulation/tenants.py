@@ -16,10 +16,10 @@ from typing import Any
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Draft
-from chalicelib.services.append import Placed
-from chalicelib.services.settle import Nack
-from chalicelib.services.setup import Contact
-from chalicelib.services.transactions import Checks
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.admin import Contact
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as timer_rows
 from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient

@@ -9,13 +9,15 @@ from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover
 from chalicelib.scheduler.scout import _Tails
-from chalicelib.services import claim, lookup, setup
-from chalicelib.services.checks import Checker
-from chalicelib.services.deliver import _Run
-from chalicelib.services.due import Due
-from chalicelib.services.lookup import Lookup
-from chalicelib.services.settle import _Leased
-from chalicelib.services.transactions import Transactor
+from chalicelib.services.consume import claim
+from chalicelib.services.consume.settle import _Leased
+from chalicelib.services.inspect import lookup
+from chalicelib.services.inspect.lookup import Lookup
+from chalicelib.services.manage import admin
+from chalicelib.services.produce.check_back import Checker
+from chalicelib.services.produce.due import Due
+from chalicelib.services.produce.transactions import Transactor
+from chalicelib.services.push.dispatcher import _Run
 from chalicelib.store.memory import cursors
 from chalicelib.store.memory.log import MemoryLog
 from chalicelib.store.memory.tables import MemoryTables
@@ -152,7 +154,7 @@ BUGS: dict[str, Bug] = {
         "random + base32(turn).zfill(REQUEST_ID_CHARS)",
     ),
     "keys that move when their topic grows": Bug(
-        setup,
+        admin,
         "_kept",
         'old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards',
         "None",

@@ -9,12 +9,13 @@ from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
-from chalicelib.services import lanes, lookup
-from chalicelib.services.checks import Checker
-from chalicelib.services.claim import _Claim
-from chalicelib.services.lookup import Lookup
-from chalicelib.services.setup import Setup
-from chalicelib.services.tails import Tails
+from chalicelib.services.consume import retry_queue
+from chalicelib.services.consume.claim import _Claim
+from chalicelib.services.core.tails import Tails
+from chalicelib.services.inspect import lookup
+from chalicelib.services.inspect.lookup import Lookup
+from chalicelib.services.manage.admin import Setup
+from chalicelib.services.produce.check_back import Checker
 from tests.crash.planting import Bug
 from tests.simulation.weeks import play
 
@@ -63,7 +64,7 @@ BUGS: dict[str, Bug] = {
         _Claim, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
     ),
     "a lane's entry that outlives the row it points to": Bug(
-        lanes, "meant", "min(found.ends_ms, entry.ends_ms)", "entry.ends_ms"
+        retry_queue, "meant", "min(found.ends_ms, entry.ends_ms)", "entry.ends_ms"
     ),
     "a cancelled message that is given all the same": Bug(
         _Claim, "_candidate", "wanted and not draft.cancelled and", "wanted and"

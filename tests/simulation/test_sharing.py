@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.services.claim import Claimant
-from chalicelib.services.deliver import _Run
+from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.push.dispatcher import _Run
 from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import each

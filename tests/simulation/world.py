@@ -14,8 +14,8 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports import Refused, Stored
-from chalicelib.services.checks import Check
-from chalicelib.services.wake import job_of
+from chalicelib.services.core.wake import job_of
+from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
 from tests.simulation.fleet import Fleet

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.services.wake import job_of
+from chalicelib.services.core.wake import job_of
 from chalicelib.wiring import Deps
 
 from .http import ShiftingClock, Topic

@@ -14,10 +14,10 @@ from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Log, PutResult
-from chalicelib.services.append import Placed
-from chalicelib.services.claim import Delivery
-from chalicelib.services.produce import Producer
-from chalicelib.services.settle import Answer, Nack
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Answer, Nack
+from chalicelib.services.produce.appender import Placed
+from chalicelib.services.produce.producer import Producer
 from chalicelib.wiring import Deps
 
 from . import factories as make

@@ -18,11 +18,11 @@ from chalicelib.domain.replay import Replay
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports import Chance, Clock
-from chalicelib.services.append import Placed
-from chalicelib.services.claim import Delivery
-from chalicelib.services.replays import Archived
-from chalicelib.services.settle import Already, Nack
-from chalicelib.services.setup import PULLS, Contact
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Already, Nack
+from chalicelib.services.manage.admin import PULLS, Contact
+from chalicelib.services.manage.replays import Archived
+from chalicelib.services.produce.appender import Placed
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions

@@ -13,9 +13,9 @@ from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
 from chalicelib.ports import DeadLetter
 from chalicelib.scheduler.mover import Report
-from chalicelib.services.redrive import Wanted
-from chalicelib.services.setup import Contact
-from chalicelib.services.wake import Job, job_of
+from chalicelib.services.core.wake import Job, job_of
+from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.wiring import Deps
 from tests.support.events import NEVER, PUSHED, Event, Op, Told
 from tests.support.faults import FaultPlan

@@ -12,9 +12,9 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import Answer, Transaction
-from chalicelib.services.checks import Check
-from chalicelib.services.setup import Contact
-from chalicelib.services.wake import job_of
+from chalicelib.services.core.wake import job_of
+from chalicelib.services.manage.admin import Contact
+from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
 
 from .clock import ManualClock

@@ -11,9 +11,9 @@ from hypothesis import given
 
 from chalicelib.domain.errors import NotFound, Unauthorized
 from chalicelib.domain.topic import Caller
-from chalicelib.services.cache import Aging, Few
-from chalicelib.services.catalog import Catalog
-from chalicelib.services.tokens import Tokens
+from chalicelib.services.core.catalog import Catalog
+from chalicelib.services.core.expiring_cache import Aging, Few
+from chalicelib.services.manage.tokens import Tokens
 from chalicelib.store.memory import MemoryControl
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, ManualClock, SeededChance

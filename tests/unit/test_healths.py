@@ -8,7 +8,7 @@ from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.services.health import Healths
+from chalicelib.services.push.health import Healths
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 

@@ -15,9 +15,9 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import State
-from chalicelib.services.delayed import Waiting
-from chalicelib.services.setup import Contact
-from chalicelib.services.transactions import Checks
+from chalicelib.services.manage.admin import Contact
+from chalicelib.services.produce.delayed import Waiting
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

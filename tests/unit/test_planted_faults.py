@@ -8,16 +8,18 @@ import pytest
 
 from chalicelib.domain import cursor, ladder, strict_json
 from chalicelib.domain.errors import Malformed
-from chalicelib.services import deliver, due, statuses
-from chalicelib.services.assignment import Assignments
-from chalicelib.services.claim import Claimant, _Claim
-from chalicelib.services.delayed import Delayed
-from chalicelib.services.deliver import Deliverer, _Run
-from chalicelib.services.health import Healths
-from chalicelib.services.key_lookup import KeyLookup
-from chalicelib.services.marker import Marker
-from chalicelib.services.readiness import Readiness
-from chalicelib.services.settle import Settler, _Leased
+from chalicelib.services.consume.claim import Claimant, _Claim
+from chalicelib.services.consume.settle import Settler, _Leased
+from chalicelib.services.core.assignments import Assignments
+from chalicelib.services.core.marker import Marker
+from chalicelib.services.core.readiness import Readiness
+from chalicelib.services.inspect import statuses
+from chalicelib.services.inspect.key_lookup import KeyLookup
+from chalicelib.services.produce import due
+from chalicelib.services.produce.delayed import Delayed
+from chalicelib.services.push import dispatcher
+from chalicelib.services.push.dispatcher import Deliverer, _Run
+from chalicelib.services.push.health import Healths
 from chalicelib.store.memory import MemoryTimers
 from tests.contract import test_assigning as assigning
 from tests.contract import test_changes_meanwhile as meanwhile
@@ -150,7 +152,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: standing.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
     ),
     "a batch that nobody answered, cut at once": (
-        Bug(deliver, "is_to_be_split", " and o.answered", ""),
+        Bug(dispatcher, "is_to_be_split", " and o.answered", ""),
         lambda: (
             delivering.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 memory_stage()
@@ -169,7 +171,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         ),
     ),
     "a function called again beside itself": (
-        Bug(deliver, "ruling", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
+        Bug(dispatcher, "ruling", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
         lambda: delivering.test_i4_a_function_is_not_called_beside_itself(memory_stage(), "queue", None, 910),
     ),
     "a function that outlives its run": (
@@ -246,7 +248,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
     ),
     "a batch whose halves wait": (
-        Bug(deliver, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
+        Bug(dispatcher, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
         lambda: delivering.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
     ),
     "a retention that only TTL ends": (

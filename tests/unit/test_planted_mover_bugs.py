@@ -11,9 +11,9 @@ import pytest
 
 from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover, _Run
-from chalicelib.services import setup
-from chalicelib.services.lines import Lines
-from chalicelib.services.wake import Waker
+from chalicelib.services.core.lines import Lines
+from chalicelib.services.core.wake import Waker
+from chalicelib.services.manage import admin
 from chalicelib.store import timers as store
 from tests.contract import test_damaged_timers, test_growth, test_lines, test_timers
 from tests.crash.planting import Bug
@@ -91,7 +91,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         a_batch_keeps_its_order,
     ),
     "keys that move when the topic grows": (
-        Bug(setup, "_kept", "return old.shards_of_keys if", "return None if"),
+        Bug(admin, "_kept", "return old.shards_of_keys if", "return None if"),
         lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(memory_stage(), 4),
     ),
     "a mover that keeps what only a later release can read": (

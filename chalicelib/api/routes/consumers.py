@@ -14,7 +14,7 @@ from ..http import ANY, Answer, Context, call, invalid
 from ..requests import ConsumerBody, NoBody
 
 if TYPE_CHECKING:
-    from ...services.setup import Contact, Membership
+    from ...services.manage.admin import Contact, Membership
 
 _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROLES = ("consume", "admin")
@@ -33,7 +33,7 @@ def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Ans
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:
     """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
-    from ...services.setup import PULLS, Contact
+    from ...services.manage.admin import PULLS, Contact
 
     if body.url is not None and body.function is not None:
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")

@@ -13,14 +13,14 @@ from ...domain.errors import Refused
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.topic import Group, Topic
-from ...services.bodies import with_body
+from ...services.core.bodies import with_body
 from .. import parse, render
 from ..http import Answer, Context, call, invalid
 from ..requests import BodyBody, RedriveBody, RetryNowBody
 
 if TYPE_CHECKING:
     from ...ports import DeadLetter
-    from ...services.redrive import Wanted
+    from ...services.manage.dead_letters import Wanted
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = ("consume", "admin")
@@ -54,7 +54,7 @@ def _wanted(told: Any, at: str = "") -> Wanted:
     reason = told.get("reason")
     if reason is not None and reason not in _REASONS:
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
-    from ...services.redrive import Wanted
+    from ...services.manage.dead_letters import Wanted
 
     return Wanted(reason, told.get("tag"), told.get("key"))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...domain.errors import Refused
 from ...domain.topic import Group, Topic
-from ...services.positions import EARLIEST, LATEST, Where, keys
+from ...services.core.positions import EARLIEST, LATEST, Where, keys
 from .. import parse, render
 from ..http import ANY, Answer, Context, call
 from ..requests import GroupBody, NoBody, SeekBody

@@ -11,14 +11,14 @@ from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Topic
 from ...domain.transaction import DECIDED, State, Transaction
-from ...services.bodies import with_body
+from ...services.core.bodies import with_body
 from .. import parse, render
 from ..http import Answer, Context, call, check_name, invalid
 from ..requests import AmendBody
 
 if TYPE_CHECKING:
-    from ...services.lookup import Filters, Seen
-    from ...services.statuses import Look
+    from ...services.inspect.lookup import Filters, Seen
+    from ...services.inspect.statuses import Look
 
 _ROLES = ("consume", "admin")
 _CHANGES = ("produce", "admin")
@@ -96,7 +96,7 @@ def get_trace(context: Context, topic: str, id: str) -> Answer:
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
 def get_fate(context: Context, topic: str, id: str) -> Answer:
     """Where a message stands everywhere: for each group its status, and the one place in which it is."""
-    from ...services.fate import is_complete
+    from ...services.inspect.fate import is_complete
 
     found = context.deps.catalog.topic(topic)
     seen = context.deps.lookup.find(found, id)
@@ -135,7 +135,7 @@ def list_messages(context: Context, topic: str) -> Answer:
 
 def _delayed(context: Context, topic: Topic, filters: Filters, purpose: str, told: str | None) -> Answer:
     """A page of what waits for its time; `from` and `to` are then times of delivery."""
-    from ...services.delayed_list import soonest_first
+    from ...services.inspect.delayed_list import soonest_first
 
     timers, limit = context.deps.adapters.timers, parse.limit(context.query)
     page, following = soonest_first(timers, topic, filters, _key(context), limit, told)
@@ -185,7 +185,7 @@ def _newest_first(
 
 
 def _filters(context: Context, topic: str) -> Filters:
-    from ...services.lookup import Filters
+    from ...services.inspect.lookup import Filters
 
     query = context.query
     status = query.get("status")

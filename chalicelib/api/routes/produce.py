@@ -17,7 +17,7 @@ from ..http import Answer, Context, call, convert
 from ..requests import BatchBody, MessageBody
 
 if TYPE_CHECKING:
-    from ...services.append import Placed
+    from ...services.produce.appender import Placed
 
 
 class _JsonTexts(msgspec.Struct):

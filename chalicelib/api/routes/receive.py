@@ -14,7 +14,7 @@ from ..http import Answer, Context, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
 
 if TYPE_CHECKING:
-    from ...services.settle import Answer as Settled
+    from ...services.consume.settle import Answer as Settled
 
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 _CONSUME = ("consume",)
@@ -49,7 +49,7 @@ def nack(context: Context, topic: str, group: str) -> Answer:
     """Give messages back for another attempt, or bury them as dead letters."""
     found, wanted = _find(context, topic, group)
     asked = context.body
-    from ...services.settle import Nack
+    from ...services.consume.settle import Nack
 
     delay_ms = None if asked.delay_seconds is UNSET else asked.delay_seconds * 1000
     how = Nack(delay_ms, asked.dead_letter, asked.reason)

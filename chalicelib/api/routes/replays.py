@@ -11,8 +11,8 @@ from ..http import Answer, Context, call, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
 
 if TYPE_CHECKING:
-    from ...services.append import Placed
-    from ...services.replays import Archived
+    from ...services.manage.replays import Archived
+    from ...services.produce.appender import Placed
 
 _REPLAY = "/v1/replays/{id}"
 _ROLES = ("admin",)
@@ -82,7 +82,7 @@ def get_replay(context: Context, id: str) -> Answer:
 def tell_progress(context: Context, id: str) -> Answer:
     """Tell how far a replay is: for its job."""
     body = context.body
-    from ...services.replays import Progress
+    from ...services.manage.replays import Progress
 
     progress = Progress(ReplayState(body.state), body.matched, body.sent, body.error)
     return Answer(render.replay(context.deps.replays.tell(_find(context, id), progress)))

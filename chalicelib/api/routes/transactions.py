@@ -31,7 +31,7 @@ def prepare(context: Context, topic: str) -> Answer:
     draft = _draft(context)
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
         raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")
-    from ...services.transactions import Checks
+    from ...services.produce.transactions import Checks
 
     checks = Checks(body.check_url, body.check_after_seconds)
     floats = bool(body.message.delay_seconds)

@@ -13,7 +13,7 @@ import app
 from chalicelib import settings, wiring
 from chalicelib.adapters import dynamo_adapters
 from chalicelib.domain.errors import Unavailable
-from chalicelib.services.readiness import Readiness
+from chalicelib.services.core.readiness import Readiness
 from chalicelib.store.layout import Tables, definitions
 from local.gateway import Gateway
 from tests.support.clock import ManualClock

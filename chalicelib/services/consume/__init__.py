@@ -1,0 +1,1 @@
+"""Claiming messages, settling them, and the queue of those that are tried again."""

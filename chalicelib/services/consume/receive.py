@@ -1,0 +1,182 @@
+"""Pulling: a caller receives from its shards, and a bounded share from the retry lane."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...domain.errors import Unavailable
+from ...domain.limits import MAX_ANSWER_BYTES
+from ...domain.message import Message
+from ...domain.outcome import Outcome
+from ...domain.topic import Consumer, CursorKey, Group, Topic
+from ...modes import POLICIES
+from ...ports import Blobs, Chance, Clock
+from ..core.assignments import Assignments
+from ..core.bodies import with_bodies
+from ..core.catalog import broadcast_needs_consumer
+from ..core.expiring_cache import Aging, Few
+from .claim import Claimant, Claimer, Delivery
+from .decision import ruling
+from .settle import Settler
+
+LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
+_LOST_RACES = 10  # per shard and call; then the next poll's turn
+_FAULTS = 2  # of different shards, in one round: then the store itself is in trouble
+_GIVING_MS = 60_000
+_STAY = 4  # one receive in so many begins at a random shard
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
+
+
+class Receiver:
+    """Claims for pull consumers."""
+
+    def __init__(
+        self,
+        assignments: Assignments,
+        claimer: Claimer,
+        settler: Settler,
+        blobs: Blobs,
+        clock: Clock,
+        chance: Chance,
+        empty_lanes: Aging[CursorKey, bool],
+    ) -> None:
+        """`empty_lanes` are retry lanes that need no look for a moment."""
+        self._assignments = assignments
+        self._claimer = claimer
+        self._settler = settler
+        self._blobs = blobs
+        self._clock = clock
+        self._chance = chance
+        self._giving: Aging[str, int] = Aging(clock, _GIVING_MS)
+        self._empty_lanes = empty_lanes
+        self._turns: Few[CursorKey, threading.Lock] = Few()
+
+    def receive(
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer | None,
+        most: int,
+        wait_seconds: float,
+        lease_seconds: int,
+    ) -> list[Delivery]:
+        """Up to `most` deliveries, waiting up to `wait_seconds` for the first."""
+        policy = POLICIES[group.mode]
+        if policy.per_consumer and consumer is None:
+            raise broadcast_needs_consumer()
+        uid = consumer.uid if consumer else ""
+        claimant = Claimant(topic, group, lease_seconds, uid, uid if policy.per_consumer else "")
+        claimant = replace(claimant, seat=self._assignments.seat(topic, group, uid, most))
+        until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            granted = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
+            deliveries = self._opened(topic, group, granted)
+            left = (until_ms - self._clock.now_ms()) / 1000
+            if deliveries or left <= 0:
+                return deliveries
+            self._clock.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+
+    def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
+        """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""
+        opened = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
+        now_ms = self._clock.now_ms()
+        rulings = {
+            delivery.receipt: ruling(topic, group, delivery, outcome, now_ms)
+            for delivery, outcome in zip(granted, opened, strict=True)
+            if isinstance(outcome, Outcome)
+        }
+        if rulings:
+            self._settler.settle(topic, group, list(rulings), lambda receipt, _: rulings[receipt])
+        return [
+            replace(delivery, message=message)
+            for delivery, message in zip(granted, opened, strict=True)
+            if isinstance(message, Message)
+        ]
+
+    def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
+        """The shards a caller receives from: its own by assignment, all where it is not registered."""
+        if group.paused:
+            return ()
+        if consumer is None:
+            return tuple(range(topic.shards))
+        return self._assignments.shards_for(topic, group, consumer)
+
+    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
+        """Go round the shards and the lane; one that another thread is claiming from, or a lost race, comes again
+        at the end of the round. A process's threads need not race each other: they take turns on a cursor."""
+        if claimant.group.paused or not (shards or self._far(claimant, shards)):
+            return []
+        queue = deque((*turn, 0, False) for turn in self._turns_of(claimant, shards, most))
+        got: list[Delivery] = []
+        faults: list[Unavailable] = []
+        size = 0
+        while queue and len(got) < most and size < MAX_ANSWER_BYTES:
+            shard, share, lost, passed_by = queue.popleft()
+            turn = self._turns.of(claimant.key(shard), threading.Lock)
+            if not turn.acquire(blocking=passed_by):
+                queue.append((shard, share, lost, True))
+                continue
+            try:
+                wanted = min(share, most - len(got))
+                seated = claimant if shard is not None else replace(claimant, seat=None)
+                granted = self._claimer.claim(seated, shard, wanted, MAX_ANSWER_BYTES - size)
+            except Unavailable as error:  # one shard may be; what the others gave is the caller's now
+                faults.append(error)
+                if len(faults) < _FAULTS:
+                    continue
+                break
+            finally:
+                turn.release()
+            if granted is None:
+                if lost < _LOST_RACES:
+                    queue.append((shard, share, lost + 1, passed_by))
+                continue
+            self._note(claimant, shard, given=bool(granted))
+            got += granted
+            size += sum(d.message.draft.weight for d in granted)
+        if faults and not got:
+            raise faults[0]
+        return got
+
+    def _turns_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[tuple[int | None, int]]:
+        """Where to look in which order, and how many to take there at most."""
+        start = self._start(claimant, shards)
+        near = (*shards[start:], *shards[:start])
+        turns: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
+        if self._empty_lanes.get(claimant.key(None)):
+            return turns
+        first = most >= LANE_SHARE or not self._chance.below(LANE_SHARE)
+        share: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
+        return [*share, *turns, (None, most)]
+
+    def _far(self, claimant: Claimant, near: Sequence[int]) -> Sequence[int]:
+        """The shards of others, from the next one on: in a queue what is shared out is messages, so who finds nothing
+        in its own shards looks there."""
+        policy, shards = claimant.policy(0), claimant.topic.shards
+        if not claimant.owner or policy.per_consumer or policy.holds_back:
+            return ()
+        first = near[0] if near else 0
+        round_from = (n % shards for n in range(first, first + shards))
+        return [shard for shard in round_from if shard not in near]
+
+    def _note(self, claimant: Claimant, shard: int | None, *, given: bool) -> None:
+        if shard is None and not given:
+            self._empty_lanes.put(claimant.key(None), True)
+        elif shard is not None and given:
+            self._giving.put(claimant.group.uid + claimant.owner, shard)
+
+    def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
+        """Mostly the shard that gave something last (the others may be empty, and looking costs a read); now
+        and then a random one, so that none is forgotten behind a busy one."""
+        if not shards:
+            return 0
+        giving = self._giving.get(claimant.group.uid + claimant.owner)
+        if giving in shards and self._chance.below(_STAY):
+            return shards.index(giving)
+        return self._chance.below(len(shards))

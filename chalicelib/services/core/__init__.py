@@ -1,0 +1,1 @@
+"""What every use case needs: names, places, rows read lately, counts, and whom to wake."""

@@ -1,0 +1,128 @@
+"""The stored assignment of a group, made again when it no longer fits who is online.
+
+Whoever looks at it keeps it true: who joins or leaves looks at once, anyone else within the age of the caches. So a
+crashed consumer's shards move without waiting for a schedule, and an idle group costs no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...domain.assignment import EVERYONE, Assignment, Team, deal, is_online
+from ...domain.sharing import Seat
+from ...domain.topic import Consumer, Group, Topic
+from ...modes import POLICIES
+from ...ports import Clock, Control, Staffed
+from .catalog import CACHE_MS, Catalog
+from .expiring_cache import Aging
+
+_TRIES = 8
+_Wanted = tuple[str, tuple[str, ...], int]  # strategy, members, shards
+
+
+class Assignments:
+    """Who has which shards, by an epoch that rises with every change."""
+
+    def __init__(self, control: Control, catalog: Catalog, clock: Clock) -> None:
+        self._control = control
+        self._catalog = catalog
+        self._clock = clock
+        self._stored: Aging[str, Assignment] = Aging(clock, CACHE_MS)
+
+    def current(self, topic: Topic, group: Group) -> Assignment:
+        """The group's assignment, fit for who is online as far as this process has heard (within 3 s)."""
+        stored = self._stored.get(group.uid) or self._read(topic, group)
+        if stored.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
+            return stored
+        return self._made_again(topic, group)
+
+    def look_after(self, topic: Topic, staffed: Staffed) -> bool:
+        """Make the assignment of a group that was read just now again if it does not fit. True: it did not."""
+        stored = staffed.assignment or Assignment(0, _strategy(staffed.group))
+        if stored.fits(*self._wanted(topic, staffed.group, staffed.consumers)):
+            return False
+        return self._made_again(topic, staffed.group).epoch > stored.epoch
+
+    def shards_for(self, topic: Topic, group: Group, consumer: Consumer) -> tuple[int, ...]:
+        """The shards of a registered consumer; while it is not online, those that it would have."""
+        if POLICIES[group.mode].per_consumer:
+            return tuple(range(topic.shards))
+        held = self.current(topic, group)
+        if consumer.uid in held.members:
+            return held.shards(consumer.uid)
+        uids = (c.uid for c in self._catalog.consumers(topic, group))
+        members = tuple(uid for uid in uids if uid in held.members or uid == consumer.uid)
+        return replace(held, owners=deal(held.strategy, members, topic.shards)).shards(consumer.uid)
+
+    def team(self, topic: Topic, group: Group) -> Team:
+        """For deliveries: the consumer that has each shard (in a broadcast, all that are ACTIVE), and who is called.
+
+        While nobody is online because of open circuits, those that will have the shards: somebody must know when
+        to look again.
+        """
+        held, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
+        active = [c for c in consumers if c.state == "ACTIVE"]
+        called = [c for c in active if c.is_called]
+        if held.strategy == EVERYONE:
+            return Team(list(active), called)
+        by_uid = {c.uid: c for c in consumers}
+        waiting = [c.uid for c in called]
+        owners = [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
+        return Team(owners, [c for c in called if c.uid in held.members] or called)
+
+    def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
+        """A consumer's place among those online that pull, where what they get is shared out; None where it is the only
+        one."""
+        policy = POLICIES[group.mode]
+        if not uid or policy.per_consumer or policy.holds_back:
+            return None
+        held = self.current(topic, group)
+        called = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
+        pulling = [member for member in held.members if member not in called]
+        if uid not in pulling or len(pulling) < 2:
+            return None
+        return Seat(held.epoch, pulling.index(uid), len(pulling), asked)
+
+    def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
+        """A consumer's name, rank and total, for those who look later; nothing for a caller without a name."""
+        if not uid:
+            return "", None, 0
+        name = next((c.name for c in self._catalog.consumers(topic, group) if c.uid == uid), "")
+        held = self.current(topic, group)
+        return name, held.rank(uid), len(held.members)
+
+    def _made_again(self, topic: Topic, group: Group) -> Assignment:
+        """The assignment that fits. What seemed to differ may have been our own old view, so all is read again
+        before anything is written; the row first, since its epoch guards what is read after it."""
+        for _ in range(_TRIES):
+            stored = self._read(topic, group)
+            wanted = self._wanted_now(topic, group)
+            if wanted is None or stored.fits(*wanted):
+                break
+            strategy, members, _ = wanted
+            new = Assignment(stored.epoch + 1, strategy, members, deal(*wanted), self._clock.now_ms())
+            if self._control.put_assignment(topic, group, new):
+                return self._stored.put(group.uid, new)
+        return stored
+
+    def _read(self, topic: Topic, group: Group) -> Assignment:
+        stored = self._control.assignment(topic, group)
+        return self._stored.put(group.uid, stored or Assignment(0, _strategy(group)))
+
+    def _wanted_now(self, topic: Topic, group: Group) -> _Wanted | None:
+        """What is wanted by what is stored; None where the group is gone."""
+        self._catalog.forget(topic, group)
+        now = self._control.topic(topic.name)
+        here = self._control.group(now, group.name) if now else None
+        if now is None or here is None or here.uid != group.uid:
+            return None
+        return self._wanted(now, here, self._catalog.consumers(now, here))
+
+    def _wanted(self, topic: Topic, group: Group, consumers: Sequence[Consumer]) -> _Wanted:
+        now_ms = self._clock.now_ms()
+        return _strategy(group), tuple(c.uid for c in consumers if is_online(c, now_ms)), topic.shards
+
+
+def _strategy(group: Group) -> str:
+    return EVERYONE if POLICIES[group.mode].per_consumer else group.assignment

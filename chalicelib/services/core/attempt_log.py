@@ -1,0 +1,77 @@
+"""Writing down what was tried. A trace is a witness, not the truth: what it tells of stands without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...domain.errors import Unavailable
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.trace import TraceRow, Tried
+from ...ports import Clock, Traces
+
+Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
+"""Name, rank and total of a group's consumer by its uid."""
+
+
+class Witness:
+    """One row for each batch of attempts and shard."""
+
+    def __init__(self, traces: Traces, standing: Standing, clock: Clock) -> None:
+        self._traces = traces
+        self._standing = standing
+        self._clock = clock
+
+    def note(
+        self,
+        topic: Topic,
+        group: Group,
+        who: tuple[str, str],
+        row_id: str,
+        started_ms: int,
+        tried: Iterable[tuple[int, Tried]],
+    ) -> None:
+        """Store attempts by the shards of their messages. `who` is the uid of the consumer that tried, and of the
+        one whose cursor it was (a broadcast's)."""
+        by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
+        for shard, each in tried:
+            by_shard[shard].append(each)
+        if not by_shard:
+            return
+        try:
+            self._note(topic, group, who, row_id, started_ms, by_shard)
+        except Unavailable:
+            return
+
+    def _note(
+        self,
+        topic: Topic,
+        group: Group,
+        who: tuple[str, str],
+        row_id: str,
+        started_ms: int,
+        by_shard: Mapping[int, Sequence[Tried]],
+    ) -> None:
+        owner, consumer_uid = who
+        name, rank, total = self._standing(topic, group, owner)
+        expires_s = topic.expires_s(self._clock.now_ms())
+        rows = [
+            TraceRow(
+                cursor_key(topic, group, shard, consumer_uid),
+                row_id,
+                name,
+                rank,
+                total,
+                started_ms,
+                tuple(sorted(members, key=lambda t: t.offset)),
+                expires_s,
+                group.name,
+            )
+            for shard, members in by_shard.items()
+        ]
+        self._traces.write(rows)
+
+    def tried(self, key: CursorKey, offset: int, row_id: str) -> Sequence[Tried]:
+        """What was noted together with an attempt at this offset under this id; nothing where that is not known."""
+        rows = self._traces.covering(key, offset, consistent=True)
+        return next((row.tried for row in rows if row.id == row_id), ())

@@ -1,0 +1,48 @@
+"""Fetching a body that was too large for the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...domain.errors import Unavailable
+from ...domain.message import Message
+from ...domain.outcome import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from ...ports import Blobs, Clock
+
+_PATIENCE_MS = 5_000  # in which bodies cannot be read: after that no others are tried
+_PAUSE_MS = 10_000  # before one that could not be read is tried again
+
+
+def with_body(blobs: Blobs, message: Message) -> Message:
+    """The message with its body in hand; one fetch where it is kept as a blob. One whose body is gone for good stays
+    without: it is not whole then."""
+    if not message.draft.blob:
+        return message
+    body = blobs.get(message.draft.blob)
+    return message if body is None else replace(message, draft=replace(message.draft, body=body))
+
+
+def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | Outcome]:
+    """Each message with its body in hand, or what comes of one whose body is not to be had: HELD while it cannot be
+    read, UNDECODABLE where it is gone. One of them costs the others nothing but a moment."""
+    opened: list[Message | Outcome] = []
+    lost_ms = 0
+    for message in messages:
+        began_ms = clock.now_ms()
+        if message.draft.blob and lost_ms > _PATIENCE_MS:
+            opened.append(Outcome(Verdict.HELD))
+            continue
+        try:
+            message = with_body(blobs, message)
+        except Unavailable:
+            lost_ms += clock.now_ms() - began_ms
+            # Longer than for those that were not tried: else the same would come first again.
+            opened.append(Outcome(Verdict.HELD, retry_after_ms=_PAUSE_MS))
+            continue
+        gone = Outcome(Verdict.UNDECODABLE, "its body is gone")
+        opened.append(message if message.draft.is_whole else gone)
+    return opened

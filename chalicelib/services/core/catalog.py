@@ -1,0 +1,104 @@
+"""Topics, groups and consumers as others need them: found by name, cached for a moment, or a 404 that says which."""
+
+from __future__ import annotations
+
+from ...domain.errors import NotFound, Refused
+from ...domain.topic import Consumer, Group, Topic
+from ...modes import POLICIES
+from ...ports import Clock, Control
+from .expiring_cache import Aging
+
+CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
+
+
+class Catalog:
+    """Reads of control data. Nothing absent is cached, so what was just made is found at once. What was deleted is
+    found for CACHE_MS more at most, and a deletion waits for that: see Setup."""
+
+    def __init__(self, control: Control, clock: Clock) -> None:
+        self.control = control
+        self._clock = clock
+        self._topics: Aging[str, Topic] = Aging(clock, CACHE_MS)
+        self._groups: Aging[tuple[str, str], Group] = Aging(clock, CACHE_MS)
+        self._consumers: Aging[str, list[Consumer]] = Aging(clock, CACHE_MS)
+
+    def topic(self, name: str, *, fresh: bool = False) -> Topic:
+        """The topic, or NotFound. `fresh`: as it stands, for those who change what belongs to it."""
+        held = None if fresh else self._topics.get(name)
+        if held is not None:
+            return held
+        since_ms = self._clock.now_ms()
+        topic = self.control.topic(name)
+        if topic is None:
+            raise NotFound(
+                "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
+            )
+        return self._topics.put(name, topic, since_ms)
+
+    def group(self, topic: Topic, name: str, *, fresh: bool = False) -> Group:
+        """The topic's group, or NotFound. `fresh`: as for a topic."""
+        key = (topic.uid, name)
+        held = None if fresh else self._groups.get(key)
+        if held is not None:
+            return held
+        since_ms = self._clock.now_ms()
+        group = self.control.group(topic, name)
+        if group is None:
+            raise NotFound(
+                "GROUP_NOT_FOUND",
+                f"Topic {topic.name!r} has no group {name!r}. "
+                f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
+            )
+        return self._groups.put(key, group, since_ms)
+
+    def groups(self, topic: Topic) -> list[Group]:
+        """All groups of the topic, by name."""
+        return self.control.groups(topic)
+
+    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
+        """All registered consumers of the group, by name."""
+        held = self._consumers.get(group.uid)
+        if held is None:
+            since_ms = self._clock.now_ms()
+            held = self._consumers.put(group.uid, self.control.consumers(topic, group), since_ms)
+        return held
+
+    def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
+        """Whose cursors the group has: "" for its own or, in a broadcast, each consumer's uid."""
+        if not POLICIES[group.mode].per_consumer:
+            return [""]
+        return [c.uid for c in self.consumers(topic, group)]
+
+    def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
+        """The group's consumer, or NotFound."""
+        for fresh in (False, True):
+            if fresh:
+                self._consumers.drop(group.uid)
+            for consumer in self.consumers(topic, group):
+                if consumer.name == name:
+                    return consumer
+        raise NotFound(
+            "CONSUMER_NOT_FOUND",
+            f"Group {group.name!r} has no consumer {name!r}. Register it with "
+            f"PUT /v1/topics/{topic.name}/groups/{group.name}/consumers/{name}.",
+        )
+
+    def is_registered(self, topic: Topic, group: Group, uid: str) -> bool:
+        """Is the consumer registered at this moment?"""
+        self._consumers.drop(group.uid)
+        return any(consumer.uid == uid for consumer in self.consumers(topic, group))
+
+    def forget(self, topic: Topic, group: Group | None = None) -> None:
+        """Drop what is cached of a topic or a group, after a change."""
+        self._topics.drop(topic.name)
+        if group:
+            self._groups.drop((topic.uid, group.name))
+            self._consumers.drop(group.uid)
+
+
+def broadcast_needs_consumer() -> Refused:
+    """The error of a receive that does not say for which consumer of a broadcast group."""
+    return Refused(
+        "CONSUMER_REQUIRED",
+        "This group is a broadcast: say which registered consumer receives, in `consumer`.",
+    )

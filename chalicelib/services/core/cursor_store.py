@@ -1,0 +1,100 @@
+"""The last seen state of cursors: a write that was refused tells the truth, so reads are seldom needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...domain.cursor import Change, Cursor
+from ...domain.errors import unavailable
+from ...domain.message import UNDECODABLE
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey
+from ...ports import Clock, Conflict, Cursors, Record, Refused
+from .counters import DEAD, Tally
+from .counters import UNDECODABLE as UNREADABLE
+from .expiring_cache import Aging
+
+_FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A cursor as last seen; `exists` is False where none is stored yet."""
+
+    cursor: Cursor
+    exists: bool
+
+
+class CursorStates:
+    """Reads and conditional writes of cursors, with the last state kept."""
+
+    def __init__(self, cursors: Cursors, clock: Clock, tally: Tally) -> None:
+        """`tally` counts what becomes a dead letter: that is always part of a cursor's write."""
+        self.cursors = cursors
+        self._tally = tally
+        self._seen: Aging[CursorKey, State] = Aging(clock, _FRESH_MS)
+
+    def last(self, key: CursorKey) -> State:
+        """The state seen within the last second, else a cheap read: what it misses, a refused write tells."""
+        return self._seen.get(key) or self._keep(key, self.cursors.get(key))
+
+    def read(self, key: CursorKey) -> State:
+        """The state as stored."""
+        return self._keep(key, self.cursors.get(key, consistent=True))
+
+    def _keep(self, key: CursorKey, cursor: Cursor | None) -> State:
+        return self._seen.put(key, State(cursor or Cursor(), cursor is not None))
+
+    def write(
+        self,
+        key: CursorKey,
+        state: State,
+        change: Change,
+        records: Sequence[Record] = (),
+        timers: Sequence[Timer] = (),
+    ) -> State | None:
+        """The state after the write; None where it lost a race (the winner's state is then the last seen).
+
+        Raises Unavailable where an answer was lost and nobody can tell.
+        """
+        # After a seek a message may stand in the lane twice: of what befell it in one write, the last counts.
+        records = list({(record.shard, record.offset): record for record in records}.values())
+        timers = list({(timer.due_ms, timer.id): timer for timer in timers}.values())
+        result = self.cursors.write(key, change, records, timers, exists=state.exists)
+        if isinstance(result, Refused):
+            self._keep(key, result.current) if result.current else self._seen.drop(key)
+            if result.why is Conflict.UNKNOWN:
+                raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
+            return None
+        self._tally.add(DEAD, sum(record.status == "DEAD" for record in records))
+        self._tell_unreadable(key, [record for record in records if record.reason == UNDECODABLE])
+        return self._keep(key, result)
+
+    def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:
+        self._tally.add(UNREADABLE, len(records))
+        for record in records:
+            place = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
+            self._tally.note("undecodable", **place, group_uid=key.group_uid)
+
+    def update(self, key: CursorKey, attempt: Callable[[State], Change | None]) -> State | None:
+        """Try a change until it wins; `attempt` answers None to give up."""
+        state = self.last(key)
+        while (change := attempt(state)) is not None:
+            written = self.write(key, state, change)
+            if written:
+                return written
+            state = self.last(key)
+        return None
+
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> State:
+        """Put a cursor in the place of one that is damaged, and tell of it. Raises Conflict, Unavailable."""
+        state = self._keep(key, self.cursors.rebuild(key, cursor))
+        self._tally.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
+        return state
+
+    def close(self, keys: Sequence[CursorKey], until_s: int) -> None:
+        """Delete cursors, so that nobody makes them anew."""
+        self.cursors.close(keys, until_s)
+        for key in keys:
+            self._seen.drop(key)

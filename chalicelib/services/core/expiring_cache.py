@@ -1,0 +1,62 @@
+"""Small bounded caches: with an age, for what is read often and changed seldom; and without."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ...ports import Clock
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Aging(Generic[K, V]):
+    """Keeps at most `most` values; `get` answers only those younger than `max_age_ms` (None: all). What seems to come
+    from the future is as old as can be: the clock was set back since."""
+
+    def __init__(self, clock: Clock, max_age_ms: int | None, most: int = 4096) -> None:
+        self._clock = clock
+        self._max_age_ms = max_age_ms
+        self._most = most
+        self._lock = threading.Lock()
+        self._held: OrderedDict[K, tuple[int, V]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        held = self._held.get(key)
+        return held[1] if held and self._is_fresh(held[0]) else None
+
+    def put(self, key: K, value: V, since_ms: int | None = None) -> V:
+        """Keep a value, whose age counts from `since_ms`: the moment before it was read, where that took its time."""
+        with self._lock:
+            self._held[key] = (self._clock.now_ms() if since_ms is None else since_ms, value)
+            self._held.move_to_end(key)
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+        return value
+
+    def _is_fresh(self, at_ms: int) -> bool:
+        return self._max_age_ms is None or 0 <= self._clock.now_ms() - at_ms <= self._max_age_ms
+
+    def drop(self, key: K) -> None:
+        with self._lock:
+            self._held.pop(key, None)
+
+
+class Few(Generic[K, V]):
+    """Keeps what can be made anew at any time: where there would be more than `most`, all is forgotten."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        self._held: dict[K, V] = {}
+
+    def of(self, key: K, make: Callable[[], V]) -> V:
+        """The key's value, made where there is none."""
+        value = self._held.get(key)
+        if value is None:
+            if len(self._held) >= self._most:
+                self._held = {}
+            value = self._held.setdefault(key, make())
+        return value

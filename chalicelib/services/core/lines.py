@@ -1,0 +1,40 @@
+"""Names for messages that wait in line.
+
+Messages of one ordering key, or of one shard where they have none, keep their order while they wait: one fragment keeps
+them all, and their names sort in the order in which they were accepted. A name leads to its timer: so it is made such
+that this fragment keeps it (docs/adr/0021).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ...domain import ids
+from ...domain.timer import fragment_of, fragment_of_line
+from ...domain.topic import Topic
+from ...ports import Chance, Clock
+
+_TURNS_PER_MS = 1 << 15
+
+
+class Lines:
+    """Makes names, one process's in the order of its calls, those of several by their clocks."""
+
+    def __init__(self, clock: Clock, chance: Chance) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._turn = 0
+        self._lock = threading.Lock()
+
+    def name(self, topic: Topic, line: str, id_of: Callable[[str], str]) -> str:
+        """The next name in a line; `id_of` makes a timer's id of it, and that shall lie in the line's fragment."""
+        turn, random = self._next(), self._chance.id(ids.REQUEST_ID_CHARS)
+        fragment = fragment_of_line(topic.uid, line)
+        names = (ids.turn_name(turn, end) for end in ids.endings(random))
+        return next(name for name in names if fragment_of(id_of(name)) == fragment)
+
+    def _next(self) -> int:
+        with self._lock:
+            self._turn = max(self._turn + 1, self._clock.now_ms() * _TURNS_PER_MS)
+            return self._turn

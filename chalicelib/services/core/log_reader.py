@@ -1,0 +1,223 @@
+"""Reading a shard without a gap: finds segments, closes holes that dead writers left, skips expired rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ...domain import ranges
+from ...domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
+from ...domain.message import Message
+from ...domain.ranges import Ranges
+from ...domain.segment import Segment, ShardKey, Way
+from ...domain.topic import Group
+from ...ports import Clock, Log
+from .counters import NEWER_FORMAT, Tally
+from .expiring_cache import Aging, Few
+from .segment_cache import Segments
+
+_FIRST_ROWS = 8
+_MOST_ROWS = 256
+_AHEAD = 3
+_RECENT_MS = 1_000
+_SKEW_MS = 3_600_000  # generous: by how much the clocks of two processes may differ
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One offset and its message; None where none is (left) there, which may hold for `count` offsets. A `newer` one
+    is there, and only a later release can read it: leave it alone."""
+
+    offset: int
+    message: Message | None
+    segment_first: int
+    count: int = 1
+    newer: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Which copies of what is kept will do: those read from moment `since` on, and of the offsets in `amended` those
+    read consistently from moment `now` on."""
+
+    since: int = 0
+    amended: Ranges = ()
+    now: int = 0
+
+
+ANY_COPY = Trust()
+
+
+class Reader:
+    """Reads segments, keeps them, and answers offsets and messages."""
+
+    def __init__(self, log: Log, clock: Clock, tally: Tally) -> None:
+        """`tally` counts the reads that ended before a row of a later release."""
+        self._tally = tally
+        self._log = log
+        self._clock = clock
+        self._segments = Segments()
+        self._ended: Aging[ShardKey, int] = Aging(clock, None)  # where the last claim's reading ended
+        self._began_ms = self._marked_ms = clock.now_ms()
+        self._mark = 0
+        self._met: Few[str, int] = Few()
+
+    def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Trust:
+        """What will do for a group (in a broadcast, a consumer) whose cursor has these notes.
+
+        What was amended before the group was there is in no note of its cursor. So it takes nothing that was read
+        before this process knew of the group, unless the group is older than anything that is kept.
+        """
+        now = self._segments.moment()
+        if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
+            return Trust(0, amended, now)
+        return Trust(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
+
+    def recent(self) -> Trust:
+        """What will do for people who look: what was read within the last second."""
+        now_ms = self._clock.now_ms()
+        if not 0 <= now_ms - self._marked_ms <= _RECENT_MS:
+            self._marked_ms, self._mark = now_ms, self._segments.moment()
+        return Trust(self._mark)
+
+    def keep(self, shard: ShardKey, segment: Segment) -> None:
+        """Keep a segment as it was just written."""
+        self._segments.keep(shard, segment, 0, sure=False)
+
+    def fresh(
+        self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Trust = ANY_COPY
+    ) -> list[Slot]:
+        """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young, where
+        only a later release can read on, or where the bodies are more than an answer can hold.
+
+        `segment_at` is where the segment that holds `first` begins, as far as the caller knows.
+        """
+        slots: list[Slot] = []
+        at = first
+        size = 0
+        sure = bool(trust.amended) and trust.amended[-1][1] > first
+        while len(slots) < most and size <= MAX_ANSWER_BYTES:
+            hint = segment_at if at == first and segment_at <= first else at
+            rows = self._rows_for(shard, first, most - len(slots))
+            segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, sure)
+            if segment and segment.newer:
+                self._tally.add(NEWER_FORMAT, 1)
+            if segment is None or segment.newer:
+                break
+            found = list(_slots(shard, segment, at, most - len(slots)))
+            slots += found
+            size += sum(slot.message.draft.size for slot in found if slot.message)
+            at = slots[-1].end
+        self._ended.put(shard, at)
+        return slots
+
+    def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Trust = ANY_COPY) -> dict[int, Slot]:
+        """The slots of single offsets that were written some time ago."""
+        found: dict[int, Slot] = {}
+        for offset in offsets:
+            amended = ranges.contains(trust.amended, offset)
+            segment = (
+                self._copy(shard, offset, trust, offset + 1)
+                or (None if amended else self._holding(shard, offset))
+                or self._holding(shard, offset, sure=True)  # only such a read may call a message gone
+            )
+            if segment is None:
+                found[offset] = Slot(offset, None, offset)
+            else:
+                found[offset] = next(_slots(shard, segment, offset, 1))
+        return found
+
+    def segment_at(self, shard: ShardKey, slots: list[Slot], following: int) -> int:
+        """Where the segment that holds offset `following` begins, as the slots just read tell."""
+        last = next((s for s in reversed(slots) if s.end <= following), None)
+        if last is None:
+            return following
+        kept = self._segments.holding(shard, last.offset)
+        return last.segment_first if kept and kept.segment.end > following else following
+
+    def _copy(self, shard: ShardKey, at: int, trust: Trust, end: int | None = None) -> Segment | None:
+        """The kept segment that holds `at`, if it will do from there to its end (or to `end`)."""
+        kept = self._segments.holding(shard, at)
+        if kept is None or kept.read < trust.since:
+            return None
+        amended = ranges.touch(trust.amended, at, end or kept.segment.end)
+        return None if amended and kept.sure < trust.now else kept.segment
+
+    def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int, sure: bool) -> Segment | None:
+        now = self._segments.moment()
+        rows = [
+            self._segments.keep(shard, row, now, sure=sure)
+            for row in self._log.read(shard, hint, most_rows, consistent=sure)
+        ]
+        holding = next((row for row in rows if row.first <= at < row.end), None)
+        if holding or not rows:
+            return holding
+        if rows[0].first <= at:  # the hint was too old and the rows end before `at`
+            return self._holding(shard, at, sure=sure) or self._load(shard, at, at, most_rows, sure)
+        return self._holding(shard, at, sure=sure) or self._gap(shard, at)
+
+    def _rows_for(self, shard: ShardKey, first: int, want: int) -> int:
+        """How many rows hold `want` messages, judged by the segments seen of this shard; more of them where
+        nobody has claimed since we did, for then the next claims will need them."""
+        average = self._segments.average(shard)
+        if average is None:
+            return min(want, _FIRST_ROWS)
+        ahead = _AHEAD if self._ended.get(shard) == first else 1
+        return max(1, min(_MOST_ROWS, round(want * ahead / average + 0.5)))
+
+    def _holding(self, shard: ShardKey, offset: int, *, sure: bool = False) -> Segment | None:
+        now = self._segments.moment()
+        rows = self._log.read_back(shard, offset, 1, consistent=sure)
+        if rows and rows[0].end > offset:
+            return self._segments.keep(shard, rows[0], now, sure=sure)
+        return None
+
+    def _gap(self, shard: ShardKey, at: int) -> Segment | None:
+        """What stands for offsets that a read has missed: a late row, a closed hole, or rows that expired.
+
+        That read may have been stale: only consistent ones may call an offset missing, and in this order,
+        so that whatever was there before `following` came is seen.
+        """
+        now = self._segments.moment()
+        rows = self._log.read(shard, at, 1, consistent=True)
+        before = self._log.read_back(shard, at, 1, consistent=True)
+        if before and before[0].end > at:
+            return self._segments.keep(shard, before[0], now, sure=True)
+        if not rows:
+            return None
+        following = rows[0]
+        age = timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms)
+        if following.way is Way.RESERVED:
+            if age < HOLE_AGE:
+                return None
+            if before and following.first - before[0].end <= MAX_HOLE:
+                return self._close(shard, before[0].end, at, following)
+            if age < LATE_WRITER and following.first - at <= MAX_HOLE:  # perhaps a hole behind expired rows
+                return self._close(shard, at, at, following)
+        missing = following.first - at
+        if following.way is Way.RESERVED and age < LATE_WRITER:
+            missing -= MAX_HOLE
+        return Segment(at, missing, "expired", following.accepted_ms, following.expires_s)
+
+    def _close(self, shard: ShardKey, start: int, at: int, following: Segment) -> Segment:
+        """Close a hole from its start, where the late writer would put its segment, up to `at`."""
+        while True:
+            now = self._segments.moment()
+            closed = self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)
+            self._segments.keep(shard, closed, now, sure=True)
+            if closed.end > at:
+                return closed
+            start = closed.end
+
+
+def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:
+    if not segment.drafts:
+        yield Slot(at, None, segment.first, segment.end - at, segment.newer)
+        return
+    for offset in range(at, min(segment.end, at + most)):
+        yield Slot(offset, segment.message(shard.shard, offset), segment.first)

@@ -1,0 +1,45 @@
+"""Marking topics, so that the sweep looks there and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...domain.errors import Unavailable
+from ...domain.mark import WINDOW_MS, Mark, repeated_at, window_of
+from ...domain.timer import ANY, Timer, TimerKind
+from ...domain.topic import Topic
+from ...ports import Clock, Marks
+from .expiring_cache import Aging
+
+
+class Marker:
+    """Marks topics with consumers that are called: a write in two minutes for each that this process puts anything
+    into, none for others."""
+
+    def __init__(self, marks: Marks, file: Callable[[Sequence[Timer]], object], clock: Clock) -> None:
+        """`file` files timers, in another table than that of the marks."""
+        self._marks = marks
+        self._file = file
+        self._clock = clock
+        self._marked: Aging[str, int] = Aging(clock, WINDOW_MS)
+
+    def mark(self, topic: Topic) -> None:
+        """Mark a topic (of a lane, its topic). To be called first: a process may die between the mark and what it is
+        about, and then somebody looks in vain.
+
+        A mark that cannot be stored is left to a timer, which marks the topic later. Raises Unavailable where that
+        cannot be stored either: then the store is away, and nothing may be accepted."""
+        if not topic.is_called:
+            return
+        name = topic.name.partition("~")[0]
+        now_ms = self._clock.now_ms()
+        begin_ms = window_of(name, now_ms)
+        if self._marked.get(name) == begin_ms:
+            return
+        try:
+            self._marks.mark(Mark(name, begin_ms))
+        except Unavailable:
+            shard = topic.shard_key(ANY)
+            self._file([Timer(repeated_at(now_ms), f"mark.{shard}", TimerKind.WAKE, shard)])
+            return
+        self._marked.put(name, begin_ms)

@@ -1,0 +1,160 @@
+"""Where a group begins or is sent: earliest, latest, a time, an offset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...domain import cursor as algebra
+from ...domain.cursor import Cursor, Span
+from ...domain.errors import NotFound, Unreadable
+from ...domain.message import Origin
+from ...domain.segment import ShardKey
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...ports import Clock, Log, Records
+from .cursor_store import CursorStates, State
+from .tails import Tails
+
+EARLIEST = "earliest"
+LATEST = "latest"
+Where = str | int
+"""EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
+_ROWS = 64
+_SHORTEST_RETENTION_MS = 86_400_000
+
+
+class Positions:
+    """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
+
+    def __init__(self, log: Log, tails: Tails, states: CursorStates, records: Records, clock: Clock) -> None:
+        self._log = log
+        self._records = records
+        self._tails = tails
+        self._states = states
+        self._clock = clock
+
+    def find(self, topic: Topic, shard: ShardKey, where: Where) -> tuple[int, int]:
+        """The offset meant, and where its segment begins. Offsets outside the log mean its nearest end."""
+        end = self._tails.read(shard, topic.created_ms).offset + 1
+        if where == LATEST:
+            return end, end
+        first = self._first(topic, shard, end)
+        if where == EARLIEST:
+            return first, first
+        if isinstance(where, str):
+            found = self._at_time(shard, int(where[1:]), first, end)
+            return found, found
+        offset = min(max(where, first), end)
+        holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
+        return offset, holding[0].first if holding else offset
+
+    def _first(self, topic: Topic, shard: ShardKey, end: int) -> int:
+        """Where the log begins: rows whose retention has ended are as good as gone."""
+        now_ms = self._clock.now_ms()
+        rows = self._log.read(shard, 0, 1, consistent=True)
+        if rows and topic.keeps_until_ms(rows[0]) <= now_ms:
+            at = self._at_time(shard, now_ms - topic.retention_ms + 1, rows[0].first, end)
+            rows = self._log.read(shard, at, _ROWS, consistent=True)
+        while rows:  # what comes first may have been written under a shorter retention
+            for row in rows:
+                if topic.keeps_until_ms(row) > now_ms:
+                    return row.first
+            rows = self._log.read(shard, rows[-1].end, _ROWS, consistent=True)
+        return end
+
+    def at_time(self, shard: ShardKey, at_ms: int) -> int:
+        """The first segment accepted at or after a time, among all rows that are left."""
+        rows = self._log.read(shard, 0, 1, consistent=True)
+        end = self._tails.read(shard).offset + 1
+        return self._at_time(shard, at_ms, rows[0].first, end) if rows else end
+
+    def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
+        """The first segment accepted at or after a time, by binary search: about log2(n) reads."""
+        while low < high:
+            middle = (low + high) // 2
+            rows = self._log.read_back(shard, middle, 1, consistent=True)
+            if not rows or rows[0].end <= low:
+                low = middle + 1
+            elif rows[0].accepted_ms < at_ms:
+                low = rows[0].end
+            else:
+                high = min(rows[0].first, middle)
+        return low
+
+    def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
+        """Store the first cursors of a group (or of a broadcast's consumer) on every shard. None is needed where it
+        begins at 0, which is certain while the topic is younger than any message can be that is out of reach."""
+        if where == EARLIEST and self._clock.now_ms() < topic.created_ms + _SHORTEST_RETENTION_MS:
+            return
+        for key in keys(topic, group, consumer_uid):
+            offset, segment_at = self.find(topic, key.shard, where)
+            first = replace(algebra.start_at(offset), segment_at=segment_at)
+            if offset or where != EARLIEST:
+                self._states.cursors.create(key, first)
+
+    def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
+        """Send a cursor somewhere else, and mend it if it is damaged; every lease on it is void. Raises NotFound where
+        its group was deleted."""
+        offset, segment_at = self.find(topic, key.shard, where)
+
+        def attempt(state: State) -> algebra.Change | None:
+            if state.cursor.is_closed:
+                return None
+            after = replace(algebra.seek(state.cursor, offset), segment_at=segment_at)
+            return algebra.replacement(state.cursor, after)
+
+        try:
+            written = self._states.update(key, attempt)
+        except Unreadable:
+            end = self._tails.read(key.shard, topic.created_ms).offset + 1
+            anew = algebra.rebuilt(offset, end, self._clock.now_ms())
+            written = self._states.rebuild(key, replace(anew, segment_at=segment_at))
+        if written is None:
+            raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
+        return written.cursor
+
+    def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
+        """Make the cursor of a retry lane anew if it is damaged: what waits there is what the records call RETRYING. A
+        read for each entry of the lane."""
+        lane = cursor_key(topic, group, None, consumer_uid)
+        try:
+            self._states.read(lane)
+        except Unreadable:
+            end = self._tails.read(lane.shard).offset + 1
+            entries = [
+                span
+                for entry in self._entries(lane.shard)
+                if (span := self._waiting(topic, group, lane, entry))
+            ]
+            self._states.rebuild(lane, algebra.rebuilt_lane(entries, end, self._clock.now_ms()))
+
+    def _entries(self, lane: ShardKey) -> list[tuple[int, Origin]]:
+        """What stands in a retry lane; of entries for one message the last."""
+        newest: dict[tuple[int, int], tuple[int, Origin]] = {}
+        rows = self._log.read(lane, 0, _ROWS, consistent=True)
+        while rows:
+            for row in rows:
+                for offset, draft in enumerate(row.drafts, row.first):
+                    if origin := draft.origin:
+                        newest[origin.shard, origin.offset] = offset, origin
+            rows = self._log.read(lane, rows[-1].end, _ROWS, consistent=True)
+        return sorted(newest.values(), key=lambda entry: entry[0])
+
+    def _waiting(self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]) -> Span | None:
+        """The entry as it waits for its next attempt; None where its delivery is over, or waits for a timer again."""
+        offset, origin = entry
+        place = cursor_key(topic, group, origin.shard, lane.consumer_uid)
+        record = self._records.get(place, origin.offset)
+        if record is None or record.status != "RETRYING":
+            return None
+        made = record.attempts - origin.attempts
+        return Span(offset, attempt=made + 1) if not made or record.next_ms is None else None
+
+
+def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
+    """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
+    return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]
+
+
+def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
+    """The same, and the retry lane's."""
+    return [*keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]

@@ -1,0 +1,88 @@
+"""Segments read lately: many claims and groups share one read. They may change; `Kept` says how old a copy is."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from ...domain.segment import Segment, ShardKey
+
+_MOST_BYTES = 32 * 1024 * 1024
+_OVERHEAD_BYTES = 512  # of a message in memory, beside its body
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A segment, and the last moments (in this process's count) at which it was asked for, and consistently so: it
+    is no older than that."""
+
+    segment: Segment
+    read: int
+    sure: int
+
+
+class Segments:
+    """Keeps some megabytes of segments, dropping first what was read first. Safe for threads."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._moments = itertools.count(1)
+        self._bytes = 0
+        self._order: deque[tuple[ShardKey, int]] = deque()
+        self._firsts: dict[ShardKey, list[int]] = {}
+        self._held: dict[tuple[ShardKey, int], Kept] = {}
+        self._messages: dict[ShardKey, int] = {}
+
+    def moment(self) -> int:
+        """A number higher than all before: what is read from now on is newer than what was."""
+        return next(self._moments)
+
+    def holding(self, shard: ShardKey, offset: int) -> Kept | None:
+        """The kept segment that holds the offset."""
+        with self._lock:
+            firsts = self._firsts.get(shard, ())
+            at = bisect.bisect_right(firsts, offset) - 1
+            kept = self._held[shard, firsts[at]] if at >= 0 else None
+        return kept if kept and offset < kept.segment.end else None
+
+    def keep(self, shard: ShardKey, segment: Segment, read: int, *, sure: bool) -> Segment:
+        """Keep a segment that was asked for at a moment, and answer its newest edition that is known."""
+        with self._lock:
+            old = self._held.get((shard, segment.first))
+            surely = read if sure else 0
+            if old is None:
+                self._order.append((shard, segment.first))
+                bisect.insort(self._firsts.setdefault(shard, []), segment.first)
+                self._count(shard, segment, 1)
+            elif old.segment.edition < segment.edition:
+                self._count(shard, old.segment, -1)
+                self._count(shard, segment, 1)
+            else:
+                segment = old.segment
+            if old:
+                read, surely = max(read, old.read), max(surely, old.sure)
+            self._held[shard, segment.first] = Kept(segment, read, surely)
+            while self._bytes > self._most_bytes and len(self._order) > 1:
+                self._drop(*self._order.popleft())
+        return segment
+
+    def average(self, shard: ShardKey) -> float | None:
+        """How many messages the shard's kept segments have on average; None where none is kept."""
+        with self._lock:
+            kept = len(self._firsts.get(shard, ()))
+            return self._messages[shard] / kept if kept else None
+
+    def _drop(self, shard: ShardKey, first: int) -> None:
+        self._count(shard, self._held.pop((shard, first)).segment, -1)
+        self._firsts[shard].remove(first)
+        if not self._firsts[shard]:
+            del self._firsts[shard], self._messages[shard]
+
+    def _count(self, shard: ShardKey, segment: Segment, sign: int) -> None:
+        bodies = sum(len(draft.body) for draft in segment.drafts)
+        self._bytes += sign * (bodies + _OVERHEAD_BYTES * (1 + len(segment.drafts)))
+        self._messages[shard] = self._messages.get(shard, 0) + sign * segment.count

@@ -1,0 +1,187 @@
+"""Who must be woken: deliveries for what was appended, movers for what is due soon, checkers.
+
+A wake-up is only that. One that is lost, doubled or late is harmless: cursors and timers are the truth, and the sweeper
+and the movers' schedule look at them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...domain.errors import NotFound, Unavailable
+from ...domain.in_flight import sure_of
+from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer
+from ...domain.topic import Consumer, Group, Topic
+from ...modes import POLICIES
+from ...ports import Clock, Invoker
+from .catalog import Catalog
+from .expiring_cache import Aging
+
+_CHECKS_TOGETHER = 25
+_AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One delivery's work: the shards that leave `worker` over when divided by the number of workers; worker 0 also
+    has the retry lane. `consumer_uid` is a broadcast's consumer."""
+
+    topic: str
+    group: str
+    worker: int = 0
+    consumer_uid: str = ""
+
+    def event(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def job_of(event: Mapping[str, Any]) -> Job:
+    """The job in an event of the `deliver` function."""
+    return Job(event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", ""))
+
+
+def workers_of(topic: Topic, group: Group) -> int:
+    """How many deliveries of a group run beside one another: one for each shard, if each may have a whole batch under
+    way, and something whatever the others do."""
+    if not sure_of(topic, group):
+        return 1
+    return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
+
+
+class Waker:
+    """Starts deliveries and movers."""
+
+    def __init__(
+        self, catalog: Catalog, invoker: Invoker, mark: Callable[[Topic], None], clock: Clock
+    ) -> None:
+        """`mark` is called where a group has to be woken for what lies there already."""
+        self._catalog = catalog
+        self._mark = mark
+        self._invoker = invoker
+        self._clock = clock
+        self._woken: Aging[Job, bool] = Aging(clock, _AGAIN_MS)
+        self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
+
+    def route(self, shards: Iterable[str]) -> int:
+        """Wake the deliveries of log shards that have new rows (partition keys of the log); how many."""
+        jobs = {job: None for text in dict.fromkeys(shards) for job in self._jobs(text)}
+        for job in jobs:
+            self._invoker.invoke("deliver", job.event())
+        return len(jobs)
+
+    def appended(self, topic: Topic, shards: Iterable[int]) -> None:
+        """Wake a topic's deliveries at once, if it wants that: called after a produce was stored."""
+        if topic.wake != "direct":
+            return
+        for job in {job: None for shard in shards for job in self._jobs(str(topic.shard_key(shard)))}:
+            if not self._woken.get(job):
+                self._woken.put(job, True)
+                self._start("deliver", job.event())
+
+    def start(self, job: Job) -> None:
+        """Start one delivery."""
+        self._start("deliver", job.event())
+
+    def group(self, topic: Topic, group: Group) -> None:
+        """Wake all deliveries of a group: after a seek, a resumption, a redrive."""
+        self._mark(topic)
+        for job in self.jobs_of(topic, group):
+            self.start(job)
+
+    def joined(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Wake what a registration changes: the deliveries of the group; in a broadcast the consumer's own."""
+        for job in self.jobs_of(topic, group):
+            if job.consumer_uid in ("", consumer.uid):
+                self.start(job)
+
+    def jobs_of(self, topic: Topic, group: Group) -> Iterator[Job]:
+        """All jobs of a group; none where Headrace calls nobody."""
+        for uid in self._called(topic, group):
+            for worker in range(workers_of(topic, group)):
+                yield Job(topic.name, group.name, worker, uid)
+
+    def _jobs(self, partition: str) -> Iterator[Job]:
+        name, _, place = partition.partition(":")
+        uid, _, number = place.partition("/")
+        name, _, group_name = name.partition("~")
+        try:
+            topic = self._catalog.topic(name)
+            if int(number) == ANY and uid == topic.uid:
+                self._mark(topic)
+            groups = [self._catalog.group(topic, group_name)] if group_name else self._catalog.groups(topic)
+        except NotFound:
+            return
+        for group in groups:
+            for consumer_uid in self._called(topic, group):
+                if uid == (consumer_uid or group.uid if group_name else topic.uid):
+                    workers = workers_of(topic, group)
+                    for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
+                        yield Job(topic.name, group.name, worker, consumer_uid)
+
+    def _called(self, topic: Topic, group: Group) -> Sequence[str]:
+        """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""
+        if group.paused:
+            return ()
+        called = [c for c in self._catalog.consumers(topic, group) if c.is_called and c.state == "ACTIVE"]
+        if POLICIES[group.mode].per_consumer:
+            return [c.uid for c in called]
+        return ("",) if called else ()
+
+    def due(self, timers: Sequence[Timer]) -> None:
+        """Wake what WAKE timers stand for: a shard or (ANY) all of a topic, which is also marked."""
+        self.route(str(timer.shard) for timer in timers)
+
+    def check(self, timers: Sequence[Timer]) -> None:
+        """Start checks of the transactions whose CHECK timers these are; each comes again if one goes missing."""
+        checks = [[timer.id, timer.due_ms] for timer in timers]
+        for start in range(0, len(checks), _CHECKS_TOGETHER):
+            self._start("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
+
+    def filed(self, timers: Sequence[Timer]) -> None:
+        """Wake a mover for timers that are due before its schedule would see to them.
+
+        A timer may be taken away by anybody at any moment, and its mover leaves: so nothing is concluded from timers
+        that were filed before, only from a mover that was woken a moment ago.
+        """
+        now_ms = self._clock.now_ms()
+        fragments = {timer.fragment for timer in timers if timer.due_ms <= now_ms + SOON_MS}
+        asleep = sorted(f for f in fragments if not self._is_awake(f, now_ms))
+        if asleep and self.mover(asleep):
+            self._movers_ms |= dict.fromkeys(asleep, now_ms)
+
+    def again(self, job: str, run: int) -> None:
+        """Start a job that time ended anew; `run` says for how manieth time."""
+        self._start(job, as_if_scheduled({"run": run}))
+
+    def _is_awake(self, fragment: int, now_ms: int) -> bool:
+        woken_ms = self._movers_ms.get(fragment)
+        return woken_ms is not None and 0 <= now_ms - woken_ms < AWAKE_MS  # a clock may step back
+
+    def mover(self, fragments: Sequence[int]) -> bool:
+        """Start a mover for these fragments; False: that was refused."""
+        return self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
+
+    def _start(self, function: str, event: Mapping[str, Any]) -> bool:
+        """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""
+        try:
+            self._invoker.invoke(function, event)
+        except Unavailable:
+            return False
+        return True
+
+
+def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """An event in EventBridge's shape, for functions that otherwise run on a schedule."""
+    return {
+        "version": "0",
+        "id": "",
+        "account": "",
+        "region": "",
+        "time": "",
+        "source": "headrace",
+        "resources": [],
+        "detail-type": "Headrace Wake",
+        "detail": dict(detail),
+    }

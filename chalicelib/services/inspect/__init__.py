@@ -1,0 +1,1 @@
+"""Looking at messages, groups and deliveries. Nothing is changed here."""

@@ -1,0 +1,62 @@
+"""The delayed messages of a topic, soonest first.
+
+Timers lie by fragment and time, all topics together: an index by topic would cost each delayed message a write. So who
+asks for the list pays for it, by reading past what others have waiting; a page reads so many rows and no more.
+"""
+
+from __future__ import annotations
+
+from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
+from ...domain.timer import Timer, TimerKind, mark_of
+from ...domain.topic import Topic
+from ...ports import Timers
+from ..produce.delayed import Waiting
+from .lookup import Filters
+
+_ROWS = 16  # of a fragment at once: a row may hold 200 KB
+_ROUNDS = 8
+
+
+def soonest_first(
+    timers: Timers, topic: Topic, filters: Filters, key: str | None, limit: int, after: str | None
+) -> tuple[list[Waiting], str | None]:
+    """Up to `limit` messages behind the mark `after`, and the mark to go on behind (None: the end). The times of the
+    filters are those at which messages are due."""
+    mark = after or mark_of(max(0, filters.from_ms or 0))
+    found: list[Waiting] = []
+    weight = 0
+    for _ in range(_ROUNDS):
+        rows, end = _read(timers, mark)
+        for timer in rows:
+            if filters.to_ms is not None and timer.due_ms > filters.to_ms:
+                return found, None
+            if _passes(timer, topic, filters, key):
+                waiting = Waiting(timer)
+                weight += waiting.message.draft.weight
+                if found and weight > MAX_ANSWER_BYTES:
+                    return found, mark
+                found.append(waiting)
+            mark = timer.mark
+            if len(found) == limit:
+                return found, mark
+        if end is None:
+            return found, None
+    return found, mark
+
+
+def _read(timers: Timers, mark: str) -> tuple[list[Timer], str | None]:
+    """The next timers of all fragments in order, as far as all have been read, and how far (None: to the end)."""
+    pages = [timers.behind(fragment, mark, _ROWS) for fragment in range(FRAGMENTS)]
+    end = min((page[-1].mark for page in pages if len(page) == _ROWS), default=None)
+    known = (timer for page in pages for timer in page if end is None or timer.mark <= end)
+    return sorted(known, key=lambda timer: timer.mark), end
+
+
+def _passes(timer: Timer, topic: Topic, filters: Filters, key: str | None) -> bool:
+    if timer.kind is not TimerKind.DELIVER or timer.shard.topic_uid != topic.uid or timer.draft is None:
+        return False
+    return (
+        filters.shard in (None, timer.shard.shard)
+        and filters.tag in (None, timer.draft.tag)
+        and (key is None or key in timer.draft.keys)
+    )

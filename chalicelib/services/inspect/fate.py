@@ -1,0 +1,146 @@
+"""One answer for one message: where it is for each group, and that it is nowhere twice and nowhere lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...domain import cursor as algebra
+from ...domain.cursor import Cursor, Position
+from ...domain.message import Message
+from ...domain.status import OVER
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...ports import Log, Record, Records
+from ..core.catalog import Catalog
+from .statuses import DeliveryStatus, Statuses
+
+_TRIES = 3  # what moves while we look is found at the next look
+_ROWS = 64
+_MOST_ROWS = 2_048  # of a retry lane
+
+
+class Place(StrEnum):
+    """What a delivery waits in, or that it is over."""
+
+    LOG = "log"  # nobody has claimed it
+    CURSOR = "cursor"  # it keeps its place there, until its unit is free or its time has come
+    LEASE = "lease"
+    TIMER = "timer"
+    LANE = "retry lane"
+    LETTER = "dead letter"
+    SETTLED = "settled"  # consumed, or passed over; or dead without a letter any more
+    UNKNOWN = "unknown"  # its retry lane is too long to look through
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """One delivery's place; None is what must not be. `older` is what a delivery from before a seek is, if it is still
+    under way: RETRYING or DEAD."""
+
+    place: Place | None
+    older: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """A group's delivery (in a broadcast: its consumers') and where it is."""
+
+    status: DeliveryStatus
+    places: tuple[Place, ...]
+    older: tuple[str, ...]
+    adds_up: bool
+
+
+class Fates:
+    """Reads only; nothing here changes anything."""
+
+    def __init__(self, catalog: Catalog, statuses: Statuses, records: Records, log: Log) -> None:
+        self._catalog = catalog
+        self._statuses = statuses
+        self._records = records
+        self._log = log
+
+    def of(self, topic: Topic, message: Message) -> dict[str, Fate]:
+        """The fate of a message in the log, for every group that is owed it."""
+        found = {group.name: self._of_group(topic, group, message) for group in self._catalog.groups(topic)}
+        return {name: fate for name, fate in found.items() if fate}
+
+    def _of_group(self, topic: Topic, group: Group, message: Message) -> Fate | None:
+        fate = self._look(topic, group, message)
+        for _ in range(_TRIES):
+            if fate is None or fate.adds_up:
+                break
+            fate = self._look(topic, group, message)
+        return fate
+
+    def _look(self, topic: Topic, group: Group, message: Message) -> Fate | None:
+        """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
+        seen = {key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)}
+        status = self._statuses.delivery(topic, group, message, seen)
+        if status is None:
+            return None
+        where = [
+            self._where(topic, group, key, cursor, message.offset)
+            for key, cursor in seen.items()
+            if algebra.position(cursor, message.offset)[0] is not Position.NOT_OWED
+        ]
+        return Fate(
+            status,
+            tuple(dict.fromkeys(each.place for each in where if each.place)),
+            tuple(dict.fromkeys(each.older for each in where if each.older)),
+            all(each.place for each in where),
+        )
+
+    def _where(self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int) -> Whereabouts:
+        place, span = algebra.position(cursor, offset)
+        record = self._records.get(key, offset)
+        if place is Position.SETTLED:
+            return Whereabouts(self._left(topic, group, key, record))
+        older = self._older(key, record) if record else None
+        if place is Position.RUNNING:
+            return Whereabouts(Place.LEASE, older)
+        return Whereabouts(Place.CURSOR if span else Place.LOG, older)
+
+    def _older(self, key: CursorKey, record: Record) -> str | None:
+        """What a delivery from before a seek is, where its record tells that it left the cursor, and is not over."""
+        if record.status == "DEAD":
+            return record.status if self._records.dead_letter(key, record.offset) else None
+        return record.status if record.status == "RETRYING" and record.next_ms is not None else None
+
+    def _left(self, topic: Topic, group: Group, key: CursorKey, record: Record | None) -> Place | None:
+        """Where a delivery is that has left its cursor."""
+        if record is None or record.status == "SUCCESS" or record.waited_in_cursor:
+            return Place.SETTLED
+        if record.status == "DEAD":
+            letter = self._records.dead_letter(key, record.offset)
+            return Place.LETTER if letter else Place.SETTLED
+        if self._statuses.retry_timer(group, key, record):
+            return Place.TIMER
+        return self._in_lane(topic, group, key, record.offset)
+
+    def _in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Place | None:
+        """Is an entry for this place in the retry lane, and not settled there?"""
+        lane = cursor_key(topic, group, None, key.consumer_uid)
+        cursor = self._statuses.cursor(lane)
+        behind = self._log.read_back(lane.shard, cursor.floor, 1, consistent=True)
+        at = behind[0].first if behind else 0  # a row may begin before the floor, and end after it
+        for _ in range(_MOST_ROWS // _ROWS):
+            rows = self._log.read(lane.shard, at, _ROWS, consistent=True)
+            for row in rows:
+                for number in range(max(row.first, cursor.floor), row.end):
+                    entry = row.message(0, number)
+                    origin = entry.draft.origin if entry else None
+                    if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
+                        place, _ = algebra.position(cursor, number)
+                        if place is not Position.SETTLED:
+                            return Place.LEASE if place is Position.RUNNING else Place.LANE
+            if len(rows) < _ROWS:
+                return None
+            at = rows[-1].end
+        return Place.UNKNOWN
+
+
+def is_complete(fates: Mapping[str, Fate]) -> bool:
+    """Has every group come to an end with the message? Without a group, nobody has."""
+    return bool(fates) and all(fate.status.status in OVER for fate in fates.values())

@@ -1,0 +1,80 @@
+"""The list of a business key's messages."""
+
+from __future__ import annotations
+
+from ...domain.errors import Conflict, NotFound
+from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
+from ...domain.message import Draft, Message
+from ...domain.topic import Topic
+from ...domain.transaction import Transaction
+from ...ports import KeyEntry, Keys
+from ..produce.delayed import Waiting
+from .lookup import Filters, Lookup, Seen, before_log
+from .statuses import Look
+
+_ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
+
+
+class KeyLookup:
+    """Finds messages by key, at a cost that does not grow with the topic."""
+
+    def __init__(self, keys: Keys, lookup: Lookup) -> None:
+        self._keys = keys
+        self._lookup = lookup
+
+    def newest_first(
+        self,
+        topic: Topic,
+        key: str,
+        filters: Filters,
+        limit: int,
+        before: str | None,
+        look: Look | None = None,
+    ) -> tuple[list[Seen], str | None]:
+        """Up to `limit` messages with the key, newest first, and the mark to go on from (None: the end). One that
+        waits for its time stands where it was due at first, one that was prepared where that was."""
+        look = look or self._lookup.statuses.look(topic)
+        found: list[Seen] = []
+        weight = 0
+        rows = max(limit, DEFAULT_PAGE)
+        for _ in range(0, _ENTRIES_PER_PAGE, rows):
+            entries = self._keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
+            for entry in entries:
+                message = self._message(look, entry, filters)
+                weight += _draft(message).weight if message else 0
+                if found and weight > MAX_ANSWER_BYTES:
+                    return found, before
+                before = entry.mark
+                if message:
+                    found.append(message)
+                if len(found) == limit:
+                    return found, before
+            if len(entries) < rows:
+                return found, None
+        return found, before
+
+    def _message(self, look: Look, entry: KeyEntry, filters: Filters) -> Seen | None:
+        """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a
+        later release to read."""
+        try:
+            message = self._lookup.find(look.topic, entry.message_id)
+        except (NotFound, Conflict):
+            return None
+        if isinstance(message, Message):
+            return message if self._lookup.passes(look, filters, message) else None
+        return message if _passes(message, filters) else None
+
+
+def _passes(waiting: Waiting | Transaction, filters: Filters) -> bool:
+    """Is it what the filters ask for? Before its log no group is owed it."""
+    shard = waiting.timer.shard.shard if isinstance(waiting, Waiting) else waiting.shard
+    return (
+        filters.group is None
+        and filters.shard in (None, shard)
+        and filters.tag in (None, waiting.message.draft.tag)
+        and filters.status in (None, before_log(waiting))
+    )
+
+
+def _draft(seen: Seen) -> Draft:
+    return seen.draft if isinstance(seen, Message) else seen.message.draft

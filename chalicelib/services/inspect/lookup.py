@@ -1,0 +1,336 @@
+"""Seeing messages: one by id with its status per group, lists with filters, backlog and other counts."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ...domain import cursor as algebra
+from ...domain import ids, ranges
+from ...domain.account import Account, account, under_way
+from ...domain.cursor import Cursor
+from ...domain.errors import Conflict, NotFound, newer_format
+from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
+from ...domain.message import Message
+from ...domain.segment import Segment
+from ...domain.status import OPEN
+from ...domain.topic import CursorKey, Group, Topic
+from ...domain.transaction import UNDECIDED, State, Transaction
+from ...ports import Clock, Counted, Log, Records, Timers, Transactions, Unfinished
+from ..core.catalog import Catalog
+from ..core.log_reader import Reader
+from ..produce.delayed import Delayed, Waiting
+from .statuses import Look, Statuses
+
+_ROWS = 16
+_GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
+_UNDONE = (*OPEN, "NEW", "DEAD")
+_MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: of more it is told "at least"
+_ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
+
+
+Seen = Message | Waiting | Transaction
+"""A message in its log, or as it waits for its time or a decision before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list is narrowed to. `status` is the group's where there is one, else the message's over all groups."""
+
+    group: Group | None = None
+    status: str | None = None
+    tag: str | None = None
+    shard: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One shard as one cursor sees it."""
+
+    shard: int
+    consumer_uid: str
+    tail: int
+    cursor: Cursor
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group's counts, and what they are made of."""
+
+    backlog: int
+    in_flight: int
+    retrying: int
+    dead: int
+    oldest_age_seconds: int | None
+    account: Account
+    shards: tuple[ShardStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """How many messages came into the topic's log in its life, how many wait before it, and how far groups are."""
+
+    accepted: int
+    delayed: Counted
+    prepared: Counted
+    groups: Mapping[str, GroupStatus]
+
+
+class Lookup:
+    """Reads only; nothing here changes anything."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        log: Log,
+        records: Records,
+        reader: Reader,
+        delayed: Delayed,
+        statuses: Statuses,
+        timers: Timers,
+        transactions: Transactions,
+        clock: Clock,
+    ) -> None:
+        self._timers = timers
+        self._transactions = transactions
+        self.statuses = statuses
+        self._delayed = delayed
+        self._catalog = catalog
+        self._log = log
+        self._records = records
+        self._reader = reader
+        self._clock = clock
+
+    def find(self, topic: Topic, message_id: str) -> Seen:
+        """The message with this id, in the log or before it; or NotFound."""
+        found = self._delayed.find(topic, message_id)
+        if isinstance(found, Message):
+            return self._there(topic, found)
+        return found or self.message(topic, message_id)
+
+    def message(self, topic: Topic, message_id: str) -> Message:
+        """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
+        message = self._in_its_place(topic, message_id)
+        if message is None and ids.parse_message_id(message_id) is None:
+            found = self._delayed.find(topic, message_id)
+            message = found if isinstance(found, Message) else None
+        return self._there(topic, message)
+
+    def _there(self, topic: Topic, message: Message | None) -> Message:
+        if message and self._is_there(topic, message):
+            return message
+        raise NotFound(
+            "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
+        )
+
+    def _is_there(self, topic: Topic, message: Message) -> bool:
+        """Is its retention not over or, until its row is to expire, a group's delivery of it unsettled or dead? Whether
+        TTL comes in time makes no difference."""
+        now_ms = self._clock.now_ms()
+        if now_ms < topic.keeps_until_ms(message):
+            return True
+        if now_ms >= message.ends_ms + _GRACE_MS:
+            return False
+        found = self.statuses.deliveries(topic, message).values()
+        return any(delivery.status in _UNDONE for delivery in found)
+
+    def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
+        """The message whose id tells its shard and offset. Raises Conflict where only a later release can read it."""
+        place = ids.parse_message_id(message_id)
+        if place is None or place[1] >= topic.shards:
+            return None
+        slot = self._reader.fetch(topic.shard_key(place[1]), [place[2]], self._reader.recent())[place[2]]
+        if slot.newer:
+            raise newer_format()
+        return slot.message if slot.message and slot.message.id == message_id else None
+
+    def standing(self, topic: Topic) -> Callable[[str], str]:
+        """Tells of message ids what has become of them, as produce shows it of a duplicate; NEW where that has expired.
+        Groups and cursors are read once for all of them."""
+        look = self.statuses.look(topic)
+
+        def status_of(message_id: str) -> str:
+            try:
+                message = self.find(topic, message_id)
+            except (NotFound, Conflict):
+                return "NEW"
+            return look.overall(message) if isinstance(message, Message) else before_log(message)
+
+        return status_of
+
+    def newest_first(
+        self,
+        topic: Topic,
+        filters: Filters,
+        limit: int,
+        starts: dict[int, int] | None,
+        look: Look | None = None,
+    ) -> tuple[list[Message], dict[int, int] | None]:
+        """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). With
+        `look` goes whoever wants to see more of them as they were then."""
+        look = look or self.statuses.look(topic)
+        shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
+        if starts is None:
+            starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
+        left = {shard: start for shard, start in starts.items() if start >= 0}
+        budget = _Budget(_ROWS_PER_PAGE)
+        walks = [
+            self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()
+        ]
+        found: list[Message] = []
+        weight = 0
+        for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
+            in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
+            passes = in_time and self.passes(look, filters, message)
+            weight += message.draft.weight if passes else 0
+            if found and weight > MAX_ANSWER_BYTES:
+                break
+            left[message.shard] = message.offset - 1
+            if passes:
+                found.append(message)
+            if len(found) == limit or budget.spent:
+                break
+        rest = {shard: start for shard, start in left.items() if start >= 0}
+        return found, rest or None
+
+    def _walk(
+        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, left: dict[int, int]
+    ) -> Iterator[Message]:
+        """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
+        shard's end in `left`."""
+        key, now_ms = topic.shard_key(shard), self._clock.now_ms()
+        from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1)
+        at = start
+        wanted = 1  # the walks of all shards must have begun before the budget is spent
+        while at >= 0 and not budget.spent:
+            rows = self._log.read_back(key, at, wanted)
+            budget.take(len(rows))
+            wanted = min(_ROWS, wanted * 4)
+            for row in rows:
+                if 0 < row.accepted_ms < from_ms:  # a damaged row may not know its time
+                    rows = []
+                    break
+                if now_ms < topic.keeps_until_ms(row):
+                    yield from _back(row, shard, at)
+                at = row.first - 1
+                left[shard] = min(left[shard], at)  # a tombstone yields nothing, and yet is behind us
+            if not rows:
+                left[shard] = -1
+                return
+
+    def passes(self, look: Look, filters: Filters, message: Message) -> bool:
+        """Is the message what the filters ask for, its time aside?"""
+        if filters.shard not in (None, message.shard) or filters.tag not in (None, message.draft.tag):
+            return False
+        if filters.group is None:
+            return filters.status is None or filters.status == look.overall(message)
+        status = look.delivery(filters.group, message)
+        return status is not None and filters.status in (None, status.status)
+
+    def stats(self, topics: Sequence[Topic]) -> list[TopicStats]:
+        """What is in each topic. What waits for its time is counted once for all of them."""
+        delayed, whole = self._delayed_by_topic() if topics else ({}, True)
+        return [self._stats(topic, Counted(delayed.get(topic.uid, 0), whole)) for topic in topics]
+
+    def _stats(self, topic: Topic, delayed: Counted) -> TopicStats:
+        tails = self._tails(topic)
+        prepared = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
+        return TopicStats(
+            accepted=sum(tail + 1 for tail in tails),
+            delayed=delayed,
+            prepared=Counted(sum(c.number for c in prepared), all(c.whole for c in prepared)),
+            groups={g.name: self.group_status(topic, g, tails) for g in self._catalog.groups(topic)},
+        )
+
+    def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:
+        """How many messages wait for their time in each topic (by uid), and whether those are all."""
+        counts = [self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in range(FRAGMENTS)]
+        by_topic: Counter[str] = Counter()
+        for each, _ in counts:
+            by_topic.update(each)
+        return by_topic, all(whole for _, whole in counts)
+
+    def _tails(self, topic: Topic) -> list[int]:
+        return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
+
+    def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
+        """Backlog and the like: exact, because offsets are dense. `tails` where they are known already."""
+        shards = [
+            self._shard_status(key, tail)
+            for shard, tail in enumerate(tails or self._tails(topic))
+            for key in self.statuses.keys(topic, group, shard)
+        ]
+        now_ms = self._clock.now_ms()
+        ages = [now_ms - accepted for s in shards if s.backlog and (accepted := self._accepted(topic, s))]
+        unfinished = self._records.unfinished(topic.uid, group.uid)
+        in_lanes = self._in_lanes(topic, group)
+        waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
+        here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
+        left = (each for each in unfinished if each.timed or each.status == "DEAD")  # else the cursor tells
+        apart = [each for each in left if (each.shard, each.consumer_uid) in here]
+        return GroupStatus(
+            backlog=sum(s.backlog for s in shards),
+            in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
+            retrying=waiting + sum(each.status == "RETRYING" for each in apart),
+            dead=self._records.count_dead(topic.uid, group.uid),
+            oldest_age_seconds=max(ages) // 1000 if ages else None,
+            account=_account(shards, apart, in_lanes),
+            shards=tuple(shards),
+        )
+
+    def _in_lanes(self, topic: Topic, group: Group) -> int:
+        """How many messages are being tried again at the moment."""
+        lanes = self.statuses.keys(topic, group, None)
+        return sum(self.statuses.cursor(lane, consistent=False).in_flight for lane in lanes)
+
+    def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
+        cursor = algebra.fold(self.statuses.cursor(key))
+        unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
+        return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))
+
+    def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:
+        slot = self._reader.fetch(topic.shard_key(status.shard), [status.cursor.floor])[status.cursor.floor]
+        return slot.message.accepted_ms if slot.message else None
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How many rows a page may still read."""
+
+    left: int
+
+    def take(self, rows: int) -> None:
+        self.left -= rows
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+
+def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in_lanes: int) -> Account:
+    """Where all deliveries of a group are."""
+    elsewhere: defaultdict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
+    for each in unfinished:
+        elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
+    parts = (account(s.cursor, s.tail, elsewhere[s.shard, s.consumer_uid]) for s in shards)
+    return under_way(sum(parts, Account()), in_lanes)
+
+
+def before_log(held: Waiting | Transaction) -> str:
+    """The status of a message before its log."""
+    if isinstance(held, Transaction):
+        return "CANCELLED" if held.state is State.ROLLED_BACK else "PREPARED"
+    return "CANCELLED" if held.cancelled else "DELAYED"
+
+
+def _back(row: Segment, shard: int, at: int) -> Iterable[Message]:
+    for offset in range(min(row.end - 1, at), row.first - 1, -1):
+        message = row.message(shard, offset)
+        if message:
+            yield message

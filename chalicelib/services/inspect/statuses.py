@@ -1,0 +1,247 @@
+"""How far groups are with a message: read from cursors, delivery records, timers and retry lanes, changed nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from ...domain import cursor as algebra
+from ...domain import status as words
+from ...domain.cursor import Cursor, Lease, Position, Span
+from ...domain.message import Draft, Message, overall
+from ...domain.timer import Timer, retry_id
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...modes import POLICIES
+from ...ports import Clock, Cursors, Record, Records, Timers
+from ..core.catalog import Catalog
+from ..core.log_reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatus:
+    """How far one group is with one message; in a broadcast, with `consumers` by name, of which it is made."""
+
+    status: str
+    attempts: int
+    next_attempt_ms: int | None = None
+    last_error: str | None = None
+    reason: str | None = None
+    retries_left: int = 0
+    consumers: Mapping[str, DeliveryStatus] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease under which a message is at this moment: whose it is (and in a broadcast, whose cursor it is in)."""
+
+    owner_uid: str
+    consumer_uid: str
+    attempt: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The last attempt that was begun at an entry of a retry lane, and its lease while that holds."""
+
+    attempt: int
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Messages of one topic as they stand at one moment: groups and cursors are read once for all of them, and when
+    they are needed."""
+
+    statuses: Statuses
+    topic: Topic
+    groups: Callable[[], Sequence[Group]]
+    _seen: dict[CursorKey, Cursor] = field(default_factory=dict)
+    _known: dict[tuple[str, str], DeliveryStatus | None] = field(default_factory=dict)
+
+    def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
+        """The status of the message for every group that is owed it."""
+        statuses = {group.name: self.delivery(group, message) for group in self.groups()}
+        return {name: status for name, status in statuses.items() if status is not None}
+
+    def delivery(self, group: Group, message: Message) -> DeliveryStatus | None:
+        """The same for one group; None where it is not owed it."""
+        key = group.uid, message.id
+        if key not in self._known:
+            self._known[key] = self.statuses.delivery(self.topic, group, message, self._seen)
+        return self._known[key]
+
+    def overall(self, message: Message) -> str:
+        """The message's own status."""
+        return overall(message.draft, [s.status for s in self.deliveries(message).values()])
+
+
+class Statuses:
+    """Reads only; nothing here changes anything."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        cursors: Cursors,
+        records: Records,
+        timers: Timers,
+        reader: Reader,
+        clock: Clock,
+    ) -> None:
+        self._catalog = catalog
+        self._cursors = cursors
+        self._records = records
+        self._timers = timers
+        self._reader = reader
+        self._clock = clock
+
+    def look(self, topic: Topic) -> Look:
+        """A look at messages of a topic that shall not cost each of them its groups and cursors."""
+        return Look(self, topic, cache(lambda: self._catalog.groups(topic)))
+
+    def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
+        """The status of the message for every group that is owed it."""
+        return self.look(topic).deliveries(message)
+
+    def delivery(
+        self, topic: Topic, group: Group, message: Message, seen: dict[CursorKey, Cursor] | None = None
+    ) -> DeliveryStatus | None:
+        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `seen`
+        are cursors that were read just now, and then also those read here."""
+        seen = {} if seen is None else seen
+        statuses: dict[str, DeliveryStatus] = {}
+        for key in self.keys(topic, group, message.shard):
+            if key not in seen:
+                seen[key] = self.cursor(key)
+            if status := self._status(topic, group, key, seen[key], message):
+                statuses[key.consumer_uid] = status
+        if not statuses:
+            return None
+        if message.draft.cancelled:
+            return DeliveryStatus("CANCELLED", 0)
+        if not POLICIES[group.mode].per_consumer:
+            return statuses[""]
+        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
+        return _together({names.get(uid, uid): status for uid, status in statuses.items()})
+
+    def keys(self, topic: Topic, group: Group, shard: int | None) -> list[CursorKey]:
+        """The group's cursors on a shard, or on its retry lanes (None)."""
+        return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
+
+    def cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
+        """The cursor as the next claim will find it: leases that have ended hold nothing."""
+        stored = self._cursors.get(key, consistent=consistent) or Cursor()
+        return algebra.expire(stored, self._clock.now_ms())
+
+    def _status(
+        self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, message: Message
+    ) -> DeliveryStatus | None:
+        place, span = algebra.position(cursor, message.offset)
+        if place is Position.NOT_OWED:
+            return None
+        record = None if place is Position.NEW else self._records.get(key, message.offset)
+        shown = _shown(place, span, record)
+        if place is Position.SETTLED and record and shown.status == "RETRYING":
+            shown = self._retrying(topic, group, key, record, shown)
+        if shown.status in words.OVER:
+            return shown
+        spent = record.spent if record else 0
+        left = spent + max_attempts(topic, group, message.draft) - max(1, shown.attempts)
+        return replace(shown, retries_left=max(0, left))
+
+    def _retrying(
+        self, topic: Topic, group: Group, key: CursorKey, record: Record, shown: DeliveryStatus
+    ) -> DeliveryStatus:
+        """The status of what is settled in its shard: its timer or the retry lane has it."""
+        early = (record.next_ms or 0) > self._clock.now_ms()
+        if early and self.retry_timer(group, key, record):
+            return shown
+        if begun := self._begun_in_lane(topic, group, key, record.offset):
+            if begun.lease:
+                return DeliveryStatus("RUNNING", begun.attempt, None, shown.last_error)
+            shown = replace(shown, attempts=max(shown.attempts, begun.attempt))
+        return replace(shown, next_attempt_ms=None) if early else shown
+
+    def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
+        """The timer that will take the delivery to its retry lane; None where it has."""
+        if record.next_ms is None:
+            return None
+        id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
+        return self._timers.find(record.next_ms, id)
+
+    def held_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Held | None:
+        """The lease in the retry lane under which the message of this place is tried again at this moment."""
+        begun = self._begun_in_lane(topic, group, key, offset)
+        return _held(begun.lease, key, begun.attempt) if begun and begun.lease else None
+
+    def _begun_in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> _Begun | None:
+        """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
+        lane = cursor_key(topic, group, None, key.consumer_uid)
+        cursor = self.cursor(lane)
+        begun = {o: _Begun(span.attempt - 1) for span in cursor.waiting for o in span.offsets()}
+        for lease in cursor.leases.values():
+            begun |= {o: _Begun(attempt, lease) for o, attempt in lease.attempts().items()}
+        for slot in self._reader.fetch(lane.shard, begun).values():
+            origin = slot.message.draft.origin if slot.message else None
+            if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
+                entry = begun[slot.offset]
+                return replace(entry, attempt=origin.attempts + entry.attempt)
+        return None
+
+    def held(self, topic: Topic, group: Group, message: Message) -> Iterator[Held]:
+        """The leases under which the message is at this moment: one, in a broadcast one for each consumer."""
+        for key in self.keys(topic, group, message.shard):
+            cursor = self.cursor(key)
+            place, span = algebra.position(cursor, message.offset)
+            if place is Position.RUNNING and span:
+                lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
+                yield _held(lease, key, span.attempt)
+            elif place is Position.SETTLED and (held := self.held_in_lane(topic, group, key, message.offset)):
+                yield held
+
+
+def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
+    """How many attempts a message has in one life."""
+    return draft.max_attempts or (group.retry or topic.retry).max_attempts
+
+
+def _held(lease: Lease, key: CursorKey, attempt: int) -> Held:
+    return Held(lease.owner, key.consumer_uid, attempt, lease.deadline_ms)
+
+
+def _shown(place: Position, span: Span | None, record: Record | None) -> DeliveryStatus:
+    """What cursor and record say together: the cursor about the present, the record about the past."""
+    error = record.last_error if record else None
+    if place is Position.RUNNING:
+        return DeliveryStatus("RUNNING", span.attempt if span else 1, None, error)
+    if place is Position.NEW:
+        return DeliveryStatus("NEW", 0)
+    if place is Position.RETRYING and span:
+        return DeliveryStatus("RETRYING", span.attempt - 1, span.due_ms or None, error)
+    if record is None or record.waited_in_cursor:
+        return DeliveryStatus("SUCCESS", 1)
+    return DeliveryStatus(
+        record.status,
+        record.attempts,
+        record.next_ms if record.status == "RETRYING" else None,
+        error,
+        record.reason,
+    )
+
+
+def _together(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus:
+    """What a broadcast's consumers have come to: the most attempts, the next of all, what went wrong at worst."""
+    statuses = list(consumers.values())
+    word = words.combined([each.status for each in statuses])
+    told = [each for each in statuses if each.last_error or each.reason]
+    worst = next((each for each in told if each.status == word), told[0] if told else None)
+    return DeliveryStatus(
+        word,
+        max(each.attempts for each in statuses),
+        min((each.next_attempt_ms for each in statuses if each.next_attempt_ms), default=None),
+        worst.last_error if worst else None,
+        worst.reason if worst and word == "DEAD" else None,
+        max(each.retries_left for each in statuses),
+        consumers,
+    )

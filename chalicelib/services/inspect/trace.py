@@ -1,0 +1,198 @@
+"""A message's path, put together from what it remembers itself, what covers its offset, and who holds it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+
+from ...domain import ids
+from ...domain.message import Draft, Message
+from ...domain.replay import MARK, MARK_OF
+from ...domain.topic import Group, Topic, cursor_key
+from ...domain.trace import DELETED, EDITED, REDRIVEN, TraceRow, Tried
+from ...domain.transaction import Transaction
+from ...ports import Clock, Records, Traces
+from ..core.catalog import Catalog
+from ..produce.delayed import Waiting
+from .statuses import Held, Statuses
+
+_BY_PEOPLE = {REDRIVEN: "redriven", EDITED: "edited", DELETED: "deleted"}  # done to a dead letter
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to a message: prepared, accepted, delayed, postponed, edited, cancelled, due (it came
+    into its log), leased (it is, at this moment), delivered (an attempt), buried, redriven, deleted (its dead letter).
+
+    `shard` is None before it has one. `by` is the id of the token that did it, None where nobody did or it is not
+    known. `owner` holds the lease until `deadline_ms`. `deliver_ms` is the time it was to wait for.
+    """
+
+    at_ms: int
+    event: str
+    shard: int | None
+    group: str | None = None
+    consumer: str | None = None
+    attempt: int | None = None
+    rank: int | None = None
+    total: int | None = None
+    duration_ms: int | None = None
+    outcome: str | None = None
+    detail: str | None = None
+    by: str | None = None
+    owner: str | None = None
+    deadline_ms: int | None = None
+    deliver_ms: int | None = None
+
+
+class Tracer:
+    """Reads traces; nothing here changes anything."""
+
+    def __init__(
+        self, catalog: Catalog, traces: Traces, records: Records, statuses: Statuses, clock: Clock
+    ) -> None:
+        self._catalog = catalog
+        self._traces = traces
+        self._records = records
+        self._statuses = statuses
+        self._clock = clock
+
+    def path(self, topic: Topic, message: Message) -> list[Event]:
+        """Everything that happened to the message, in order of time. What came of it is told by other clocks than
+        its entry into the log: whatever they say, that was before."""
+        events = [replace(e, shard=message.shard) for e in _entry(message)]
+        for group in self._catalog.groups(topic):
+            groups = (*self._of_group(topic, group, message), *self._leased(topic, group, message))
+            events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
+        return sorted(events, key=lambda e: e.at_ms)
+
+    def before_log(self, held: Waiting | Transaction) -> list[Event]:
+        """The path of a message that waits for its time or for a commit."""
+        message = held.message
+        if isinstance(held, Waiting):
+            return _given(message, held.timer.due_ms) + _acts(message.draft)
+        events = [Event(held.prepared_ms, "prepared", None, by=message.by or None), *_acts(message.draft)]
+        if held.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
+            events.append(Event(held.decided_ms, "cancelled", None))
+        return events
+
+    def _leased(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
+        """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
+        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
+        usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
+        for held in self._statuses.held(topic, group, message):
+            at_ms = min(self._clock.now_ms(), held.deadline_ms - usual_ms)
+            yield _lease(at_ms, group, message.shard, held, names)
+
+    def _of_group(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
+        key = cursor_key(topic, group, message.shard)
+        names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
+        rows = self._traces.covering(key, message.offset)
+        dead: set[str] = set()
+        for row in rows:
+            uid = row.key.consumer_uid
+            for tried in row.tried:
+                if tried.offset == message.offset:
+                    yield from _events(group, message.shard, row, tried, names.get(uid))
+                    dead |= {uid} if tried.outcome == "DEAD" else set()
+        yield from self._buried_unseen(topic, group, message, names, dead)
+
+    def _buried_unseen(
+        self, topic: Topic, group: Group, message: Message, names: Mapping[str, str], seen: Set[str]
+    ) -> Iterator[Event]:
+        """What was buried without an attempt (it expired, or its leases ran out) shows in its record only."""
+        for uid in self._catalog.cursor_owners(topic, group):
+            if uid in seen:
+                continue
+            record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
+            if record and record.status == "DEAD":
+                yield Event(
+                    record.at_ms,
+                    "buried",
+                    message.shard,
+                    group.name,
+                    names.get(uid),
+                    attempt=record.attempts or None,
+                    outcome="DEAD",
+                    detail=record.reason,
+                )
+
+
+def _entry(message: Message) -> list[Event]:
+    """How the message came into its log, and what was done to it before anybody claimed it."""
+    headers, draft = message.draft.headers, message.draft
+    replayed = f"replay {headers[MARK]} of {headers.get(MARK_OF)}" if MARK in headers else None
+    came = Event(message.accepted_ms, "accepted", None, detail=replayed, by=message.by or None)
+    events = [came]
+    if draft.accepted_ms is not None and draft.due_ms is not None:
+        events = [*_given(message, draft.due_ms), Event(message.accepted_ms, "due", None)]
+    elif draft.accepted_ms is not None:
+        prepared = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
+        events = [prepared, replace(came, by=None)]
+    if draft.changed_ms and not draft.acts:  # it was changed by an older release
+        events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
+    return events + _acts(draft)
+
+
+def _given(message: Message, due_ms: int) -> list[Event]:
+    """The events of a delayed message's beginning. `due_ms` is when it is due in the end."""
+    at_ms, by = message.first_accepted_ms, message.by or None
+    timed = ids.parse_timed_id(message.id)
+    begins = "accepted" if timed else "prepared"
+    first_ms = timed.due_ms if timed else due_ms
+    return [
+        Event(at_ms, begins, None, by=by),
+        Event(at_ms, "delayed", None, by=by, deliver_ms=first_ms),
+    ]
+
+
+def _acts(draft: Draft) -> list[Event]:
+    return [
+        Event(act.at_ms, act.what.lower(), None, by=act.by or None, deliver_ms=act.until_ms or None)
+        for act in draft.acts
+    ]
+
+
+def _lease(at_ms: int, group: Group, shard: int, held: Held, names: Mapping[str, str]) -> Event:
+    return Event(
+        at_ms,
+        "leased",
+        shard,
+        group.name,
+        names.get(held.consumer_uid or held.owner_uid),
+        held.attempt,
+        owner=names.get(held.owner_uid),
+        deadline_ms=held.deadline_ms,
+    )
+
+
+def _events(group: Group, shard: int, row: TraceRow, tried: Tried, whose: str | None) -> Iterator[Event]:
+    """`whose` cursor it was, in a broadcast."""
+    if done := _BY_PEOPLE.get(tried.outcome):
+        yield Event(row.started_ms, done, shard, group.name, whose, by=tried.detail or None)
+        return
+    ended_ms = row.started_ms + tried.duration_ms
+    yield Event(
+        row.started_ms,
+        "delivered",
+        shard,
+        group.name,
+        row.consumer or None,
+        tried.attempt,
+        row.rank,
+        row.total,
+        tried.duration_ms,
+        tried.outcome,
+        tried.detail or None,
+    )
+    if tried.outcome == "DEAD":
+        yield Event(
+            ended_ms,
+            "buried",
+            shard,
+            group.name,
+            whose,
+            attempt=tried.attempt,
+            outcome="DEAD",
+            detail=tried.detail or None,
+        )

@@ -1,0 +1,1 @@
+"""What operators change: topics, groups, consumers, tokens, messages, dead letters, replays."""

@@ -1,0 +1,410 @@
+"""Setting up: creating, changing and removing topics, groups and consumers. Repeating any of it is harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ...domain.assignment import is_online
+from ...domain.breaker import Health
+from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
+from ...domain.limits import ROTATION_OVERLAP
+from ...domain.topic import Consumer, Group, Secret, Topic
+from ...modes import POLICIES
+from ...ports import Chance, Clock, Control, Marks, Records
+from ..core.assignments import Assignments
+from ..core.catalog import CACHE_MS, Catalog
+from ..core.cursor_store import CursorStates
+from ..core.expiring_cache import Aging
+from ..core.positions import LATEST, Positions, all_keys, keys
+
+_UID_CHARS = 8
+_SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
+_LONGEST_SILENCE_MS = 25_000  # safely less than what makes a consumer offline
+_OVERLAP_MS = round(ROTATION_OVERLAP.total_seconds() * 1000)
+_TRIES = 8
+_SLACK_MS = 250  # beyond the age at which caches forget: for clocks that do not tick alike
+_CLOSED_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A consumer and what it serves at the moment."""
+
+    consumer: Consumer
+    rank: int | None
+    total: int
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a consumer is reached: it pulls, or is called at `target`. `state` is ACTIVE or, for `why`, PENDING;
+    `secret` is one to sign with that its owner chose, `timeout_seconds` a function's own time-out."""
+
+    kind: str = "pull"
+    target: str = ""
+    state: str = "ACTIVE"
+    why: str | None = None
+    secret: bytes | None = None
+    timeout_seconds: int | None = None
+
+
+class Registration(NamedTuple):
+    """What came of a registration; `secret` only where it is a new one."""
+
+    member: Membership
+    created: bool
+    secret: bytes | None
+
+
+PULLS = Contact()
+
+
+class Setup:
+    """Changes of control data; each is one conditional write, repeated when another came first."""
+
+    def __init__(
+        self,
+        control: Control,
+        catalog: Catalog,
+        positions: Positions,
+        states: CursorStates,
+        records: Records,
+        assignments: Assignments,
+        marks: Marks,
+        mark: Callable[[Topic], None],
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        """`mark` is called before a consumer is called that was not."""
+        self._control = control
+        self._catalog = catalog
+        self._positions = positions
+        self._states = states
+        self._records = records
+        self._assignments = assignments
+        self._marks = marks
+        self._mark = mark
+        self._clock = clock
+        self._chance = chance
+        self._signs: Aging[str, bool] = Aging(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
+
+    def put_topic(self, name: str, settings: Mapping[str, Any]) -> tuple[Topic, bool]:
+        """Create or change a topic; settings not given keep their value. True: created."""
+        for _ in range(_TRIES):
+            old = self._control.topic(name)
+            if old is None:
+                self._finish(self._control.retired_topics(name))
+                mode = settings.get("mode", "queue")
+                new = Topic(
+                    name,
+                    self._chance.id(_UID_CHARS),
+                    self._clock.now_ms(),
+                    shards=1 if mode == "serial" else 4,
+                    is_called=False,
+                )
+                new = replace(new, **settings)
+            else:
+                # A key stays in its shard while the topic grows: in another it might overtake what waits in this one.
+                new = replace(old, **{"key_shards": _kept(old, settings), **settings})
+                _check_growth(old, new)
+            if new.shards_of_keys > new.shards:
+                raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")
+            if new == old or self._control.put_topic(new, old):
+                self._catalog.forget(new)
+                if new.alarm_backlog is not None:
+                    self._marks.watch(name, new.version + (new != old))
+                return new, old is None
+        raise unavailable("Others keep changing this topic; try again.")
+
+    def topic_to_delete(self, name: str) -> Topic:
+        """The topic of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
+        try:
+            return self._catalog.topic(name, fresh=True)
+        except NotFound:
+            for topic in self._control.retired_topics(name):
+                return topic
+            raise
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic with its groups. Its messages are out of reach and expire with retention.
+
+        Takes as long as other processes may believe that it is there. Whatever they accept for it meanwhile came
+        before the deletion, and went with it; nothing that is begun afterwards can meet it. To repeat it after a crash,
+        and to create the topic anew, is to finish it first.
+        """
+        held = self._control.topic(topic.name)
+        while held and held.uid == topic.uid and not self._control.retire_topic(held):
+            held = self._control.topic(topic.name)
+        self._catalog.forget(topic)
+        self._finish([topic])
+
+    def _finish(self, retired: Sequence[Topic]) -> None:
+        """End the deletion of topics that are in no list any more."""
+        if retired:
+            self._outwait_caches()
+        for topic in retired:
+            for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
+                self._close(topic, group)
+            self._control.delete_topic(topic)
+
+    def _outwait_caches(self) -> None:
+        self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)
+
+    def _close(self, topic: Topic, group: Group) -> None:
+        """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; and then to
+        its dead letters, to which no way leads any more."""
+        for uid in ("", *(consumer.uid for consumer in self._control.consumers(topic, group))):
+            self._states.close(all_keys(topic, group, uid), self._closed_until_s())
+        self._records.forget(group.uid)
+
+    def _closed_until_s(self) -> int:
+        """Longer than any function or request that knows the cursor may run."""
+        return self._clock.now_ms() // 1000 + _CLOSED_S
+
+    def put_group(self, topic: Topic, name: str, settings: Mapping[str, Any]) -> tuple[Group, bool]:
+        """Create or change a group. Its first position is stored before the group can be seen. True: created."""
+        for _ in range(_TRIES):
+            old = self._control.group(topic, name)
+            if old is None:
+                self._finish_groups(topic, self._control.retired_groups(topic, name))
+                mode = settings.get("mode") or topic.mode
+                new = Group(topic.name, name, self._chance.id(_UID_CHARS), self._clock.now_ms(), mode)
+                new = replace(new, **{**settings, "mode": mode})
+                if not POLICIES[new.mode].per_consumer:
+                    self._positions.begin(topic, new, new.begin)
+            else:
+                new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
+                if new.mode != old.mode:
+                    raise Conflict("MODE_FIXED", f"Group {name!r} is {old.mode}; a group's mode is for life.")
+            if new == old or self._control.put_group(topic, new, old):
+                self._catalog.forget(topic, new)
+                return new, old is None
+        raise unavailable("Others keep changing this group; try again.")
+
+    def pause(self, topic: Topic, name: str, paused: bool) -> Group:
+        """Stop or go on handing out the group's messages."""
+        self._catalog.group(topic, name)
+        return self.put_group(topic, name, {"paused": paused})[0]
+
+    def group_to_delete(self, topic: Topic, name: str) -> Group:
+        """The group of this name as it stands, or one whose deletion was begun and not ended; or NotFound."""
+        try:
+            return self._catalog.group(topic, name, fresh=True)
+        except NotFound:
+            for group in self._control.retired_groups(topic, name):
+                return group
+            raise
+
+    def delete_group(self, topic: Topic, group: Group) -> None:
+        """Remove a group, its consumers and its cursors; the topic's messages stay for the others. As for a topic."""
+        held = self._control.group(topic, group.name)
+        while held and held.uid == group.uid and not self._control.retire_group(topic, held):
+            held = self._control.group(topic, group.name)
+        self._catalog.forget(topic, group)
+        self._finish_groups(topic, [group])
+
+    def _finish_groups(self, topic: Topic, retired: Sequence[Group]) -> None:
+        """End the deletion of groups that are in no list any more."""
+        if retired:
+            self._outwait_caches()
+        for group in retired:
+            self._close(topic, group)
+            self._control.delete_group(topic, group)
+
+    def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
+        """Register a consumer or renew its registration; another contact replaces the one it had."""
+        now_ms, uid = self._clock.now_ms(), self._chance.id(_UID_CHARS)
+        secret = (contact.secret or self._chance.secret()) if contact.kind == "url" else b""
+        known: tuple[Secret, ...] | None = None
+        if contact.kind != "pull":
+            self._will_be_called(topic)
+        for _ in range(_TRIES):
+            old = self._find(topic, group, name)
+            if known is None:
+                known = old.secrets if old else ()
+            base = old or Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state="")
+            new = _reached(base, contact, secret, now_ms)
+            if old is not None:
+                self._skip_missed(topic, group, old, new)
+            elif POLICIES[group.mode].per_consumer:
+                self._positions.begin(topic, group, LATEST, uid)
+            if new == old or self._put(topic, group, new, old):
+                version = base.version if new == old else base.version + 1
+                member = self.membership(topic, group, replace(new, version=version))
+                is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in known
+                return Registration(member, new.uid == uid, secret if is_new else None)
+        raise _busy()
+
+    def _will_be_called(self, topic: Topic) -> None:
+        """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
+        held = topic
+        while not held.is_called:
+            self._control.put_topic(replace(held, is_called=True), held)
+            self._catalog.forget(topic)
+            held = self._catalog.topic(topic.name)
+        self._mark(held)
+
+    def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
+        """Note a sign of life of a consumer that pulls; one that is called shows it by answering."""
+        if not consumer.is_called:
+            now_ms = self._clock.now_ms()
+            self._amend(topic, group, consumer, lambda held: replace(held, seen_ms=max(held.seen_ms, now_ms)))
+        return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
+
+    def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
+        """Receiving or settling counts as a heartbeat, but is not written each time. For the next `wait_seconds` there
+        will be no other."""
+        silent_ms = self._clock.now_ms() - consumer.seen_ms
+        soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
+        if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
+            self.heartbeat(topic, group, consumer)
+
+    def alive(self, topic: Topic, group: Group, uid: str) -> None:
+        """The consumer with this uid has done something that only a living one does. A sign that cannot be noted now
+        is nobody's trouble: there will be others."""
+        if self._signs.get(uid):
+            return
+        self._signs.put(uid, True)
+        try:
+            for consumer in self._catalog.consumers(topic, group):
+                if consumer.uid == uid:
+                    self.sign_of_life(topic, group, consumer)
+        except Unavailable:
+            self._signs.drop(uid)
+
+    def rotate_secret(self, topic: Topic, group: Group, consumer: Consumer) -> bytes:
+        """A new secret to sign with; what is sent in the next day is signed with the old one as well."""
+        if consumer.kind != "url":
+            raise Refused(
+                "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
+            )
+        secret, now_ms = self._chance.secret(), self._clock.now_ms()
+        if not self._amend(topic, group, consumer, lambda held: _signing(held, secret, now_ms)):
+            raise _busy()
+        return secret
+
+    def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
+        """From now on the consumer is called. None: this consumer, with this target, is there no more."""
+        return self._amend(
+            topic, group, consumer, lambda held: held if held.state == "ACTIVE" else _fresh(held, "ACTIVE")
+        )
+
+    def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
+        """The consumer is not called any more until it is registered again. None: as for `activate`."""
+        return self._amend(
+            topic,
+            group,
+            consumer,
+            lambda held: held if held.state == "DISABLED" else replace(held, state="DISABLED", why=why),
+        )
+
+    def set_health(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
+        """Store what all processes must know of a consumer's circuit breaker. None: as for `activate`."""
+
+        def change(held: Consumer) -> Consumer:
+            return replace(
+                held, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms, trips=health.trips
+            )
+
+        return self._amend(topic, group, consumer, change)
+
+    def membership(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
+        """The consumer's rank among those online, and its shards."""
+        held = self._assignments.current(topic, group)
+        rank = held.rank(consumer.uid)
+        shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
+        return Membership(consumer, rank, len(held.members), shards)
+
+    def unregister(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Remove a consumer and, in a broadcast, its cursors."""
+        self._control.delete_consumer(topic, group, consumer)
+        self._catalog.forget(topic, group)
+        self._assignments.current(topic, group)
+        if POLICIES[group.mode].per_consumer:
+            self._states.close(all_keys(topic, group, consumer.uid), self._closed_until_s())
+
+    def _amend(
+        self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]
+    ) -> Consumer | None:
+        """Change a registration as it stands; None where this consumer, with this target, is there no more."""
+        for _ in range(_TRIES):
+            held = self._find(topic, group, consumer.name)
+            if held is None or _identity(held) != _identity(consumer):
+                return None
+            new = change(held)
+            if new == held:
+                return held
+            self._skip_missed(topic, group, held, new)
+            if self._put(topic, group, new, held):
+                return replace(new, version=held.version + 1)
+        raise _busy()
+
+    def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        return next((c for c in self._control.consumers(topic, group) if c.name == name), None)
+
+    def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
+        written = self._control.put_consumer(topic, group, new, old)
+        self._catalog.forget(topic, group)
+        return written
+
+    def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
+        """A consumer that comes back to a skipping broadcast goes to the tail."""
+        now_ms = self._clock.now_ms()
+        returns = is_online(new, now_ms) and not is_online(old, now_ms)
+        if returns and group.offline == "skip" and POLICIES[group.mode].per_consumer:
+            for key in keys(topic, group, new.uid):
+                self._positions.seek(topic, key, LATEST)
+
+
+def _identity(consumer: Consumer) -> tuple[str, str, str]:
+    return consumer.uid, consumer.kind, consumer.target
+
+
+def _reached(held: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Consumer:
+    """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
+    reason to write again."""
+    if (held.kind, held.target) != (contact.kind, contact.target):
+        held = replace(held, kind=contact.kind, target=contact.target, state="", secrets=())
+    if held.state != "ACTIVE":
+        held = _fresh(held, contact.state, contact.why)
+    held = replace(held, timeout_seconds=contact.timeout_seconds)
+    if contact.kind == "url" and (contact.secret or not held.secrets):
+        held = _signing(held, secret, now_ms)
+    return held if held.is_called else replace(held, seen_ms=max(held.seen_ms, now_ms))
+
+
+def _fresh(held: Consumer, state: str, why: str | None = None) -> Consumer:
+    return replace(held, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
+
+
+def _signing(held: Consumer, secret: bytes, now_ms: int) -> Consumer:
+    """The consumer with a secret as its present one; the one before it ends a day from now, older ones at once."""
+    new = Secret(secret.hex())
+    if new in held.secrets[:1]:
+        return held
+    return replace(held, secrets=(new, *(Secret(old.hex, now_ms + _OVERLAP_MS) for old in held.secrets[:1])))
+
+
+def _busy() -> Unavailable:
+    return unavailable("Others keep changing this consumer; try again.")
+
+
+def _kept(old: Topic, settings: Mapping[str, Any]) -> int | None:
+    """The `key_shards` of a topic that is not told any."""
+    return old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards
+
+
+def _check_growth(old: Topic, new: Topic) -> None:
+    if new.shards < old.shards:
+        raise Conflict(
+            "SHARDS_CANNOT_SHRINK",
+            f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink.",
+        )
+    if new.shards_of_keys < old.shards_of_keys:
+        raise Conflict(
+            "SHARDS_CANNOT_SHRINK",
+            f"Topic {old.name!r} spreads ordering keys over {old.shards_of_keys} shards; they may grow, never shrink.",
+        )

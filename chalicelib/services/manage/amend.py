@@ -1,0 +1,169 @@
+"""Messages in the log that no group has claimed: edited and cancelled, safe against a claim in any process.
+
+The row and the cursors of all groups change in one transaction. A claim that has read the old row finds its cursor's
+epoch gone; one that comes later finds the offset in the cursor's notes and reads the row anew. A group that comes up
+while this goes on is found by looking again afterwards: nothing is answered before every group has been told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...domain import cursor as algebra
+from ...domain.cursor import Cursor
+from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
+from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
+from ...domain.message import UNDECODABLE, Act, Draft, Message, acted
+from ...domain.segment import Segment
+from ...domain.topic import CursorKey, Topic, cursor_key
+from ...modes import POLICIES
+from ...ports import Clock, Control, Cursors, Log, Pack, Records
+from ..core.log_reader import Reader
+from ..produce.producer import Producer, check_size
+
+_TRIES = 32  # each lost to another editor, or to a claim of the very message
+
+Rewrite = Callable[[Draft], Draft]
+
+
+class Amender:
+    """Changes messages where they stand."""
+
+    def __init__(
+        self,
+        control: Control,
+        log: Log,
+        cursors: Cursors,
+        records: Records,
+        producer: Producer,
+        reader: Reader,
+        clock: Clock,
+    ) -> None:
+        self._control = control
+        self._log = log
+        self._cursors = cursors
+        self._records = records
+        self._producer = producer
+        self._reader = reader
+        self._clock = clock
+
+    def amend(self, topic: Topic, message: Message, changes: Mapping[str, Any], by: str = "") -> Message:
+        """Change fields of the draft; the message as it stands then. `by` is the token's id. Raises
+        Conflict (a group has claimed it, or it was cancelled), Refused (it waits for no time any more), TooLarge,
+        NotFound."""
+        if "due_ms" in changes:
+            raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time any more.")
+        if "body" in changes:
+            check_size(topic, changes["body"])
+        now_ms = self._clock.now_ms()
+
+        def rewrite(draft: Draft) -> Draft:
+            if draft.cancelled:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
+            if draft.dead == UNDECODABLE:
+                raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
+            return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
+
+        return self._rewrite(topic, message, rewrite)
+
+    def cancel(self, topic: Topic, message: Message, by: str = "") -> None:
+        """Take the message back: no group gets it. Repeating that is harmless. `by` is the token's id. Raises Conflict
+        where a group has claimed it."""
+        _, found = self._find(topic, message)
+        if not found.draft.cancelled:
+            act = Act("CANCELLED", self._clock.now_ms(), by)
+            self._rewrite(
+                topic,
+                message,
+                lambda draft: replace(acted(draft, act), cancelled=True, changed_ms=act.at_ms),
+            )
+
+    def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite) -> Message:
+        """Rewrite the message and tell every group, until there is none that was not told."""
+        told: frozenset[CursorKey] = frozenset()
+        written: Message | None = None
+        for _ in range(_TRIES):
+            keys = self._keys(topic, message.shard)
+            if written and keys.keys() <= told:
+                return written
+            try:
+                new = self._try(topic, message, keys, rewrite)
+            except Conflict as conflict:
+                if written is None:
+                    raise
+                raise unavailable("A new group was faster; look at the message again.") from conflict
+            if new:
+                written, told = new, frozenset(keys)
+        raise (
+            unavailable("Others keep changing messages of this shard; try again.")
+            if written
+            else changed_meanwhile("message")
+        )
+
+    def _try(
+        self, topic: Topic, message: Message, keys: Mapping[CursorKey, str], rewrite: Rewrite
+    ) -> Message | None:
+        """Rewrite the message under the cursors of these keys; None where something changed meanwhile."""
+        cursors = {key: self._unclaimed(key, group, message.offset) for key, group in keys.items()}
+        row, found = self._find(topic, message)
+        new, pack = self._packed(topic, row, message.offset - row.first, rewrite(found.draft))
+        shard = topic.shard_key(message.shard)
+        if not self._log.amend(shard, row, pack, message.offset, cursors):
+            return None
+        self._reader.keep(shard, new)
+        return new.message(message.shard, message.offset)
+
+    def _keys(self, topic: Topic, shard: int) -> dict[CursorKey, str]:
+        """Every cursor that may claim from the shard, and its group's name."""
+        keys: dict[CursorKey, str] = {}
+        for group in self._control.groups(topic):
+            uids = [""]
+            if POLICIES[group.mode].per_consumer:
+                uids = [consumer.uid for consumer in self._control.consumers(topic, group)]
+            keys |= {cursor_key(topic, group, shard, uid): group.name for uid in uids}
+        if len(keys) > MAX_AMENDED_CURSORS:
+            raise Conflict(
+                "TOO_MANY_READERS",
+                f"{len(keys)} groups and broadcast consumers read this shard; a message can be changed in the log "
+                f"while there are at most {MAX_AMENDED_CURSORS}.",
+            )
+        return keys
+
+    def _unclaimed(self, key: CursorKey, group: str, offset: int) -> Cursor | None:
+        """The cursor as stored, if it has claimed the offset neither now nor, sought elsewhere since, with a retry
+        or a dead letter left of it."""
+        cursor = self._cursors.get(key, consistent=True)
+        if cursor is None:
+            return None
+        known = cursor.epoch and self._records.get(key, offset)
+        if known or algebra.amend(cursor, offset) is None:
+            raise Conflict(
+                "ALREADY_CLAIMED",
+                f"Group {group!r} has claimed the message, or passed it over: it can be changed no more.",
+            )
+        return cursor
+
+    def _find(self, topic: Topic, message: Message) -> tuple[Segment, Message]:
+        """The row that holds the message, and the message, as they stand."""
+        rows = self._log.read_back(topic.shard_key(message.shard), message.offset, 1, consistent=True)
+        if rows and message.offset < rows[0].end:
+            found = rows[0].message(message.shard, message.offset)
+            if found and found.id == message.id:
+                return rows[0], found
+        raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has this message no more; it has expired.")
+
+    def _packed(self, topic: Topic, row: Segment, place: int, draft: Draft) -> tuple[Segment, Pack]:
+        """The row's next edition. A body for which it has no room goes to the blob store, whatever its size."""
+        for above in (BLOB_THRESHOLD_BYTES, 0):
+            held = self._producer.offload(topic, draft, above)
+            drafts = (*row.drafts[:place], held, *row.drafts[place + 1 :])
+            pack = self._log.pack(drafts, whole=True)
+            if pack.size <= MAX_AMENDED_BYTES:
+                return replace(row, drafts=drafts, edition=row.edition + 1), pack
+        raise TooLarge(
+            "SEGMENT_FULL",
+            f"The message is stored in one row with others; together they would have {pack.size} bytes, and "
+            f"{MAX_AMENDED_BYTES} is the most.",
+        )

@@ -1,0 +1,257 @@
+"""Dead letters and retries in people's hands: list, edit, send again, delete; try now what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...domain import cursor as algebra
+from ...domain import ids
+from ...domain.cursor import Position
+from ...domain.errors import Conflict, NotFound
+from ...domain.message import JSON, UNDECODABLE, Draft
+from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.trace import DELETED, EDITED, REDRIVEN, Tried
+from ...ports import Clock, DeadLetter, Record, Records
+from ..consume import retry_queue
+from ..core.attempt_log import Witness
+from ..core.catalog import Catalog
+from ..core.cursor_store import CursorStates, State
+from ..core.wake import Waker
+from ..inspect.lookup import Lookup
+from ..produce.producer import Producer, check_size
+
+_PAGE = 100
+_PAGES = 10  # what one page of a filtered list reads at most
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which dead letters: all where nothing is given."""
+
+    reason: str | None = None
+    tag: str | None = None
+    key: str | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        draft = letter.message.draft
+        return (
+            self.reason in (None, letter.reason)
+            and self.tag in (None, draft.tag)
+            and (self.key is None or self.key in draft.keys)
+        )
+
+
+class Redriver:
+    """A dead letter leaves for the retry lane in the transaction that deletes it: however often, once."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        lookup: Lookup,
+        records: Records,
+        witness: Witness,
+        states: CursorStates,
+        producer: Producer,
+        waker: Waker,
+        clock: Clock,
+        filled: Callable[[CursorKey], None],
+    ) -> None:
+        """`filled` is told of retry lanes into which something was put."""
+        self._catalog = catalog
+        self._lookup = lookup
+        self._records = records
+        self._witness = witness
+        self._states = states
+        self._producer = producer
+        self._waker = waker
+        self._clock = clock
+        self._filled = filled
+
+    def page(
+        self, topic: Topic, group: Group, wanted: Wanted, after: str | None, limit: int
+    ) -> tuple[list[DeadLetter], str | None]:
+        """Up to `limit` dead letters by place, and the mark to go on after (None: the end)."""
+        found: list[DeadLetter] = []
+        for _ in range(_PAGES):
+            rows = self._records.dead(topic, group, after, _PAGE)
+            for mark, letter in rows:
+                after = mark
+                if wanted.matches(letter):
+                    found.append(letter)
+                if len(found) == limit:
+                    return found, after
+            if len(rows) < _PAGE:
+                return found, None
+        return found, after
+
+    def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The dead letter of a message (in a broadcast there may be one for each consumer), or NotFound."""
+        letters = self.letters(topic, group, message_id)
+        if not letters:
+            raise NotFound(
+                "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
+            )
+        return letters
+
+    def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The same, or nothing."""
+        return [
+            letter
+            for key, offset in self._places(topic, group, message_id)
+            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
+        ]
+
+    def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
+        place = self._place_of(topic, message_id)
+        if place and place[0] < topic.shards:
+            shard, offset = place
+            for uid in self._catalog.cursor_owners(topic, group):
+                yield cursor_key(topic, group, shard, uid), offset
+
+    def _place_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
+        """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
+        told = ids.parse_message_id(message_id)
+        if told:
+            return told[1], told[2]
+        try:
+            message = self._lookup.message(topic, message_id)
+        except NotFound:
+            return None
+        return message.shard, message.offset
+
+    def edit(self, topic: Topic, group: Group, letter: DeadLetter, body: bytes, by: str = "") -> DeadLetter:
+        """Give a dead letter another JSON body; what is redriven is what stands there then. `by` is the token's id.
+        Raises TooLarge."""
+        check_size(topic, body)
+        draft = replace(
+            letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
+        )
+        draft = self._producer.offload(topic, draft)
+        edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
+        if not self._records.edit(edited):
+            raise _changed()
+        self._note(topic, group, letter, EDITED, by)
+        return replace(edited, version=letter.version + 1)
+
+    def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
+        """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
+        if not self._records.discard(letter):
+            raise _changed()
+        self._note(topic, group, letter, DELETED, by)
+
+    def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
+        """Nothing else remembers it: one write."""
+        now_ms = self._clock.now_ms()
+        tried = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
+        row_id = f"{what.lower()}.{letter.version}.{now_ms}"
+        self._witness.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, tried)
+
+    def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
+        """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
+        faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them.
+        So do those that nobody can read, until somebody gives them a body."""
+        went = 0
+        owners = set(self._catalog.cursor_owners(topic, group))
+        by_owner: dict[str, list[DeadLetter]] = {}
+        for letter in letters:
+            if letter.key.consumer_uid in owners and not _is_unreadable(letter):
+                by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
+        for uid, members in by_owner.items():
+            now_ms = self._clock.now_ms()  # before anybody can take them up
+            moves = [(x, _entry_of(x)) for x in members]
+            placed = self._producer.move(lane_of(topic, group, uid), moves)
+            self._filled(cursor_key(topic, group, None, uid))
+            gone = [x for x, place in zip(members, placed, strict=True) if place]
+            tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, REDRIVEN, detail=by)) for x in gone]
+            self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
+            went += len(gone)
+        if went:
+            self._waker.group(topic, group)
+        return went
+
+    def redrive_some(self, topic: Topic, group: Group, wanted: Wanted, limit: int, by: str = "") -> int:
+        """Send up to `limit` matching dead letters again, page by page; how many went."""
+        went, after = 0, None
+        while went < limit:
+            letters, after = self.page(topic, group, wanted, after, min(_PAGE, limit - went))
+            went += self.redrive(topic, group, letters, by)
+            if after is None:
+                break
+        return went
+
+    def try_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
+        """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""
+        tried = [
+            self._try_now(topic, group, key, offset, message_id, by)
+            for key, offset in self._places(topic, group, message_id)
+        ]
+        if not any(tried):
+            raise self._nothing_to_try(topic, group, message_id)
+        self._waker.group(topic, group)
+
+    def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
+        places = self._places(topic, group, message_id)
+        records = [self._records.get(key, offset) for key, offset in places]
+        if any(record and record.status == "DEAD" for record in records):
+            return Conflict(
+                "DEAD_LETTER_GONE",
+                f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted, or its "
+                "content had expired. Publish it anew.",
+            )
+        return Conflict(
+            "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
+        )
+
+    def _try_now(
+        self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str, by: str
+    ) -> bool:
+        letter = self._records.dead_letter(key, offset)
+        if letter and letter.message.id == message_id:
+            if _is_unreadable(letter):
+                raise Conflict(
+                    "UNDECODABLE",
+                    "What is left of the message cannot be read: give its dead letter a body first.",
+                )
+            return self.redrive(topic, group, [letter], by) > 0
+        record = self._records.get(key, offset)
+        if record and record.status == "RETRYING" and record.next_ms is not None:
+            return self._hurry_timer(topic, group, key, record)
+        return self._hurry_in_place(key, offset)
+
+    def _hurry_timer(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
+        """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running."""
+        timer = self._lookup.statuses.retry_timer(group, key, record)
+        if timer and timer.draft:
+            self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
+            self._filled(cursor_key(topic, group, None, key.consumer_uid))
+            return True
+        return self._lookup.statuses.held_in_lane(topic, group, key, record.offset) is None
+
+    def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
+        """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
+
+        def attempt(state: State) -> algebra.Change | None:
+            after = algebra.hurry(state.cursor, offset)
+            return algebra.change(state.cursor, after) if after else None
+
+        self._states.read(key)
+        if self._states.update(key, attempt) is not None:
+            return True
+        return algebra.position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
+
+
+def _is_unreadable(letter: DeadLetter) -> bool:
+    return letter.message.draft.dead == UNDECODABLE and not letter.edited
+
+
+def _entry_of(letter: DeadLetter) -> Draft:
+    """What goes into the lane: the whole message, for its row may go; without an expiry, for somebody wants it now."""
+    entry = retry_queue.entry_of(letter.message, letter.attempts, letter.attempts, whole=True)
+    return replace(entry, expires_ms=None)
+
+
+def _changed() -> Conflict:
+    return Conflict(
+        "DEAD_LETTER_CHANGED", "Somebody else edited, redrove or deleted it just now; look again."
+    )

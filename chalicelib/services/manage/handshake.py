@@ -1,0 +1,27 @@
+"""Asking the owners of URLs whether they agree to be called."""
+
+from __future__ import annotations
+
+from ...domain.outcome import Verdict
+from ...domain.topic import Consumer, Group, Topic
+from ...ports import Sender
+from ..core.wake import Waker
+from .admin import Setup
+
+
+class Consent:
+    """Asks again who is PENDING."""
+
+    def __init__(self, sender: Sender, setup: Setup, waker: Waker) -> None:
+        self._sender = sender
+        self._setup = setup
+        self._waker = waker
+
+    def ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
+        """Ask one; True where it agreed and is called from now on."""
+        if self._sender.greet(consumer.target).verdict is not Verdict.DONE:
+            return False
+        active = self._setup.activate(topic, group, consumer)
+        if active:
+            self._waker.joined(topic, group, active)
+        return active is not None

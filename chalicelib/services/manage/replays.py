@@ -1,0 +1,162 @@
+"""Replays: stored, started, fed by their job, looked at.
+
+The job reads the archive; every message it chose comes in through `send`, under a dedup id made of the replay's and
+the message's ids. Such a dedup id is remembered for longer than a replay may be run: so a task that is tried again, or
+a whole job, sends nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ...domain import ids
+from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
+from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
+from ...domain.message import Draft
+from ...domain.replay import MARK, MARK_OF, Replay, ReplayState, may_become
+from ...domain.topic import Topic
+from ...ports import Chance, Clock, Control, Jobs
+from ..core.catalog import Catalog
+from ..core.counters import ACCEPTED, Tally
+from ..core.wake import Waker
+from ..produce.appender import Placed
+from ..produce.producer import Producer
+
+_RANDOM_CHARS = 6  # of an id, which has the time as well
+_LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A message as the archive has it: its id, its shard, and what it says."""
+
+    id: str
+    shard: int
+    draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a replay's job tells of itself."""
+
+    state: ReplayState
+    matched: int | None = None
+    sent: int = 0
+    error: str | None = None
+
+
+class Replays:
+    """Makes and feeds replays."""
+
+    def __init__(
+        self,
+        control: Control,
+        catalog: Catalog,
+        producer: Producer,
+        waker: Waker,
+        jobs: Jobs,
+        clock: Clock,
+        chance: Chance,
+        tally: Tally,
+    ) -> None:
+        self._control = control
+        self._catalog = catalog
+        self._producer = producer
+        self._waker = waker
+        self._jobs = jobs
+        self._clock = clock
+        self._chance = chance
+        self._tally = tally
+
+    def create(self, wanted: Replay, *, start: bool) -> tuple[Replay, bool]:
+        """Store a replay under an id and time of its own, and start its job; was that started?
+
+        Raises NotFound: no such topic or group.
+        """
+        topic = self._catalog.topic(wanted.into)
+        uid = self._catalog.group(topic, wanted.group).uid if wanted.group else None
+        now_ms = self._clock.now_ms()
+        made = replace(
+            wanted,
+            id=ids.replay_id(wanted.source, now_ms, self._chance.id(_RANDOM_CHARS)),
+            created_ms=now_ms,
+            changed_ms=now_ms,
+            group_uid=uid,
+        )
+        self._put(made, None)
+        return made, start and self._jobs.start("replay", {"replay": made.id})
+
+    def find(self, replay_id: str) -> Replay:
+        """The replay, or NotFound."""
+        found = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
+        if found is None:
+            raise NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")
+        return found
+
+    def tell(self, replay: Replay, progress: Progress) -> Replay:
+        """Write down how far its job is. Raises Conflict where the replay is over already, and that is not what is
+        told again."""
+        told = replace(
+            replay,
+            state=progress.state,
+            matched=progress.matched,
+            sent=progress.sent,
+            error=progress.error,
+            changed_ms=self._clock.now_ms(),
+        )
+        if not may_become(replay.state, progress.state):
+            if replace(told, changed_ms=replay.changed_ms) == replay:
+                return replay
+            raise _over("It is done.")
+        self._put(told, replay)
+        return told
+
+    def _put(self, new: Replay, old: Replay | None) -> None:
+        """Store it; where an answer was lost, the refusal that follows is of our own success. Raises Unavailable where
+        somebody else changed it."""
+        if not self._control.put_replay(new, old):
+            held = self._control.replay(new.id)
+            if held is None or replace(held, version=new.version) != new:
+                raise unavailable("Somebody else changed this replay just now; look again.")
+
+    def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:
+        """Put archived messages into the replay's topic, each marked; per message its place or why not. What was sent
+        before is a duplicate and keeps its place. Raises Conflict where the replay is over."""
+        topic = self._catalog.topic(replay.into)
+        self._check_open(replay, topic)
+        # Longer than any run of the job, whatever the topic says.
+        patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
+        drafts = [_marked(replay, topic, each) for each in messages]
+        outcomes = self._producer.produce(patient, drafts)
+        placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+        self._tally.add(ACCEPTED, sum(not each.duplicate for each in placed))
+        self._waker.appended(topic, {each.shard for each in placed if each.shard is not None})
+        return outcomes
+
+    def _check_open(self, replay: Replay, topic: Topic) -> None:
+        if replay.state is ReplayState.DONE:
+            raise _over("It is done.")
+        if replay.dry_run:
+            raise _over("It is a dry run, which sends nothing.")
+        if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
+            raise _over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
+        if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
+            raise _over("Its group was deleted and made again; make another.")
+
+
+def _over(why: str) -> Conflict:
+    return Conflict("REPLAY_OVER", f"This replay takes no more messages. {why}")
+
+
+def _marked(replay: Replay, topic: Topic, archived: Archived) -> Draft:
+    """The message as it is sent again. Messages of one shard stay together, in their order."""
+    draft = archived.draft
+    return replace(
+        draft,
+        headers={**draft.headers, MARK: replay.id, MARK_OF: archived.id},
+        shard=archived.shard % topic.shards if draft.ordering_key is None else None,
+        dedup_id=f"{replay.id}-{archived.id}",
+        only=replay.group_uid,
+    )

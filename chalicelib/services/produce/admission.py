@@ -1,0 +1,57 @@
+"""Where producers' messages come in: within the topic's rate, or as its setting says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...domain.errors import HeadraceError, TooMany
+from ...domain.message import RATE_LIMITED, Draft
+from ...domain.topic import Topic
+from ..core.counters import ACCEPTED, Tally
+from .appender import Placed
+from .producer import Producer, refusal
+from .rate_limiter import RateLimits
+
+
+class Intake:
+    """Producer.produce for topics that may have a rate limit."""
+
+    def __init__(self, producer: Producer, limits: RateLimits, tally: Tally) -> None:
+        self._producer = producer
+        self._tally = tally
+        self._limits = limits
+
+    def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
+        """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
+        as a dead letter for every group, where the topic wants that. What would be refused anyway does not count."""
+        outcomes = self._produce(topic, drafts, by)
+        self._tally.add(ACCEPTED, sum(isinstance(o, Placed) and not o.duplicate for o in outcomes))
+        return outcomes
+
+    def _produce(self, topic: Topic, drafts: Sequence[Draft], by: str) -> list[Placed | HeadraceError]:
+        if topic.rate_limit is None:
+            return self._producer.produce(topic, drafts, by)
+        good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]
+        over = set(good[self._limits.admit(topic, len(good)) :])
+        if topic.on_rate_limit == "dead_letter":
+            marked = [replace(d, dead=RATE_LIMITED) if i in over else d for i, d in enumerate(drafts)]
+            return self._producer.produce(topic, marked, by)
+        stored = iter(self._producer.produce(topic, [d for i, d in enumerate(drafts) if i not in over], by))
+        return [_too_many(topic) if i in over else next(stored) for i in range(len(drafts))]
+
+    def admit(self, topic: Topic, draft: Draft) -> Draft:
+        """A message that is about to be prepared, which counts like one that is produced. Raises TooMany."""
+        if refusal(topic, draft) or self._limits.admit(topic, 1):
+            return draft
+        if topic.on_rate_limit == "dead_letter":
+            return replace(draft, dead=RATE_LIMITED)
+        raise _too_many(topic)
+
+
+def _too_many(topic: Topic) -> TooMany:
+    return TooMany(
+        "RATE_LIMITED",
+        f"Topic {topic.name!r} takes {topic.rate_limit} messages a second; this one was not stored.",
+        retry_after_seconds=1,  # brings a permit at any limit
+    )

@@ -1,0 +1,187 @@
+"""Appending: winning the next offsets of a shard by one conditional write, or reserved ones where many write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ...domain import ids
+from ...domain.errors import Unavailable
+from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
+from ...domain.message import Draft
+from ...domain.segment import Segment, ShardKey, Tail, Way
+from ...domain.sharding import first_shard
+from ...domain.topic import Topic
+from ...ports import Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log, Movable, Pack, Stored, Taken
+from ..core.expiring_cache import Aging, Few
+from ..core.tails import Tails
+from .dedup import entry_of
+from .key_index import entries_of
+
+_LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a draft came to stand. One that waits until `due_ms` has no offset yet."""
+
+    id: str
+    shard: int | None
+    offset: int | None
+    accepted_ms: int
+    duplicate: bool = False
+    due_ms: int | None = None
+
+
+class Appender:
+    """Puts packs of drafts at the end of shards. One per process: it remembers tails and keeps to a shard while it
+    wins."""
+
+    def __init__(
+        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, chance: Chance
+    ) -> None:
+        """`mark` is called before anything is put into a topic's log, and once that is done."""
+        self._log = log
+        self._read_tail = tails.read
+        self._keys = keys
+        self._mark = mark
+        self._clock = clock
+        self._chance = chance
+        self._tails: Aging[ShardKey, Tail] = Aging(clock, TAIL_TRUST // timedelta(milliseconds=1))
+        self._favourite: dict[str, int] = {}
+        self._turns: Few[ShardKey, threading.Lock] = Few()
+
+    def append(
+        self,
+        topic: Topic,
+        shard: int | None,
+        pack: Pack,
+        originals: Sequence[Draft],
+        moved: Sequence[Movable] = (),
+        by: str = "",
+    ) -> list[Placed] | Known | Gone:
+        """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the token's id
+        that all of it was produced with."""
+        losses = 0
+        self._mark(topic)
+        while True:
+            key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
+            with self._turn(topic, key, free=shard is None) as key:
+                segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
+                entries = [
+                    _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
+                ]
+                self._note_keys(topic, key, segment)
+                result = self._log.put(key, segment, pack, entries, moved)
+                if isinstance(result, Known | Gone):
+                    return result
+                self._learn(key, segment, result, losses)
+            if isinstance(result, Stored):
+                with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
+                    self._mark(topic)  # once more, where storing it took so long that the first is let go
+                return [_placed(key, segment, i) for i in range(segment.count)]
+            losses += 1
+            if shard is None:
+                self._hop(topic, key.shard)
+
+    def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, turn: bool) -> Segment:
+        """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
+
+        Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
+        """
+        tail = self._tails.get(key) or self._tails.put(key, self._read_tail(key, topic.created_ms))
+        count = len(pack.drafts)
+        first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
+        now_ms = self._clock.now_ms()
+        way = Way.RESERVED if turn else tail.way
+        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
+        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way, by=by)
+
+    def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
+        """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or
+        only returns, was noted before."""
+        found: list[KeyEntry] = []
+        for offset, draft in enumerate(segment.drafts, segment.first):
+            if draft.keys and not draft.origin and not draft.id:
+                id = ids.message_id(segment.request_id, key.shard, offset)
+                found += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
+        if found:
+            self._keys.note(found)
+
+    def _reserve(self, key: ShardKey, count: int) -> int:
+        while (first := self._log.reserve(key, count)) is None:
+            # The writer that turned the shard died before it set the counter.
+            self._log.begin_reserving(key, self._read_tail(key).offset + 1)
+        return first
+
+    def _learn(self, key: ShardKey, segment: Segment, result: Stored | Taken, losses: int) -> None:
+        """Remember the tail that a put has shown."""
+        if isinstance(result, Stored):
+            known = self._tails.get(key)
+            if segment.way is Way.RESERVED and not (known and known.way is Way.RESERVED):
+                self._log.begin_reserving(key, segment.end)
+            self._tails.put(key, Tail(segment.end - 1, segment.way))
+        elif losses % 2:  # the tail runs ahead of us: ask for it
+            self._tails.drop(key)
+        else:
+            self._tails.put(key, Tail(result.by.end - 1, result.by.way))
+
+    def _favourite_of(self, topic: Topic) -> int:
+        favourite = self._favourite.get(topic.uid)
+        if favourite is None or favourite >= topic.shards:
+            favourite = self._favourite[topic.uid] = first_shard(topic.uid, topic.shards)
+        tail = self._tails.get(topic.shard_key(favourite))
+        if tail and tail.way is Way.RESERVED and not self._chance.below(_LOOK_AROUND):
+            return self._hop(topic, favourite)
+        return favourite
+
+    def _hop(self, topic: Topic, shard: int) -> int:
+        """Another shard than this one becomes the favourite; what was known of its tail is old."""
+        other = (
+            (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+        )
+        self._favourite[topic.uid] = other
+        if other != shard:
+            self._tails.drop(topic.shard_key(other))
+        return other
+
+    def _turn(self, topic: Topic, key: ShardKey, *, free: bool) -> _Turn:
+        """The right to append to a shard in this process: its threads need not race each other."""
+        if free:
+            for _ in range(topic.shards):
+                lock = self._turns.of(key, threading.Lock)
+                if lock.acquire(blocking=False):
+                    return _Turn(key, lock)
+                key = topic.shard_key((key.shard + 1) % topic.shards)
+        lock = self._turns.of(key, threading.Lock)
+        lock.acquire()
+        return _Turn(key, lock)
+
+
+class _Turn:
+    """A held lock that says for which shard it is held."""
+
+    def __init__(self, key: ShardKey, lock: threading.Lock) -> None:
+        self._key = key
+        self._lock = lock
+
+    def __enter__(self) -> ShardKey:
+        return self._key
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draft: Draft) -> DedupEntry:
+    id = ids.message_id(segment.request_id, key.shard, segment.first + index)
+    return entry_of(topic, draft, id, segment.accepted_ms)
+
+
+def _placed(key: ShardKey, segment: Segment, index: int) -> Placed:
+    offset = segment.first + index
+    return Placed(
+        ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
+    )

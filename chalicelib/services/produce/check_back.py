@@ -1,0 +1,106 @@
+"""Check-backs: a producer that has not decided is asked what became of its transaction.
+
+The mover takes a CHECK timer to its next time before it hands the check over, so that no crash ends a transaction's
+checks. A check is begun under a condition (the transaction is PREPARED, and as it was read), so that however often it
+is handed over, one call is made, and none after the decision. The call is counted with its answer: one that a crash
+prevented, or whose answer a crash swallowed, does not count, and the next timer's is made in its place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from ...domain.errors import Conflict, NotFound, Unavailable
+from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
+from ...domain.segment import ShardKey
+from ...domain.timer import ANY, Timer, TimerKind
+from ...domain.transaction import Answer, State, Transaction, check_timer
+from ...ports import Sender, Timers, Transactions
+from .transactions import Transactor
+
+_MARGIN_SECONDS = 5  # for what follows an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of one transaction; `next_ms` is when its CHECK timer comes again, and tells checks apart."""
+
+    transaction_id: str
+    next_ms: int
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Asks producers."""
+
+    transactions: Transactions
+    transactor: Transactor
+    timers: Timers
+    sender: Sender
+    threads: Callable[[], Executor]
+
+    def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
+        """Make these checks beside one another; how many ended in which way. What the store has no answer for, and
+        what could not end within `seconds_left()`, is left to the next timers."""
+
+        def check(one: Check) -> str:
+            try:
+                return self._check(one, seconds_left)
+            except Unavailable:
+                return "unavailable"
+
+        with self.threads() as pool:
+            return Counter(pool.map(check, checks))
+
+    def _check(self, check: Check, seconds_left: Callable[[], float]) -> str:
+        held = self.transactions.get(check.transaction_id)
+        if held is None or held.state is not State.PREPARED:
+            self._end(check)
+            return "decided before"
+        if held.check_ms >= check.next_ms:
+            return "repeated"
+        begun = replace(held, check_ms=check.next_ms)
+        try:
+            topic = self.transactor.topic_of(held)
+        except NotFound:
+            self.transactor.decide(held, State.ROLLED_BACK)
+            return "topic gone"
+        if held.check_url is None:
+            return "UNDECIDED" if self._give_up(held, begun) else "repeated"
+        if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
+            return "postponed"
+        secret = self.transactor.secret(topic)
+        seconds = min(CHECK_TIMEOUT.total_seconds(), held.check_after_ms / 1000)
+        if not self.transactions.change(held, begun):
+            return "repeated"
+        return self._conclude(begun, self.sender.ask(begun, secret, seconds))
+
+    def _end(self, check: Check) -> None:
+        anywhere = ShardKey("", "", ANY)
+        self.timers.drop([Timer(check.next_ms, check.transaction_id, TimerKind.CHECK, anywhere)])
+
+    def _conclude(self, asked: Transaction, answer: Answer) -> str:
+        """Do what the producer said; count the call."""
+        try:
+            while True:
+                held = self.transactor.find(asked.id)
+                if answer.decision:
+                    return self.transactor.decide(held, answer.decision, answer).state
+                if held.state is not State.PREPARED:
+                    return "decided before"
+                new = replace(held, checks=held.checks + 1, last_answer=answer.detail)
+                if new.checks >= MAX_CHECKS:
+                    if self._give_up(held, new):
+                        return "UNDECIDED"
+                elif self.transactions.change(held, new):
+                    return "unknown"
+        except (Conflict, NotFound):
+            return "decided before"
+
+    def _give_up(self, held: Transaction, new: Transaction) -> bool:
+        """From now on it is only decided by a commit or a rollback."""
+        undecided = replace(new, state=State.UNDECIDED)
+        return self.transactions.change(held, undecided, drop=[check_timer(new)])

@@ -1,0 +1,205 @@
+"""Messages before their log: found by id; while they wait for their time, edited, hurried, postponed, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...domain import ids
+from ...domain.errors import Conflict, changed_meanwhile
+from ...domain.message import Act, Message, acted
+from ...domain.segment import ShardKey
+from ...domain.timer import Timer
+from ...domain.topic import Topic
+from ...domain.transaction import State, Transaction
+from ...ports import Clock, Log, Timers, Transactions
+from ..core.positions import Positions
+from ..core.wake import Waker
+from .producer import Producer, check_size
+
+_NOWHERE = -1
+_ROWS = 64
+_TRIES = 16  # each lost to somebody else's change of the very message
+_FOREVER_MS = 1 << 62
+_CLOCKS_DIFFER_MS = 15_000
+_MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in a shard
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message without a place in the log: it waits for its time, or was cancelled."""
+
+    timer: Timer
+    cancelled: bool = False
+
+    @property
+    def message(self) -> Message:
+        """What the producer gave; its place means nothing."""
+        assert self.timer.draft is not None
+        return Message(self.timer.id, _NOWHERE, _NOWHERE, self.timer.filed_ms, self.timer.draft)
+
+
+class Delayed:
+    """Delayed messages, before and after their time."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        transactions: Transactions,
+        log: Log,
+        positions: Positions,
+        producer: Producer,
+        waker: Waker,
+        clock: Clock,
+    ) -> None:
+        self._producer = producer
+        self._timers = timers
+        self._transactions = transactions
+        self._log = log
+        self._positions = positions
+        self._waker = waker
+        self._clock = clock
+
+    def find(self, topic: Topic, message_id: str) -> Waiting | Transaction | Message | None:
+        """The message with this id as it waits for its time or for a commit (or was rolled back), or where it stands
+        in the log; None where it is none of these."""
+        if transaction_id := ids.parse_half_id(message_id):
+            return self._find_half(topic, transaction_id)
+        timed = ids.parse_timed_id(message_id)
+        return self._find_timed(topic, message_id, timed.due_ms, timed.shard) if timed else None
+
+    def _find_half(self, topic: Topic, transaction_id: str) -> Waiting | Transaction | Message | None:
+        held = self._transactions.get(transaction_id)
+        if held is None or held.topic_uid != topic.uid:
+            return None
+        if held.state is not State.COMMITTED:
+            return held
+        if held.due_ms is not None:
+            return self._find_timed(topic, held.message_id, held.due_ms, held.shard)
+        assert held.shard is not None
+        assert held.offset is not None
+        rows = self._log.read_back(topic.shard_key(held.shard), held.offset, 1, consistent=True)
+        message = rows[0].message(held.shard, held.offset) if rows and rows[0].end > held.offset else None
+        return message if message and message.id == held.message_id else None
+
+    def _find_timed(
+        self, topic: Topic, message_id: str, first_ms: int, shard: int | None
+    ) -> Waiting | Message | None:
+        """A message that was due at `first_ms` when its id was given out."""
+        waiting, due_ms = self._waiting(message_id, first_ms)
+        if waiting:
+            return waiting if waiting.timer.shard.topic_uid == topic.uid else None
+        numbers = range(topic.shards) if shard is None else [shard]
+        shards = [topic.shard_key(number) for number in numbers if number < topic.shards]
+        # Who moved it may have had a clock that ran before ours: then it came into its log before its time.
+        spans = [(due_ms, _FOREVER_MS), (due_ms - _CLOCKS_DIFFER_MS, due_ms)]
+        looks = (self._in_log(each, message_id, *span) for span in spans for each in shards)
+        return next((message for message in looks if message), None)
+
+    def waiting(self, message_id: str, first_ms: int) -> Waiting | None:
+        """A delayed message that was due at `first_ms` once, if it waits still or was cancelled. One read; more where
+        its time was changed. Raises ChangedMeanwhile."""
+        return self._waiting(message_id, first_ms)[0]
+
+    def _waiting(self, message_id: str, first_ms: int) -> tuple[Waiting | None, int]:
+        """The same, and when it was due in the end.
+
+        Others may change its time between two reads. It has gone only if it was not at its time and its row that leads
+        there still is the same afterwards.
+        """
+        due_ms, known = first_ms, None
+        for _ in range(_TRIES):
+            if timer := self._timers.find(due_ms, message_id):
+                return Waiting(timer), due_ms
+            moved = self._timers.moved(message_id)
+            if moved and moved.cancelled:
+                return Waiting(moved.cancelled, cancelled=True), moved.due_ms
+            if moved is None or moved == known:
+                return None, due_ms
+            due_ms, known = moved.due_ms, moved
+        raise changed_meanwhile("message")
+
+    def _in_log(self, shard: ShardKey, message_id: str, from_ms: int, to_ms: int) -> Message | None:
+        """Look through what entered the shard in that time."""
+        at = self._positions.at_time(shard, from_ms)
+        for _ in range(_MOST_ROWS // _ROWS):
+            rows = self._log.read(shard, at, _ROWS, consistent=True)
+            for row in rows:
+                for offset in range(row.first, row.end):
+                    message = row.message(shard.shard, offset)
+                    if message and message.id == message_id:
+                        return message
+            if len(rows) < _ROWS or rows[-1].accepted_ms >= to_ms:
+                return None
+            at = rows[-1].end
+        return None
+
+    def amend(self, topic: Topic, waiting: Waiting, changes: Mapping[str, Any], by: str = "") -> Waiting:
+        """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. `by` is
+        the token's id. Raises Conflict where it is too late or others keep changing it, and TooLarge."""
+        for _ in range(_TRIES):
+            if waiting.cancelled:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
+            if new := self._amend(topic, waiting.timer, changes, by):
+                return new
+            waiting = self._again(waiting)
+        raise changed_meanwhile("message")
+
+    def _again(self, waiting: Waiting) -> Waiting:
+        """What somebody else was faster with, as it stands now; Conflict where it waits no more."""
+        found = self.waiting(waiting.timer.id, waiting.timer.due_ms)
+        if found is None:
+            raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
+        return found
+
+    def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> Waiting | None:
+        """None where the timer is gone or another."""
+        assert old.draft is not None
+        draft = replace(old.draft, **changes)
+        if "body" in changes:
+            check_size(topic, draft.body)
+            draft = self._producer.offload(topic, draft)
+        due_ms = draft.due_ms or old.due_ms
+        draft = replace(acted(draft, *self._acts(changes, due_ms, by)), due_ms=None)
+        if draft.expires_ms is not None:
+            draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
+        new = replace(old, draft=draft, due_ms=due_ms)
+        if due_ms > old.due_ms and draft.keys:
+            self._producer.note_keys(topic, [(draft, due_ms)], _noted_ms(old))
+        if not self._timers.amend(old, new, self._keep_s(topic, new)):
+            return None
+        self._waker.filed([new])
+        return Waiting(replace(new, edits=old.edits + 1))
+
+    def _acts(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:
+        now_ms = self._clock.now_ms()
+        if changes.keys() - {"due_ms"}:
+            yield Act("EDITED", now_ms, by)
+        if "due_ms" in changes:
+            yield Act("POSTPONED", now_ms, by, due_ms)
+
+    def cancel(self, topic: Topic, waiting: Waiting, by: str = "") -> None:
+        """Take it back; repeating that is harmless. `by` is the token's id. Raises Conflict where it is too late or
+        others keep changing it."""
+        for _ in range(_TRIES):
+            if waiting.cancelled or self._cancel(topic, waiting.timer, by):
+                return
+            waiting = self._again(waiting)
+        raise changed_meanwhile("message")
+
+    def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
+        assert timer.draft is not None
+        draft = acted(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
+        return self._timers.cancel(replace(timer, draft=draft), self._keep_s(topic, timer))
+
+    def _keep_s(self, topic: Topic, timer: Timer) -> int:
+        return max(timer.due_ms, self._clock.now_ms()) // 1000 + topic.retention_days * 86_400
+
+
+def _noted_ms(timer: Timer) -> int:
+    """The time under which a waiting message's keys were noted: when it was due at first, or prepared."""
+    timed = ids.parse_timed_id(timer.id)
+    if timed:
+        return timed.due_ms
+    return timer.draft.accepted_ms or timer.filed_ms if timer.draft else timer.filed_ms

@@ -1,0 +1,92 @@
+"""What becomes of timers that are due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...domain.errors import NotFound
+from ...domain.message import UNDECODABLE, Draft
+from ...domain.segment import ShardKey
+from ...domain.timer import ANY, Timer, TimerKind, entered
+from ...domain.topic import Group, Topic, lane_of
+from ...modes import POLICIES
+from ...ports import Log, Timers
+from ..core import counters
+from ..core.catalog import Catalog
+from ..core.counters import Tally
+from ..core.wake import Waker
+from .producer import Producer
+
+
+class Due:
+    """Puts delayed messages and retries into their logs."""
+
+    def __init__(
+        self, catalog: Catalog, producer: Producer, timers: Timers, log: Log, waker: Waker, tally: Tally
+    ) -> None:
+        self._catalog = catalog
+        self._producer = producer
+        self._timers = timers
+        self._log = log
+        self._waker = waker
+        self._tally = tally
+
+    def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
+        """Put what timers hold into a shard (ANY: whichever is free); how many went (the others had gone before)."""
+        home = self._home(shard, keep_days)
+        if home is None:
+            self._timers.drop(timers)
+            return 0
+        number = None if shard.shard == ANY else shard.shard
+        members = [(t, replace(self._named(entered(t), t), shard=number)) for t in timers if t.draft]
+        placed = [place for place in self._producer.move(home, members) if place]
+        self._waker.appended(home, {place.shard for place in placed if place.shard is not None})
+        return len(placed)
+
+    def _named(self, draft: Draft, timer: Timer) -> Draft:
+        """The draft; what is left of a damaged retry's knows its message's place, and from now on its id."""
+        origin = draft.origin
+        if draft.dead != UNDECODABLE or origin is None or origin.id:
+            return draft
+        topic = timer.shard.topic.partition("~")[0]
+        home = self._catalog.topic(topic).shard_key(origin.shard)
+        rows = self._log.read_back(home, origin.offset, 1, consistent=True)
+        message = (
+            rows[0].message(origin.shard, origin.offset) if rows and rows[0].end > origin.offset else None
+        )
+        accepted_ms = message.accepted_ms if message else 0
+        return replace(
+            draft, origin=replace(origin, id=message.id if message else timer.id, accepted_ms=accepted_ms)
+        )
+
+    def set_aside(self, timers: Sequence[Timer]) -> None:
+        """Take what cannot be read out of the movers' way, and tell of it."""
+        for timer in timers:
+            self._timers.set_aside(timer)
+            self._tally.add(
+                counters.NEWER_FORMAT if timer.kind is TimerKind.NEWER else counters.UNDECODABLE, 1
+            )
+            self._tally.note("timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.mark)
+
+    def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
+        """The topic of a shard, or the lane it is; None where that is no more. What another uid calls so may only be
+        cached still, so that is looked at once more."""
+        name, is_lane, group_name = shard.topic.partition("~")
+        for fresh in (False, True):
+            try:
+                topic = self._catalog.topic(name, fresh=fresh)
+                if not is_lane and topic.uid == shard.topic_uid:
+                    return topic
+                group = self._catalog.group(topic, group_name, fresh=fresh) if is_lane else None
+            except NotFound:
+                return None
+            if group and (lane := self._lane(topic, group, shard.topic_uid)):
+                return replace(lane, retention_days=keep_days)
+        return None
+
+    def _lane(self, topic: Topic, group: Group, uid: str) -> Topic | None:
+        """The group's lane (in a broadcast: a consumer's) that has this uid."""
+        if not POLICIES[group.mode].per_consumer:
+            return lane_of(topic, group) if group.uid == uid else None
+        return lane_of(topic, group, uid) if self._catalog.is_registered(topic, group, uid) else None

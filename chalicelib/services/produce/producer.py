@@ -1,0 +1,323 @@
+"""Producing: checked drafts become segments in the log. A 2xx follows the write, never precedes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...domain import ids
+from ...domain.errors import HeadraceError, Refused, TooLarge
+from ...domain.limits import BLOB_THRESHOLD_BYTES
+from ...domain.message import Draft
+from ...domain.sharding import line_of, shard_of
+from ...domain.timer import ANY, Timer, TimerKind
+from ...domain.topic import Topic
+from ...ports import Blobs, Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log, Movable, Timers
+from ..core.lines import Lines
+from ..core.tails import Tails
+from .appender import Appender, Placed
+from .dedup import content_hash, entry_of, mismatch
+from .key_index import entries_of
+
+_DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
+_DEDUPED_PER_FILING = 49  # each is two actions
+_BYTES_PER_FILING = 2_000_000  # a transaction takes 4 MB
+_MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
+
+
+class Producer:
+    """Takes messages in: at once into the log, or as timers for later."""
+
+    def __init__(
+        self,
+        log: Log,
+        tails: Tails,
+        timers: Timers,
+        keys: Keys,
+        blobs: Blobs,
+        clock: Clock,
+        chance: Chance,
+        filed: Callable[[Sequence[Timer]], None],
+        mark: Callable[[Topic], None],
+    ) -> None:
+        """`filed` is told of new timers; `mark` is called before anything is put into a topic's log."""
+        self._log = log
+        self._appender = Appender(log, tails, keys, mark, clock, chance)
+        self._timers = timers
+        self._keys = keys
+        self._filed = filed
+        self._blobs = blobs
+        self._clock = clock
+        self._chance = chance
+        self._lines = Lines(clock, chance)
+
+    def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
+        """Store drafts, all of one shard in as few rows as possible; per draft its place or why not. `by` is the
+        producer's token's id.
+
+        A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
+        """
+        outcomes: list[Placed | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        first_of: dict[str, int] = {}
+        by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        later: list[int] = []
+        for i, draft in enumerate(drafts):
+            if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
+                (by_shard[_shard_of(topic, draft)] if draft.due_ms is None else later).append(i)
+        self._file(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
+        for shard, members in by_shard.items():
+            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by)
+        for i, draft in enumerate(drafts):
+            if outcomes[i] is None:
+                first = first_of[draft.dedup_id or ""]
+                outcomes[i] = _repeated(drafts[first], draft, outcomes[first])
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def move(self, topic: Topic, members: Sequence[tuple[Movable, Draft]]) -> list[Placed | None]:
+        """Put drafts into the log, each in the transaction that takes its timer or dead letter away: however often
+        it is tried, once. None: it had been taken before. What belongs to one shard becomes one segment.
+
+        Raises Unavailable where an answer was lost; to try again is safe.
+        """
+        outcomes: list[Placed | None] = [None] * len(members)
+        by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        for i, (_, draft) in enumerate(members):
+            by_shard[_shard_of(topic, draft)].append(i)
+        for shard, places in by_shard.items():
+            while places:
+                now = _that_can_move([members[i][0] for i in places])
+                pack = self._log.pack([members[i][1] for i in places[:now]])
+                taken = places[: len(pack.drafts)]
+                answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in taken])
+                if isinstance(answer, Gone):
+                    places = [i for n, i in enumerate(places) if n not in answer.places]
+                    continue
+                assert not isinstance(answer, Known)
+                for i, place in zip(taken, answer, strict=True):
+                    outcomes[i] = place
+                places = places[len(taken) :]
+        return outcomes
+
+    def _file(
+        self,
+        topic: Topic,
+        members: Sequence[tuple[int, Draft]],
+        outcomes: list[Placed | HeadraceError | None],
+    ) -> None:
+        """Store drafts that are due later as timers, each under an id of its own. In its line nothing comes behind what
+        failed."""
+        stopped: dict[str | None, HeadraceError] = {}
+        for run in _filings([(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]):
+            try:
+                going = [(i, draft) for i, draft in run if _line_of(topic, draft) not in stopped]
+                timers = [self.timer(topic, self.offload(topic, draft)) for _, draft in going]
+                self._file_run(topic, going, timers, outcomes)
+            except HeadraceError as error:
+                stopped |= {line: error for _, draft in going if (line := _line_of(topic, draft))}
+                for i, _ in going:
+                    outcomes[i] = outcomes[i] or error
+            for i, draft in run:
+                outcomes[i] = outcomes[i] or stopped[_line_of(topic, draft)]
+
+    def _timed_id(self, topic: Topic, draft: Draft) -> str:
+        """The id of a draft that is due later; in a batch they are made in its order."""
+        assert draft.due_ms is not None
+        id_of = partial(ids.timed_id, shard=_shard_of(topic, draft), due_ms=draft.due_ms)
+        return id_of(self.waiting_name(topic, draft, id_of) or self._chance.id(ids.REQUEST_ID_CHARS))
+
+    def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
+        """A name for a message that will wait; `id_of` makes its id of it. None where it has no order to keep."""
+        line = _line_of(topic, draft)
+        return None if line is None else self._lines.name(topic, line, id_of)
+
+    def _file_run(
+        self,
+        topic: Topic,
+        run: Sequence[tuple[int, Draft]],
+        timers: Sequence[Timer],
+        outcomes: list[Placed | HeadraceError | None],
+    ) -> None:
+        left = list(zip(run, timers, strict=True))
+        while left:
+            entries = [entry_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in left])
+            known = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
+            for (i, draft), timer in left:
+                if draft.dedup_id in known:
+                    outcomes[i] = _duplicate(draft, known[draft.dedup_id])
+                elif not known:
+                    outcomes[i] = Placed(timer.id, None, None, timer.filed_ms, due_ms=timer.due_ms)
+            if not known:
+                self._filed([timer for _, timer in left])
+            left = [each for each in left if outcomes[each[0][0]] is None]
+
+    def timer(self, topic: Topic, draft: Draft) -> Timer:
+        """The timer by which a draft waits for its time, under its own id."""
+        assert draft.due_ms is not None
+        assert draft.id is not None
+        shard = _shard_of(topic, draft)
+        place = topic.shard_key(ANY if shard is None else shard)
+        return Timer(
+            draft.due_ms,
+            draft.id,
+            TimerKind.DELIVER,
+            place,
+            replace(draft, due_ms=None),  # the timer says when
+            topic.retention_days,
+            filed_ms=self._clock.now_ms(),
+        )
+
+    def _produce_to(
+        self,
+        topic: Topic,
+        shard: int | None,
+        members: Sequence[tuple[int, Draft]],
+        outcomes: list[Placed | HeadraceError | None],
+        by: str,
+    ) -> None:
+        """Fill in the outcomes of drafts that go to one shard. Nothing comes behind what failed: tried again, that
+        would stand after it."""
+        try:
+            for run in _runs(members):
+                left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
+                while left:
+                    left = self._append(topic, shard, left, outcomes, by)
+        except HeadraceError as error:
+            for i, _ in members:
+                outcomes[i] = outcomes[i] or error
+
+    def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
+        """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
+        if len(draft.body) <= above:
+            return draft
+        name = f"bodies/{topic.name}/{topic.uid}/{self._chance.id(24)}"
+        self._blobs.put(name, draft.body)
+        return replace(draft, body=b"", blob=name, blob_bytes=len(draft.body))
+
+    def _append(
+        self,
+        topic: Topic,
+        shard: int | None,
+        members: Sequence[tuple[int, Draft, Draft]],
+        outcomes: list[Placed | HeadraceError | None],
+        by: str,
+    ) -> list[tuple[int, Draft, Draft]]:
+        """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
+        pack = self._log.pack([stored for *_, stored in members])
+        now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
+        answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now], by=by)
+        assert not isinstance(answer, Gone)
+        if isinstance(answer, Known):
+            entries = {entry.dedup_id: entry for entry in answer.entries}
+            for i, given, _ in now:
+                if given.dedup_id in entries:
+                    outcomes[i] = _duplicate(given, entries[given.dedup_id])
+            return [m for m in now if outcomes[m[0]] is None] + list(later)
+        for (i, *_), place in zip(now, answer, strict=True):
+            outcomes[i] = place
+        return list(later)
+
+    def note_keys(
+        self, topic: Topic, drafts: Iterable[tuple[Draft | None, int]], at_ms: int | None = None
+    ) -> None:
+        """Note the keys of drafts with an id of their own, each under the time it comes (or under `at_ms`)."""
+        found: list[KeyEntry] = []
+        for draft, comes_ms in drafts:
+            if draft and draft.id and draft.keys:
+                found += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms))
+        if found:
+            self._keys.note(found)
+
+
+def check_size(topic: Topic, body: bytes) -> None:
+    """Raises TooLarge for a body that the topic does not take."""
+    if len(body) > topic.max_body_bytes:
+        raise TooLarge(
+            "BODY_TOO_LARGE",
+            f"The body has {len(body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}.",
+        )
+
+
+def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
+    """Why the topic does not take this message; None: it does."""
+    try:
+        check_size(topic, draft.body)
+    except TooLarge as error:
+        return error
+    if draft.shard is not None and draft.shard >= topic.shards:
+        return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    return None
+
+
+def _shard_of(topic: Topic, draft: Draft) -> int | None:
+    if draft.shard is not None:
+        return draft.shard
+    if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
+        return 0
+    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards_of_keys)
+
+
+def _line_of(topic: Topic, draft: Draft) -> str | None:
+    return line_of(draft.ordering_key, _shard_of(topic, draft))
+
+
+def _that_can_move(moved: Sequence[Movable]) -> int:
+    """How many of them one transaction can hold."""
+    actions = 0
+    for n, each in enumerate(moved):
+        actions += 1 if isinstance(each, Timer) else 2
+        if actions > _MOVED_PER_SEGMENT:
+            return n
+    return len(moved)
+
+
+def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
+    """Cut so that the dedup ids of one run fit one transaction."""
+    run: list[tuple[int, Draft]] = []
+    deduped = 0
+    for member in members:
+        if member[1].dedup_id and deduped == _DEDUPED_PER_SEGMENT:
+            yield run
+            run, deduped = [], 0
+        run.append(member)
+        deduped += member[1].dedup_id is not None
+    yield run
+
+
+def _filings(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
+    """What can be filed together: all without a dedup id, and of the others what fits a transaction."""
+    plain = [member for member in members if not member[1].dedup_id]
+    if plain:
+        yield plain
+    run: list[tuple[int, Draft]] = []
+    size = 0
+    for member in members:
+        if not member[1].dedup_id:
+            continue
+        size += member[1].weight
+        if run and (len(run) == _DEDUPED_PER_FILING or size > _BYTES_PER_FILING):
+            yield run
+            run, size = [], member[1].weight
+        run.append(member)
+    if run:
+        yield run
+
+
+def _duplicate(draft: Draft, entry: DedupEntry) -> Placed | HeadraceError:
+    if entry.content_hash != content_hash(draft):
+        return mismatch()
+    _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
+    timed = ids.parse_timed_id(entry.message_id)
+    due_ms = timed.due_ms if timed else None
+    return Placed(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
+
+
+def _repeated(
+    first: Draft, again: Draft, outcome: Placed | HeadraceError | None
+) -> Placed | HeadraceError | None:
+    """The outcome of a dedup id's second use within one batch."""
+    if content_hash(first) != content_hash(again):
+        return mismatch()
+    return replace(outcome, duplicate=True) if isinstance(outcome, Placed) else outcome

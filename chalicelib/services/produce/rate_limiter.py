@@ -1,0 +1,79 @@
+"""Rate limits: a topic's shared account of permits, and the few that each process has in hand."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from ...domain.topic import Topic
+from ...ports import Clock, Rates
+from ..core.expiring_cache import Few
+
+_AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
+_MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
+_IN_HAND_MS = 500  # after that they are void
+_SHORTEST_PAUSE_MS = 100
+_LONGEST_PAUSE_MS = 400  # less than it takes to fill an account
+_WORTH = 20  # a visit should bring this part of what all get in a second,
+_WORTH_PERMITS = 10  # or so many
+
+
+@dataclass(slots=True)
+class _Purse:
+    """What this process has in hand for one topic, and knows of the demand since its last visit to the account."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    permits: int = 0
+    good_until_ms: int = 0
+    closed_until_ms: int = 0
+    visited_ms: int = 0
+    asked: int = 0
+    ahead: int = 0
+    pause_ms: int = _SHORTEST_PAUSE_MS
+
+
+class RateLimits:
+    """Lets messages in, at far less than a write for each. One per process."""
+
+    def __init__(self, rates: Rates, clock: Clock) -> None:
+        self._rates = rates
+        self._clock = clock
+        self._purses: Few[str, _Purse] = Few()
+
+    def admit(self, topic: Topic, count: int) -> int:
+        """How many of `count` messages the topic's rate lets in now; all where it has no limit."""
+        if topic.rate_limit is None or not count:
+            return count
+        purse = self._purses.of(topic.uid, _Purse)
+        with purse.lock:
+            now_ms = self._clock.now_ms()
+            if now_ms >= purse.good_until_ms:
+                purse.permits = 0
+            purse.asked += count
+            if purse.permits < count and now_ms >= purse.closed_until_ms:
+                self._visit(purse, topic.uid, topic.rate_limit, count - purse.permits, now_ms)
+            granted = min(count, purse.permits)
+            purse.permits -= granted
+            return granted
+
+    def _visit(self, purse: _Purse, topic_uid: str, limit: int, missing: int, now_ms: int) -> None:
+        """Take what is missing from the account, and in advance what the demand seen lately will need soon. (It may
+        double from visit to visit, no more: two messages in one millisecond are no flood.)
+
+        Where the account had too little, stay away: until it has a permit, and long enough that a visit is worth it.
+        """
+        lately = purse.asked * _AHEAD_MS // max(1, now_ms - purse.visited_ms)
+        purse.ahead = min(lately, limit // _MOST_AHEAD, 2 * purse.ahead + 1)
+        wanted = max(missing, purse.ahead)
+        grant = self._rates.take(topic_uid, limit, wanted, now_ms)
+        purse.permits += grant.count
+        purse.good_until_ms = now_ms + _IN_HAND_MS
+        purse.visited_ms, purse.asked = now_ms, 0
+        if grant.count == wanted:
+            return
+        worth = min(_WORTH_PERMITS, limit // _WORTH)
+        longer, shorter = purse.pause_ms * 2, purse.pause_ms // 2
+        purse.pause_ms = (
+            min(longer, _LONGEST_PAUSE_MS) if grant.count < worth else max(shorter, _SHORTEST_PAUSE_MS)
+        )
+        purse.closed_until_ms = now_ms + max(grant.wait_ms, purse.pause_ms)

@@ -1,0 +1,216 @@
+"""Transactions: a message is prepared where nobody sees it, then committed or rolled back; the first decision is final.
+
+Each decision is one conditional write, together with what it brings about: the segment that the message becomes, or
+the timer by which it waits for its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...domain import ids, signing
+from ...domain.errors import Conflict, NotFound, unavailable
+from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
+from ...domain.message import Draft
+from ...domain.timer import ANY
+from ...domain.topic import Topic
+from ...domain.transaction import (
+    DECIDED,
+    Answer,
+    State,
+    Transaction,
+    check_timer,
+    committed,
+    released,
+    rolled_back,
+)
+from ...ports import Chance, Clock, DedupEntry, Transactions
+from ..core.catalog import Catalog
+from ..core.counters import ACCEPTED, Tally
+from ..core.wake import Waker
+from .dedup import content_hash, mismatch
+from .producer import Producer, refusal
+
+_TRIES = 8
+_WAKES_BELOW_SECONDS = (
+    60  # a later check can wait for the movers' schedule: most transactions are decided by then
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Whom to ask what became of a transaction, and how long to wait before and between. Without a URL nobody is
+    asked; the transaction is UNDECIDED after the time that all checks would have taken."""
+
+    url: str | None = None
+    after_seconds: int = DEFAULT_CHECK_AFTER_SECONDS
+
+
+class Transactor:
+    """Prepares, decides and shows transactions."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        transactions: Transactions,
+        producer: Producer,
+        waker: Waker,
+        clock: Clock,
+        chance: Chance,
+        key: Callable[[], bytes],
+        tally: Tally,
+    ) -> None:
+        self._catalog = catalog
+        self._transactions = transactions
+        self._producer = producer
+        self._waker = waker
+        self._clock = clock
+        self._chance = chance
+        self._key = key
+        self._tally = tally
+
+    def prepare(
+        self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False, by: str = ""
+    ) -> tuple[Transaction, bool]:
+        """Store a message out of everybody's sight. `floats`: its delay counts from the commit. `by` is the producer's
+        token's id.
+
+        With a dedup id that was used for the same, the transaction it was used for; True: this one is new.
+        """
+        error = refusal(topic, draft)
+        if error:
+            raise error
+        now_ms = self._clock.now_ms()  # before the upload: what counts from here shall not wait for it
+        new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats, now_ms)
+        assert new.draft is not None
+        self._producer.note_keys(topic, [(new.draft, _patience_ms(new))], new.prepared_ms)
+        entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
+        for known in self._transactions.prepare(new, entries):
+            if known.content_hash != entries[0].content_hash:
+                raise mismatch()
+            return self.find(ids.parse_half_id(known.message_id) or ""), False
+        if checks.after_seconds < _WAKES_BELOW_SECONDS:
+            self._waker.filed([check_timer(new)])
+        return new, True
+
+    def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool, now_ms: int) -> Transaction:
+        after_ms = checks.after_seconds * 1000
+        name = self._producer.waiting_name(topic, draft, ids.half_id) if draft.due_ms else None
+        id = name or self._chance.id(ids.TRANSACTION_ID_CHARS)
+        new = Transaction(
+            id=id,
+            topic=topic.name,
+            topic_uid=topic.uid,
+            prepared_ms=now_ms,
+            check_ms=now_ms + after_ms * (1 if checks.url else MAX_CHECKS),
+            check_after_ms=after_ms,
+            keep_s=max(topic.retention_days * 86_400, topic.dedup_window_seconds),
+            draft=replace(draft, id=ids.half_id(id), due_ms=None),
+            check_url=checks.url,
+            shard=draft.shard,
+            delay_ms=draft.due_ms - now_ms if draft.due_ms and floats else 0,
+            due_ms=None if floats else draft.due_ms,
+        )
+        return replace(new, keys_until_s=topic.expires_s(_patience_ms(new)))
+
+    def find(self, transaction_id: str) -> Transaction:
+        """The transaction, or NotFound."""
+        known = ids.TRANSACTION_ID.match(transaction_id)
+        held = self._transactions.get(transaction_id) if known else None
+        if held is None:
+            raise NotFound(
+                "TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired."
+            )
+        return held
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        """Transactions of a state by time of preparation, behind a mark, without their messages."""
+        return self._transactions.listed(topic, state, after, limit)
+
+    def secret(self, topic: Topic) -> bytes:
+        """What the checks of a topic's transactions are signed with."""
+        return signing.derived(self._key(), "check", topic.uid)
+
+    def topic_of(self, transaction: Transaction) -> Topic:
+        """The topic it was prepared for, or NotFound."""
+        topic = self._catalog.topic(transaction.topic)
+        if topic.uid != transaction.topic_uid:
+            raise NotFound("TOPIC_NOT_FOUND", f"The topic {topic.name!r} of this transaction was deleted.")
+        return topic
+
+    def decide(
+        self, held: Transaction, wanted: State, answer: Answer | None = None, by: str = ""
+    ) -> Transaction:
+        """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
+        a check's, which counts. `by` is the id of the token of whoever decides.
+
+        Raises Conflict where the opposite was decided, and NotFound.
+        """
+        for _ in range(_TRIES):
+            if held.state in DECIDED:
+                return _agreed(held, wanted)
+            if answer:
+                held = replace(held, checks=held.checks + 1, last_answer=answer.detail)
+            decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held, by)
+            if decided:
+                self._tally.add(ACCEPTED, wanted is State.COMMITTED)
+                return decided
+            held = self.find(held.id)
+        raise unavailable("Others keep changing this transaction; try again.")
+
+    def _roll_back(self, held: Transaction, by: str) -> Transaction | None:
+        new = rolled_back(held, self._clock.now_ms(), by)
+        return new if self._transactions.change(held, new, drop=[check_timer(held)]) else None
+
+    def _commit(self, held: Transaction) -> Transaction | None:
+        """None: it was changed meanwhile."""
+        topic, now_ms = self.topic_of(held), self._clock.now_ms()
+        draft = released(held, now_ms)
+        comes_ms = draft.due_ms or now_ms
+        if topic.expires_s(comes_ms) > held.keys_until_s:
+            # Under the time at which it was prepared: a list of a key's messages shall not show this one twice.
+            self._producer.note_keys(topic, [(draft, comes_ms)], held.prepared_ms)
+        if draft.due_ms is not None:
+            return self._commit_for_later(topic, held, draft, now_ms)
+        (place,) = self._producer.move(topic, [(held, draft)])
+        if place is None or place.shard is None:
+            return None
+        self._waker.appended(topic, {place.shard})
+        return committed(held, place.accepted_ms, shard=place.shard, offset=place.offset)
+
+    def _commit_for_later(
+        self, topic: Topic, held: Transaction, draft: Draft, now_ms: int
+    ) -> Transaction | None:
+        timer = self._producer.timer(topic, draft)
+        shard = None if timer.shard.shard == ANY else timer.shard.shard
+        new = committed(held, now_ms, shard=shard, due_ms=timer.due_ms)
+        if not self._transactions.change(held, new, file=[timer], drop=[check_timer(held)]):
+            return None
+        self._waker.filed([timer])
+        return new
+
+
+def _patience_ms(new: Transaction) -> int:
+    """By when it should have been decided and have come into its log."""
+    checked_ms = new.prepared_ms + new.check_after_ms * MAX_CHECKS
+    return max(checked_ms + new.delay_ms, new.due_ms or 0)
+
+
+def _agreed(held: Transaction, wanted: State) -> Transaction:
+    if held.state is not wanted:
+        done = "committed" if held.state is State.COMMITTED else "rolled back"
+        raise Conflict("TRANSACTION_DECIDED", f"The transaction was {done}; the first decision is final.")
+    return held
+
+
+def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
+    """The entry of a dedup id that stands for a transaction: to produce with the same id is another thing."""
+    return DedupEntry(
+        topic.uid,
+        draft.dedup_id or "",
+        f"x{content_hash(draft)}",
+        new.message_id,
+        new.prepared_ms,
+        max(new.prepared_ms, draft.due_ms or 0) // 1000 + topic.dedup_window_seconds,
+    )

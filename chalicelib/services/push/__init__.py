@@ -1,0 +1,1 @@
+"""Calling subscribers and functions."""

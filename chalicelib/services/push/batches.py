@@ -1,0 +1,51 @@
+"""Which messages go out together, and what their outcomes mean. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isqrt
+
+from ...domain.outcome import Outcome, Verdict
+from ...domain.topic import Consumer, Group
+from ..consume.claim import Delivery
+
+_SMALL = 8  # a batch of so many is cut into single messages at once
+
+
+def batch_limit(batch_size: int, delivery: Delivery) -> int:
+    """With how many others a message may travel: after a failure in a piece of the batch, after the next one alone, and
+    so on its last attempt; so one bad message ends up by itself and the others get through."""
+    receipt = delivery.receipt
+    failures = delivery.attempt - receipt.spent - 1
+    if not failures:
+        return batch_size if delivery.attempt < receipt.last_attempt else 1
+    return (
+        isqrt(batch_size)
+        if failures == 1 and batch_size > _SMALL and delivery.attempt < receipt.last_attempt
+        else 1
+    )
+
+
+def is_to_be_split(deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> bool:
+    """Did a batch fail as a whole, by the word of who got it? Then one of its messages may be to blame for all."""
+    return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.answered for o in outcomes)
+
+
+def batch_of(group: Group, consumer: Consumer) -> int:
+    """How many messages a consumer gets together."""
+    return group.batch_size if consumer.kind == "function" or group.payload == "batch" else 1
+
+
+def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
+    """Cut deliveries into parcels: one message each, unless the group asked for batches."""
+    size = batch_of(group, consumer)
+    parcel: list[Delivery] = []
+    least = size
+    for delivery in sorted(deliveries, key=lambda d: -batch_limit(size, d)) if size > 1 else deliveries:
+        least = min(least, batch_limit(size, delivery))
+        if len(parcel) >= least:
+            yield parcel
+            parcel = []
+        parcel.append(delivery)
+    if parcel:
+        yield parcel

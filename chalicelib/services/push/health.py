@@ -1,0 +1,115 @@
+"""How well each subscriber answers: what the breaker saw is kept in the process, what all must know on its row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ...domain import breaker
+from ...domain.breaker import Health
+from ...domain.errors import Unavailable
+from ...domain.outcome import Outcome, Verdict
+from ...domain.topic import Consumer, Group, Topic
+from ...ports import Clock
+from ..core.expiring_cache import Aging
+
+Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
+"""Write a consumer's failing_ms, open_until_ms and trips to its registration, if it still is there."""
+Disable = Callable[[Topic, Group, Consumer, str], object]
+
+
+class Healths:
+    """The subscribers' health as this process has seen it."""
+
+    def __init__(self, save: Save, disable: Disable, clock: Clock) -> None:
+        self._save = save
+        self._disable = disable
+        self._clock = clock
+        self._lock = threading.Lock()
+        # With the version of the row that it knows of.
+        self._seen: Aging[str, tuple[int, Health]] = Aging(clock, None)
+
+    def allowance(self, consumer: Consumer, full: int) -> int:
+        """How many messages may be under way to a consumer: none while its circuit is open, few after that."""
+        return breaker.allowance(self._known(consumer)[1], full, self._clock.now_ms())
+
+    def note(
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        outcomes: Sequence[Outcome],
+        full: int,
+        *,
+        repeated: bool = False,
+    ) -> None:
+        """Enter what one request to a consumer showed; `repeated`: it was not the first attempt of any message in it.
+        Its row is written only when the circuit changes, or when failures begin or end; where that cannot be done now,
+        only this process knows."""
+        try:
+            self._note(topic, group, consumer, outcomes, full, repeated)
+        except Unavailable:
+            return
+
+    def _note(
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        outcomes: Sequence[Outcome],
+        full: int,
+        repeated: bool,
+    ) -> None:
+        tried = [o for o in outcomes if o.verdict not in (Verdict.HELD, Verdict.UNDECODABLE)]
+        if any(o.verdict is Verdict.GONE for o in tried):
+            self._disable(topic, group, consumer, "It answered 410 Gone.")
+        elif tried:
+            ok = any(o.verdict in (Verdict.DONE, Verdict.REFUSED) for o in tried)
+            answered = any(o.answered for o in tried)
+            after = self._learn(
+                topic,
+                group,
+                consumer,
+                lambda before, now_ms: breaker.after(
+                    before, ok, now_ms, full, answered=answered, repeated=repeated
+                ),
+            )
+            if breaker.should_disable(after.failing_ms, after.trips, self._clock.now_ms()):
+                self._disable(topic, group, consumer, "Every attempt failed for days.")
+
+    def _learn(
+        self, topic: Topic, group: Group, consumer: Consumer, learn: Callable[[Health, int], Health]
+    ) -> Health:
+        """Deliveries of this process wait for one another here: else each would write what another has written."""
+        with self._lock:
+            version, before = self._known(consumer)
+            after = learn(before, self._clock.now_ms())
+            self._seen.put(consumer.uid, (version, after))
+            if _row(after) != _row(before) and (saved := self._save(topic, group, consumer, after)):
+                self._seen.put(consumer.uid, (saved.version, after))
+        return after
+
+    def _at_first(self, consumer: Consumer) -> Health:
+        """What is thought of a consumer that this process has not called yet: it works, if it is not new and nobody
+        says otherwise."""
+        now_ms = self._clock.now_ms()
+        works = consumer.failing_ms is None and now_ms - consumer.created_ms >= breaker.LATELY_MS
+        return Health(succeeded_ms=now_ms if works else None)
+
+    def _known(self, consumer: Consumer) -> tuple[int, Health]:
+        """What this process saw, in the light of what the row says if others wrote it since. A consumer at hand may
+        be older than what this process wrote itself."""
+        version, health = self._seen.get(consumer.uid) or (-1, self._at_first(consumer))
+        if consumer.version <= version:
+            return version, health
+        return consumer.version, replace(
+            health,
+            failing_ms=consumer.failing_ms,
+            open_until_ms=consumer.open_until_ms,
+            trips=consumer.trips,
+        )
+
+
+def _row(health: Health) -> tuple[int | None, int | None, int]:
+    return health.failing_ms, health.open_until_ms, health.trips

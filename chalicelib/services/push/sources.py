@@ -1,0 +1,97 @@
+"""Where a delivery takes messages from, and whom they may go to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...domain.assignment import Team
+from ...domain.in_flight import sure_of
+from ...domain.limits import MAX_CALLS
+from ...domain.topic import Consumer, Group, Topic, lane_of
+from ...modes import POLICIES
+from ..consume.claim import Delivery
+from ..consume.receive import LANE_SHARE
+from ..core.wake import Job, workers_of
+
+
+class Sources:
+    """The shards and the lane of one job: who may have their messages, and how many may be under way."""
+
+    def __init__(self, topic: Topic, group: Group, job: Job, team: Team) -> None:
+        self.topic = topic
+        self.group = group
+        self.most = group.max_in_flight
+        self.most_here = min(self.most, MAX_CALLS * group.batch_size)
+        self._lane = str(lane_of(topic, group, job.consumer_uid).shard_key(0))
+        workers = workers_of(topic, group)
+        # There may have been more of them, before settings changed or by another release.
+        worker = job.worker % workers
+        self._shards = range(worker, topic.shards, workers)
+        self._has_lane = worker == 0
+        owners = team.owners
+        if job.consumer_uid:
+            owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards
+        self._owners = [c if c and c.is_called else None for c in owners]
+        policy = POLICIES[group.mode]
+        self._is_shared = not policy.per_consumer and not policy.holds_back
+        self._team = tuple(team.called)
+
+    def in_turn(self, look: int, most: int) -> Iterator[int | None]:
+        """The shards, another one first each time, after the lane; where hardly anything may be under way, the lane
+        mostly comes last: what failed before is a bad probe of a subscriber that may be well again."""
+        lane_first = most >= LANE_SHARE or not look % LANE_SHARE
+        start = look % len(self._shards) if self._shards else 0
+        if self._has_lane and lane_first:
+            yield None
+        yield from (*self._shards[start:], *self._shards[:start])
+        if self._has_lane and not lane_first:
+            yield None
+
+    def most_of(self, shard: int | None) -> int:
+        """How many messages of one source may be under way."""
+        return self.most if shard is not None else lane_share(self.most)
+
+    def sure_of(self, shard: int | None) -> int:
+        """How many of them whatever else is under way."""
+        return min(sure_of(self.topic, self.group), self.most_of(shard))
+
+    def part_of(self, shard: int | None) -> int:
+        """How many one consumer may have under way: its equal part, but a whole batch."""
+        return max(-(-self.most // max(1, len(self.consumers_of(shard)))), self.group.batch_size)
+
+    def keys(self) -> set[str]:
+        """The log's partition keys of all sources."""
+        lane = {self._lane} if self._has_lane else set()
+        return {str(self.topic.shard_key(s)) for s in self._shards} | lane
+
+    def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
+        """Who claims from a source. Where order has no holder, that is everybody who is called: what is shared out is
+        messages, not shards."""
+        owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
+        if owner is None:
+            return ()
+        return self._team if self._is_shared and self._team else (owner,)
+
+    def called(self) -> set[Consumer]:
+        """All whom messages may go to."""
+        return (
+            {*self._team, *(c for c in self._owners if c)}
+            if self._is_shared
+            else set(filter(None, self._owners))
+        )
+
+    def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
+        """Those whom messages that a consumer claims may go to."""
+        return self.called() if shard is None and not self._is_shared else {claimant}
+
+    def target(self, claimant: Consumer, delivery: Delivery) -> Consumer:
+        """Whom a granted message goes to: who claimed it; where order has a holder, the one of its shard."""
+        return claimant if self._is_shared else self._owner_of(delivery.message.shard) or claimant
+
+    def _owner_of(self, shard: int) -> Consumer | None:
+        return self._owners[shard] if shard < len(self._owners) else None
+
+
+def lane_share(most: int) -> int:
+    """How many of so many messages under way may be the lane's."""
+    return max(1, most // LANE_SHARE)
