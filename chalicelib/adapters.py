@@ -16,25 +16,16 @@ from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
-    from .ports import (
-        Blobs,
-        Chance,
-        Clock,
-        Control,
-        Cursors,
-        Invoker,
-        Jobs,
-        Keys,
-        Log,
-        Marks,
-        Rates,
-        Records,
-        Rounds,
-        Sender,
-        Timers,
-        Traces,
-        Transactions,
-    )
+    from .ports.control import Control
+    from .ports.cursors import Cursors
+    from .ports.indexes import Keys, Traces
+    from .ports.log import Log
+    from .ports.rates import Rates
+    from .ports.records import Records
+    from .ports.rounds import Marks, Rounds
+    from .ports.timers import Timers
+    from .ports.transactions import Transactions
+    from .ports.world import Blobs, Chance, Clock, Invoker, Jobs, Sender
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 

@@ -12,7 +12,7 @@ from .services.core.counters import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .ports import Sender
+    from .ports.world import Sender
     from .scheduler.assigner import Assigner
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer

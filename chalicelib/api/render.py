@@ -25,7 +25,7 @@ from ..domain.topic import Consumer, Group, Token, Topic
 from ..domain.transaction import State, Transaction
 
 if TYPE_CHECKING:
-    from ..ports import DeadLetter
+    from ..domain.record import DeadLetter
     from ..services.consume.claim import Delivery
     from ..services.inspect.fate import Fate
     from ..services.inspect.lookup import GroupStatus, ShardStatus, TopicStats

@@ -6,7 +6,7 @@ from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.outcome import Outcome, Parcel, Verdict
 from ..domain.topic import Consumer
 from ..domain.transaction import Answer, Transaction
-from ..ports import Clock
+from ..ports.world import Clock
 from . import checks, events, function_batch, handshake, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from ..domain.mark import Mark, all_over, asked_again_ms
 from ..domain.topic import Consumer, Group, Topic
-from ..ports import Clock, Control, Marks, Rounds, Staffed
+from ..ports.control import Control, Staffed
+from ..ports.rounds import Marks, Rounds
+from ..ports.world import Clock
 from .walk import HasTime, Stretch, Turns
 
 _JOB = "assign"

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 
 from ..domain.topic import Topic, lane_of
 from ..modes import POLICIES
-from ..ports import Clock, Control, Log, Rounds
+from ..ports.control import Control
+from ..ports.log import Log
+from ..ports.rounds import Rounds
+from ..ports.world import Clock
 from .walk import HasTime, Stretch, Walk
 
 _JOB = "checkpoint"

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
-from ..ports import Clock, Control, Rounds
+from ..ports.control import Control
+from ..ports.rounds import Rounds
+from ..ports.world import Clock
 from .keeper import Keeper
 from .walk import HasTime, Stretch, Walk
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from ..domain.ranges import normalise
 from ..domain.topic import Topic
-from ..ports import Blobs, Clock, Log
+from ..ports.log import Log
+from ..ports.world import Blobs, Clock
 from .walk import HasTime
 
 PROOF = "archive/proved.json"

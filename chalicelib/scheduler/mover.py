@@ -22,7 +22,8 @@ from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
 from ..domain.segment import ShardKey
 from ..domain.timer import AWAKE_MS, SOON_MS, UNREADABLE, Timer, TimerKind, again
-from ..ports import Clock, Look, Timers
+from ..ports.timers import Look, Timers
+from ..ports.world import Clock
 from .beside import Beside
 
 _LEASE_MS = 15_000

@@ -9,7 +9,10 @@ from ..domain.cursor import Cursor, expire, returned
 from ..domain.segment import ShardKey
 from ..domain.topic import Consumer, Group, Topic, cursor_key
 from ..modes import POLICIES
-from ..ports import Clock, Control, Cursors, Log
+from ..ports.control import Control
+from ..ports.cursors import Cursors
+from ..ports.log import Log
+from ..ports.world import Clock
 
 _AFTER_ALL = 2**53  # behind every offset
 _PENDING_MS = 3_600_000  # so long a subscriber that has not agreed is asked each minute, and then each hour

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from ..domain.mark import Mark, all_over
 from ..domain.topic import Topic
-from ..ports import Clock, Control, Marks, Rounds
+from ..ports.control import Control
+from ..ports.rounds import Marks, Rounds
+from ..ports.world import Clock
 from .scout import Findings, Scout
 from .walk import HasTime, Stretch, Turns
 

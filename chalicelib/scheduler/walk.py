@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..domain.topic import Topic
-from ..ports import Clock, Control, Place, Rounds
+from ..ports.control import Control
+from ..ports.rounds import Place, Rounds
+from ..ports.world import Clock
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again

@@ -13,7 +13,11 @@ from ..domain import ranges
 from ..domain.cursor import Cursor, fold
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
-from ..ports import Clock, Control, Cursors, Log, Marks, Rounds
+from ..ports.control import Control
+from ..ports.cursors import Cursors
+from ..ports.log import Log
+from ..ports.rounds import Marks, Rounds
+from ..ports.world import Clock
 from .walk import HasTime, Stretch, Turns
 
 _JOB = "watch"

@@ -18,7 +18,8 @@ import msgspec
 from ..domain.message import UNDECODABLE, Draft
 from ..domain.segment import Segment, ShardKey
 from ..domain.trace import DELETED, EDITED, REDRIVEN, TraceRow
-from ..ports import Blobs, Unreadable, Written
+from ..ports.indexes import Unreadable, Written
+from ..ports.world import Blobs
 
 VERSION = 1
 MESSAGES, DELIVERIES = "messages", "deliveries"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..domain.message import UNDECODABLE
 from ..domain.trace import TraceRow
-from ..ports import Unreadable, Written
+from ..ports.indexes import Unreadable, Written
 from . import codec
 from .layout import META_OFFSET, Item, int_of, is_newer, shard_of
 from .log import segment_of

@@ -14,7 +14,7 @@ import msgspec
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
 from ..domain.message import JSON, UNDECODABLE, Act, Draft, Origin
 from ..domain.trace import Tried
-from ..ports import Pack
+from ..ports.log import Pack
 
 T = TypeVar("T")
 _COMPRESSION_LEVEL = 3

@@ -18,7 +18,7 @@ from ..domain.assignment import Assignment
 from ..domain.errors import unavailable
 from ..domain.replay import Replay
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..ports import Staffed
+from ..ports.control import Staffed
 from .layout import FORMAT
 
 T = TypeVar("T", Topic, Group, Consumer, Token, Assignment, Replay)

@@ -11,10 +11,11 @@ from typing import Any
 from ..domain.cursor import CLOSED, Change, Cursor, Lease, Span, amend, took
 from ..domain.errors import Unavailable, Unreadable, newer_format, unavailable
 from ..domain.ranges import Ranges
+from ..domain.record import Record
 from ..domain.sharing import Part, Round
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..ports import Conflict, Record, Refused
+from ..ports.cursors import Conflict, Refused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
 from .layout import FORMAT, Item, cursor_item_key, cursor_owner, is_newer, known_int, number, text, text_of

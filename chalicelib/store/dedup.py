@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ports import DedupEntry
+from ..ports.log import DedupEntry
 from .layout import FORMAT, Item, dedup_key, int_of, number, text, text_of
 
 

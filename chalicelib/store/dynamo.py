@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import unavailable
-from ..ports import Counted
+from ..ports.transactions import Counted
 from .failures import is_conflict, translate, was_resent
 from .layout import Item, Tables
 

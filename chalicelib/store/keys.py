@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from ..ports import KeyEntry
+from ..ports.log import KeyEntry
 from .dynamo import Dynamo
 from .layout import FORMAT, Item, int_of, key_home, number, text
 

@@ -14,7 +14,7 @@ from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
-from ..ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
+from ..ports.log import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from . import codec
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put

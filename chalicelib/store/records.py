@@ -10,8 +10,8 @@ from typing import Any
 from ..domain.errors import newer_format
 from ..domain.ids import message_id
 from ..domain.message import UNDECODABLE, Message
+from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.topic import CursorKey, Group, Topic
-from ..ports import DeadLetter, Record, Unfinished
 from . import codec
 from .dynamo import Dynamo
 from .failures import ConditionFailed

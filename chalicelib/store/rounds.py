@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ports import Place
+from ..ports.rounds import Place
 from .dynamo import Dynamo
 from .failures import ConditionFailed
 from .layout import FORMAT, Item, int_of, number, text, text_of

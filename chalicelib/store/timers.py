@@ -13,7 +13,8 @@ from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import UNDECODABLE, Draft
 from ..domain.segment import ShardKey
 from ..domain.timer import ANY, ANY_EDITION, Timer, TimerKind, kind_by_id, retry_of
-from ..ports import DedupEntry, Look, Moved
+from ..ports.log import DedupEntry, Moved
+from ..ports.timers import Look
 from . import codec
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo

@@ -14,7 +14,8 @@ from ..domain.errors import unavailable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import State, Transaction, check_timer
-from ..ports import Counted, DedupEntry
+from ..ports.log import DedupEntry
+from ..ports.transactions import Counted
 from . import codec
 from .dedup import dedup_entry, dedup_put
 from .dynamo import Dynamo

@@ -27,7 +27,8 @@ from chalicelib.domain.limits import (
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Group, cursor_key
-from chalicelib.ports import Cursors, Log
+from chalicelib.ports.cursors import Cursors
+from chalicelib.ports.log import Log
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.bodies import with_body

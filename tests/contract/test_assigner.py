@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.topic import Topic
-from chalicelib.ports import Staffed
+from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner
 from chalicelib.services.manage.admin import Contact
 from tests.support import factories as make

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.topic import Consumer, Group
-from chalicelib.ports import Control
+from chalicelib.ports.control import Control
 from chalicelib.services.core.assignments import Assignments
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.wiring import Deps

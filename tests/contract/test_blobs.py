@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from chalicelib.ports import Blobs
+from chalicelib.ports.world import Blobs
 from chalicelib.store.blobs import FolderBlobs, S3Blobs
 from chalicelib.store.clients import Clients
 from chalicelib.store.memory import MemoryBlobs

@@ -12,7 +12,7 @@ import pytest
 from chalicelib.domain.errors import ChangedMeanwhile, Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
-from chalicelib.ports import Timers
+from chalicelib.ports.timers import Timers
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.wiring import Deps

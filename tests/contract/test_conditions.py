@@ -18,25 +18,15 @@ from chalicelib.domain import cursor as algebra
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, Span
 from chalicelib.domain.rate import Grant
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
 from chalicelib.domain.timer import ANY_EDITION, Timer
 from chalicelib.domain.topic import CursorKey, Topic
 from chalicelib.domain.transaction import State, Transaction, check_timer, rolled_back
-from chalicelib.ports import (
-    Conflict,
-    DeadLetter,
-    DedupEntry,
-    Gone,
-    Known,
-    Movable,
-    Moved,
-    Place,
-    PutResult,
-    Refused,
-    Stored,
-    Taken,
-)
+from chalicelib.ports.cursors import Conflict, Refused
+from chalicelib.ports.log import DedupEntry, Gone, Known, Movable, Moved, PutResult, Stored, Taken
+from chalicelib.ports.rounds import Place
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

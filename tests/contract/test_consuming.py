@@ -9,8 +9,8 @@ import pytest
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
+from chalicelib.domain.record import Record
 from chalicelib.domain.topic import Group, cursor_key
-from chalicelib.ports import Record
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS

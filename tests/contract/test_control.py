@@ -13,7 +13,7 @@ from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.topic import Consumer, Group, Secret, Topic
-from chalicelib.ports import Control, Staffed
+from chalicelib.ports.control import Control, Staffed
 from tests.support import factories as make
 from tests.support.factories import START_MS
 from tests.support.stages import Stage

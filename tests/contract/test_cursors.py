@@ -9,7 +9,8 @@ import pytest
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import CLOSED, Cursor, Fate, Lease, Result, Selection, Span
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports import Conflict, Cursors, Records, Refused
+from chalicelib.ports.cursors import Conflict, Cursors, Refused
+from chalicelib.ports.records import Records
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

@@ -15,9 +15,9 @@ from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import UNDECODABLE
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.domain.transaction import State
-from chalicelib.ports import DeadLetter
 from chalicelib.services.consume.claim import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters

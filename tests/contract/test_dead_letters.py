@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
+from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic
-from chalicelib.ports import Cursors, DeadLetter, Record, Records, Refused
+from chalicelib.ports.cursors import Cursors, Refused
+from chalicelib.ports.records import Records
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
 from tests.support import factories as make

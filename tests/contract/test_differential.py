@@ -14,9 +14,10 @@ from hypothesis import given, settings
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, Span
+from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, Tail, Way
 from chalicelib.domain.topic import CursorKey, Topic
-from chalicelib.ports import Record, Refused
+from chalicelib.ports.cursors import Refused
 from tests.support import factories as make
 from tests.support.stages import Stage, dynamo_stage, memory_stage
 

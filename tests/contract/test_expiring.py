@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group
-from chalicelib.ports import DeadLetter
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS

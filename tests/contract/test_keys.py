@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
-from chalicelib.ports import KeyEntry, Keys, Log, PutResult
+from chalicelib.ports.indexes import Keys
+from chalicelib.ports.log import KeyEntry, Log, PutResult
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
-from chalicelib.ports import Known, Log, Stored, Taken
+from chalicelib.ports.log import Known, Log, Stored, Taken
 from tests.support import factories as make
 from tests.support.stages import Stage
 

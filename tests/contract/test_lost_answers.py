@@ -15,8 +15,9 @@ from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import Tail
-from chalicelib.ports import DeadLetter, Gone, Stored
+from chalicelib.ports.log import Gone, Stored
 from chalicelib.settings import Settings
 from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededChance

@@ -10,22 +10,14 @@ import pytest
 
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports import (
-    Cursors,
-    DeadLetter,
-    Gone,
-    Known,
-    Log,
-    PutResult,
-    Record,
-    Records,
-    Stored,
-    Taken,
-    Timers,
-)
+from chalicelib.ports.cursors import Cursors
+from chalicelib.ports.log import Gone, Known, Log, PutResult, Stored, Taken
+from chalicelib.ports.records import Records
+from chalicelib.ports.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import ShardKey, Way
-from chalicelib.ports import Stored
+from chalicelib.ports.log import Stored
 from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
 from tests.support.clock import DAY_MS

@@ -13,7 +13,7 @@ from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import RATE_LIMITED, Draft
 from chalicelib.domain.rate import Grant
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports import Rates
+from chalicelib.ports.rates import Rates
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import Placed

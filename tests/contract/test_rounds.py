@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chalicelib import functions
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.topic import Topic
-from chalicelib.ports import Place
+from chalicelib.ports.rounds import Place
 from chalicelib.scheduler.walk import HasTime, Stretch, Walk
 from chalicelib.wiring import Deps
 from tests.support import factories as make

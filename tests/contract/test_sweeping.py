@@ -19,7 +19,8 @@ from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.ports import Control, Marks, Place, Staffed
+from chalicelib.ports.control import Control, Staffed
+from chalicelib.ports.rounds import Marks, Place
 from chalicelib.scheduler.sweeper import Report
 from chalicelib.services.consume.decision import Ruling
 from chalicelib.services.consume.settle import Nack

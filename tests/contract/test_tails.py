@@ -12,7 +12,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.topic import Group, cursor_key, lane_of
-from chalicelib.ports import Cursors
+from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make

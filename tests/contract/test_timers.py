@@ -13,7 +13,7 @@ from chalicelib.domain.limits import FRAGMENTS, MAX_LOOK_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, mark_of, retry_id
-from chalicelib.ports import Timers
+from chalicelib.ports.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

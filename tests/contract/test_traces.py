@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from chalicelib.domain.limits import MAX_RECEIVE
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import TraceRow, Tried
-from chalicelib.ports import Traces
+from chalicelib.ports.indexes import Traces
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock

@@ -14,7 +14,8 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.ports import Blobs, Cursors, Refused
+from chalicelib.ports.cursors import Cursors, Refused
+from chalicelib.ports.world import Blobs
 from chalicelib.services.core.wake import Job
 from chalicelib.wiring import Deps
 from tests.support import factories as make

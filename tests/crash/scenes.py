@@ -12,9 +12,11 @@ from typing import Any, cast
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.outcome import Outcome, Verdict
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Topic
-from chalicelib.ports import Control, DeadLetter, Log, PutResult
+from chalicelib.ports.control import Control
+from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.segment import Segment, ShardKey
-from chalicelib.ports import Written
+from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
 from chalicelib.store.dynamo import Dynamo

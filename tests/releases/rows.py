@@ -16,7 +16,7 @@ from chalicelib.domain.cursor import change, extend, replacement
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import UNREADABLE
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
-from chalicelib.ports import KeyEntry
+from chalicelib.ports.log import KeyEntry
 from chalicelib.store import codec, cursors, keys, log, records, timers, traces, transactions
 from tests.releases.house import Rows
 

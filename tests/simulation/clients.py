@@ -8,9 +8,9 @@ from typing import Any
 
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Draft
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import State, Transaction
-from chalicelib.ports import DeadLetter
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.manage.admin import PULLS, Contact
 from chalicelib.services.manage.dead_letters import Wanted

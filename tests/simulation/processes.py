@@ -14,7 +14,8 @@ from chalicelib.domain.cursor import CLOSED, Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports import Conflict, Refused, Stored
+from chalicelib.ports.cursors import Conflict, Refused
+from chalicelib.ports.log import Stored
 from chalicelib.wiring import Deps
 from tests.simulation.virtual import Pool, Scheduler
 from tests.support.clock import SeededChance

@@ -16,7 +16,8 @@ from chalicelib.domain.segment import Segment
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import DECIDED, State, Transaction
-from chalicelib.ports import Movable, Transactions
+from chalicelib.ports.log import Movable
+from chalicelib.ports.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support.events import Event, Final, Op, Told
 from tests.support.flows import label_of

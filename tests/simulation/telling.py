@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from chalicelib.domain.cursor import Change, Span
+from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
-from chalicelib.ports import Record
 from tests.simulation.world import World
 from tests.support.clock import START_MS
 from tests.support.events import Event

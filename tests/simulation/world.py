@@ -13,7 +13,8 @@ from chalicelib.adapters import memory_adapters
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
-from chalicelib.ports import Refused, Stored
+from chalicelib.ports.cursors import Refused
+from chalicelib.ports.log import Stored
 from chalicelib.services.core.wake import job_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps

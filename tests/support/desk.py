@@ -13,7 +13,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.ports import Log, PutResult
+from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Answer, Nack
 from chalicelib.services.produce.appender import Placed

@@ -11,11 +11,12 @@ from uuid import uuid4
 
 from chalicelib.domain.cursor import Cursor, Lease, Span
 from chalicelib.domain.message import Draft, Message, Origin
+from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Way
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceRow, Tried
-from chalicelib.ports import DeadLetter, DedupEntry, Pack, Record
+from chalicelib.ports.log import DedupEntry, Pack
 from chalicelib.store import codec
 
 from .clock import DAY_MS, START_MS

@@ -17,7 +17,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.ports import Chance, Clock
+from chalicelib.ports.world import Chance, Clock
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Already, Nack
 from chalicelib.services.manage.admin import PULLS, Contact

@@ -10,8 +10,8 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer
-from chalicelib.ports import DeadLetter
 from chalicelib.scheduler.mover import Report
 from chalicelib.services.core.wake import Job, job_of
 from chalicelib.services.manage.admin import Contact

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.segment import ShardKey
-from chalicelib.ports import Written
+from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.services.journal import Journal
 from chalicelib.store import codec

@@ -19,7 +19,7 @@ from ..http import Answer, Context, call, invalid
 from ..requests import BodyBody, RedriveBody, RetryNowBody
 
 if TYPE_CHECKING:
-    from ...ports import DeadLetter
+    from ...domain.record import DeadLetter
     from ...services.manage.dead_letters import Wanted
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"

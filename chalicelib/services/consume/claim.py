@@ -14,13 +14,14 @@ from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import UNDECODABLE, Draft, Message, expired
+from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.sharing import Round, Seat
 from ...domain.signing import Receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, matches
 from ...domain.trace import Tried
 from ...modes import POLICIES, Candidate, Policy, Verdict
-from ...ports import Chance, Clock, Record
+from ...ports.world import Chance, Clock
 from ..core.attempt_log import Witness
 from ..core.cursor_store import CursorStates, State
 from ..core.log_reader import Reader, Slot, Trust

@@ -13,7 +13,7 @@ from ...domain.message import Message
 from ...domain.outcome import Outcome
 from ...domain.topic import Consumer, CursorKey, Group, Topic
 from ...modes import POLICIES
-from ...ports import Blobs, Chance, Clock
+from ...ports.world import Blobs, Chance, Clock
 from ..core.assignments import Assignments
 from ..core.bodies import with_bodies
 from ..core.catalog import broadcast_needs_consumer

@@ -15,12 +15,13 @@ from ...domain.ladder import overridden, wait_ms
 from ...domain.limits import RETENTION_GRACE
 from ...domain.message import Draft, Message, Origin
 from ...domain.ranges import Ranges
+from ...domain.record import Record
 from ...domain.signing import Receipt, open_receipt
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import Tried
 from ...modes import POLICIES
-from ...ports import Clock, Record
+from ...ports.world import Clock
 from ..core.attempt_log import Witness
 from ..core.counters import DELIVERED, FAILED, Tally
 from ..core.cursor_store import CursorStates, State

@@ -13,7 +13,8 @@ from ...domain.assignment import EVERYONE, Assignment, Team, deal, is_online
 from ...domain.sharing import Seat
 from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
-from ...ports import Clock, Control, Staffed
+from ...ports.control import Control, Staffed
+from ...ports.world import Clock
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import Aging
 

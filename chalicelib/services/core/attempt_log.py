@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import TraceRow, Tried
-from ...ports import Clock, Traces
+from ...ports.indexes import Traces
+from ...ports.world import Clock
 
 Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
 """Name, rank and total of a group's consumer by its uid."""

@@ -11,7 +11,7 @@ from ...domain.message import Message
 from ...domain.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from ...ports import Blobs, Clock
+    from ...ports.world import Blobs, Clock
 
 _PATIENCE_MS = 5_000  # in which bodies cannot be read: after that no others are tried
 _PAUSE_MS = 10_000  # before one that could not be read is tried again

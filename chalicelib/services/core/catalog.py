@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...domain.errors import NotFound, Refused
 from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
-from ...ports import Clock, Control
+from ...ports.control import Control
+from ...ports.world import Clock
 from .expiring_cache import Aging
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from ...domain.cursor import Change, Cursor
 from ...domain.errors import unavailable
 from ...domain.message import UNDECODABLE
+from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports import Clock, Conflict, Cursors, Record, Refused
+from ...ports.cursors import Conflict, Cursors, Refused
+from ...ports.world import Clock
 from .counters import DEAD, Tally
 from .counters import UNDECODABLE as UNREADABLE
 from .expiring_cache import Aging

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ...ports import Clock
+from ...ports.world import Clock
 
 K = TypeVar("K")
 V = TypeVar("V")

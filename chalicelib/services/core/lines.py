@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...domain import ids
 from ...domain.timer import fragment_of, fragment_of_line
 from ...domain.topic import Topic
-from ...ports import Chance, Clock
+from ...ports.world import Chance, Clock
 
 _TURNS_PER_MS = 1 << 15
 

@@ -12,7 +12,8 @@ from ...domain.message import Message
 from ...domain.ranges import Ranges
 from ...domain.segment import Segment, ShardKey, Way
 from ...domain.topic import Group
-from ...ports import Clock, Log
+from ...ports.log import Log
+from ...ports.world import Clock
 from .counters import NEWER_FORMAT, Tally
 from .expiring_cache import Aging, Few
 from .segment_cache import Segments

@@ -8,7 +8,8 @@ from ...domain.errors import Unavailable
 from ...domain.mark import WINDOW_MS, Mark, repeated_at, window_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
-from ...ports import Clock, Marks
+from ...ports.rounds import Marks
+from ...ports.world import Clock
 from .expiring_cache import Aging
 
 

@@ -10,7 +10,9 @@ from ...domain.errors import NotFound, Unreadable
 from ...domain.message import Origin
 from ...domain.segment import ShardKey
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...ports import Clock, Log, Records
+from ...ports.log import Log
+from ...ports.records import Records
+from ...ports.world import Clock
 from .cursor_store import CursorStates, State
 from .tails import Tails
 

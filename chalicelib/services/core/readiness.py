@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...domain.errors import unavailable
-from ...ports import Clock
+from ...ports.world import Clock
 from .expiring_cache import Aging
 
 _ANSWER_MS = 5_000

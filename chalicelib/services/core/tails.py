@@ -15,7 +15,10 @@ from ...domain.limits import TAIL_SURE
 from ...domain.segment import ShardKey, Tail
 from ...domain.topic import CursorKey, cursor_key
 from ...modes import POLICIES
-from ...ports import Clock, Control, Cursors, Log
+from ...ports.control import Control
+from ...ports.cursors import Cursors
+from ...ports.log import Log
+from ...ports.world import Clock
 
 _SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 

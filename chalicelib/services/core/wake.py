@@ -15,7 +15,7 @@ from ...domain.in_flight import sure_of
 from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer
 from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
-from ...ports import Clock, Invoker
+from ...ports.world import Clock, Invoker
 from .catalog import Catalog
 from .expiring_cache import Aging
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from ...domain.timer import Timer, TimerKind, mark_of
 from ...domain.topic import Topic
-from ...ports import Timers
+from ...ports.timers import Timers
 from ..produce.delayed import Waiting
 from .lookup import Filters
 

@@ -9,9 +9,11 @@ from enum import StrEnum
 from ...domain import cursor as algebra
 from ...domain.cursor import Cursor, Position
 from ...domain.message import Message
+from ...domain.record import Record
 from ...domain.status import OVER
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...ports import Log, Record, Records
+from ...ports.log import Log
+from ...ports.records import Records
 from ..core.catalog import Catalog
 from .statuses import DeliveryStatus, Statuses
 

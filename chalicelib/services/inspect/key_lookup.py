@@ -7,7 +7,8 @@ from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction
-from ...ports import KeyEntry, Keys
+from ...ports.indexes import Keys
+from ...ports.log import KeyEntry
 from ..produce.delayed import Waiting
 from .lookup import Filters, Lookup, Seen, before_log
 from .statuses import Look

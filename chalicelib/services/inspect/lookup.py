@@ -15,11 +15,16 @@ from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, newer_format
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
 from ...domain.message import Message
+from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.status import OPEN
 from ...domain.topic import CursorKey, Group, Topic
 from ...domain.transaction import UNDECIDED, State, Transaction
-from ...ports import Clock, Counted, Log, Records, Timers, Transactions, Unfinished
+from ...ports.log import Log
+from ...ports.records import Records
+from ...ports.timers import Timers
+from ...ports.transactions import Counted, Transactions
+from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import Reader
 from ..produce.delayed import Delayed, Waiting

@@ -10,10 +10,14 @@ from ...domain import cursor as algebra
 from ...domain import status as words
 from ...domain.cursor import Cursor, Lease, Position, Span
 from ...domain.message import Draft, Message, overall
+from ...domain.record import Record
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
-from ...ports import Clock, Cursors, Record, Records, Timers
+from ...ports.cursors import Cursors
+from ...ports.records import Records
+from ...ports.timers import Timers
+from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import Reader
 

@@ -11,7 +11,9 @@ from ...domain.replay import MARK, MARK_OF
 from ...domain.topic import Group, Topic, cursor_key
 from ...domain.trace import DELETED, EDITED, REDRIVEN, TraceRow, Tried
 from ...domain.transaction import Transaction
-from ...ports import Clock, Records, Traces
+from ...ports.indexes import Traces
+from ...ports.records import Records
+from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import Waiting
 from .statuses import Held, Statuses

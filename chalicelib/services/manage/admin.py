@@ -12,7 +12,10 @@ from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailab
 from ...domain.limits import ROTATION_OVERLAP
 from ...domain.topic import Consumer, Group, Secret, Topic
 from ...modes import POLICIES
-from ...ports import Chance, Clock, Control, Marks, Records
+from ...ports.control import Control
+from ...ports.records import Records
+from ...ports.rounds import Marks
+from ...ports.world import Chance, Clock
 from ..core.assignments import Assignments
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStates

@@ -19,7 +19,11 @@ from ...domain.message import UNDECODABLE, Act, Draft, Message, acted
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
-from ...ports import Clock, Control, Cursors, Log, Pack, Records
+from ...ports.control import Control
+from ...ports.cursors import Cursors
+from ...ports.log import Log, Pack
+from ...ports.records import Records
+from ...ports.world import Clock
 from ..core.log_reader import Reader
 from ..produce.producer import Producer, check_size
 

@@ -10,9 +10,11 @@ from ...domain import ids
 from ...domain.cursor import Position
 from ...domain.errors import Conflict, NotFound
 from ...domain.message import JSON, UNDECODABLE, Draft
+from ...domain.record import DeadLetter, Record
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import DELETED, EDITED, REDRIVEN, Tried
-from ...ports import Clock, DeadLetter, Record, Records
+from ...ports.records import Records
+from ...ports.world import Clock
 from ..consume import retry_queue
 from ..core.attempt_log import Witness
 from ..core.catalog import Catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...domain.outcome import Verdict
 from ...domain.topic import Consumer, Group, Topic
-from ...ports import Sender
+from ...ports.world import Sender
 from ..core.wake import Waker
 from .admin import Setup
 

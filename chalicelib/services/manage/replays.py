@@ -17,7 +17,8 @@ from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ...domain.message import Draft
 from ...domain.replay import MARK, MARK_OF, Replay, ReplayState, may_become
 from ...domain.topic import Topic
-from ...ports import Chance, Clock, Control, Jobs
+from ...ports.control import Control
+from ...ports.world import Chance, Clock, Jobs
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Tally
 from ..core.wake import Waker

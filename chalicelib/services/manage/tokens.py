@@ -10,7 +10,8 @@ import zlib
 from ...domain.errors import NotFound, Unauthorized
 from ...domain.ids import base32
 from ...domain.topic import Caller, Token
-from ...ports import Chance, Clock, Control
+from ...ports.control import Control
+from ...ports.world import Chance, Clock
 from ..core.expiring_cache import Aging
 
 SCOPES = ("produce", "consume", "admin")

@@ -15,7 +15,9 @@ from ...domain.message import Draft
 from ...domain.segment import Segment, ShardKey, Tail, Way
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
-from ...ports import Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log, Movable, Pack, Stored, Taken
+from ...ports.indexes import Keys
+from ...ports.log import DedupEntry, Gone, KeyEntry, Known, Log, Movable, Pack, Stored, Taken
+from ...ports.world import Chance, Clock
 from ..core.expiring_cache import Aging, Few
 from ..core.tails import Tails
 from .dedup import entry_of

@@ -18,7 +18,9 @@ from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.transaction import Answer, State, Transaction, check_timer
-from ...ports import Sender, Timers, Transactions
+from ...ports.timers import Timers
+from ...ports.transactions import Transactions
+from ...ports.world import Sender
 from .transactions import Transactor
 
 _MARGIN_SECONDS = 5  # for what follows an answer

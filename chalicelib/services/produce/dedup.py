@@ -7,7 +7,7 @@ import hashlib
 from ...domain.errors import Conflict
 from ...domain.message import TRACEPARENT, Draft
 from ...domain.topic import Topic
-from ...ports import DedupEntry
+from ...ports.log import DedupEntry
 
 
 def content_hash(draft: Draft) -> str:

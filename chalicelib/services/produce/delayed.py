@@ -13,7 +13,10 @@ from ...domain.segment import ShardKey
 from ...domain.timer import Timer
 from ...domain.topic import Topic
 from ...domain.transaction import State, Transaction
-from ...ports import Clock, Log, Timers, Transactions
+from ...ports.log import Log
+from ...ports.timers import Timers
+from ...ports.transactions import Transactions
+from ...ports.world import Clock
 from ..core.positions import Positions
 from ..core.wake import Waker
 from .producer import Producer, check_size

@@ -11,7 +11,8 @@ from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind, entered
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
-from ...ports import Log, Timers
+from ...ports.log import Log
+from ...ports.timers import Timers
 from ..core import counters
 from ..core.catalog import Catalog
 from ..core.counters import Tally

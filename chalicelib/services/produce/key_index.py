@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.message import Draft
-from ...ports import KeyEntry
+from ...ports.log import KeyEntry
 
 
 def entries_of(

@@ -14,7 +14,10 @@ from ...domain.message import Draft
 from ...domain.sharding import line_of, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
-from ...ports import Blobs, Chance, Clock, DedupEntry, Gone, KeyEntry, Keys, Known, Log, Movable, Timers
+from ...ports.indexes import Keys
+from ...ports.log import DedupEntry, Gone, KeyEntry, Known, Log, Movable
+from ...ports.timers import Timers
+from ...ports.world import Blobs, Chance, Clock
 from ..core.lines import Lines
 from ..core.tails import Tails
 from .appender import Appender, Placed

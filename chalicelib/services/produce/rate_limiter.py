@@ -6,7 +6,8 @@ import threading
 from dataclasses import dataclass, field
 
 from ...domain.topic import Topic
-from ...ports import Clock, Rates
+from ...ports.rates import Rates
+from ...ports.world import Clock
 from ..core.expiring_cache import Few
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,

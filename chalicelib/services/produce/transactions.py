@@ -25,7 +25,9 @@ from ...domain.transaction import (
     released,
     rolled_back,
 )
-from ...ports import Chance, Clock, DedupEntry, Transactions
+from ...ports.log import DedupEntry
+from ...ports.transactions import Transactions
+from ...ports.world import Chance, Clock
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Tally
 from ..core.wake import Waker

@@ -19,7 +19,8 @@ from ...domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ...domain.signing import Receipt
 from ...domain.timer import Timer, TimerKind
 from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
-from ...ports import Blobs, Clock, Sender, Timers
+from ...ports.timers import Timers
+from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimant, Claimer, Delivery
 from ..consume.decision import Ruling, ruling
 from ..consume.settle import Settler

@@ -11,7 +11,7 @@ from ...domain.breaker import Health
 from ...domain.errors import Unavailable
 from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, Group, Topic
-from ...ports import Clock
+from ...ports.world import Clock
 from ..core.expiring_cache import Aging
 
 Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ...domain.assignment import Assignment
 from ...domain.replay import Replay
 from ...domain.topic import Consumer, Group, Token, Topic
-from ...ports import Staffed
+from ...ports.control import Staffed
 
 K = TypeVar("K")
 V = TypeVar("V", Topic, Group, Consumer, Replay)

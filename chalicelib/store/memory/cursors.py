@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from ...domain.cursor import CLOSED, Change, Cursor, apply, holds
 from ...domain.errors import unavailable
+from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports import Conflict, Record, Refused
+from ...ports.cursors import Conflict, Refused
 from .tables import MemoryTables
 
 

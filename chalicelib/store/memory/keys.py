@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from ...ports import KeyEntry
+from ...ports.log import KeyEntry
 from ..keys import marks
 from ..layout import key_home
 

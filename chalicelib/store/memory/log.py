@@ -10,7 +10,7 @@ from ...domain.cursor import Cursor
 from ...domain.message import Draft
 from ...domain.segment import Segment, ShardKey, Tail, Way
 from ...domain.topic import CursorKey
-from ...ports import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
+from ...ports.log import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
 from .. import codec
 from ..log import TOMBSTONE
 from .tables import MemoryTables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...domain.record import DeadLetter, Record, Unfinished
 from ...domain.topic import CursorKey, Group, Topic
-from ...ports import DeadLetter, Record, Unfinished
 from .tables import MemoryTables, letter_place, record_place
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from ...ports import Place
+from ...ports.rounds import Place
 
 
 class MemoryRounds:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...domain.cursor import Cursor, amend
+from ...domain.record import DeadLetter, Record
 from ...domain.segment import Segment, ShardKey
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...domain.transaction import Transaction, check_timer, committed
-from ...ports import DeadLetter, DedupEntry, Movable, Record
+from ...ports.log import DedupEntry, Movable
 from .. import codec
 from ..layout import record_key, timer_key
 from ..records import DEAD, RETRYING, letter_of

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ...domain.errors import newer_format
 from ...domain.timer import UNREADABLE, Timer, TimerKind
-from ...ports import DedupEntry, Look, Moved
+from ...ports.log import DedupEntry, Moved
+from ...ports.timers import Look
 from ..layout import timer_key
 from ..timers import first_of
 from .tables import MemoryTables, timer_place

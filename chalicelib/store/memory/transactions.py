@@ -9,7 +9,8 @@ from dataclasses import replace
 from ...domain.timer import Timer
 from ...domain.topic import Topic
 from ...domain.transaction import State, Transaction, check_timer
-from ...ports import Counted, DedupEntry
+from ...ports.log import DedupEntry
+from ...ports.transactions import Counted
 from .tables import MemoryTables, timer_place
 
 

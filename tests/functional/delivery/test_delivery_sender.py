@@ -22,7 +22,7 @@ from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, Secret
-from chalicelib.ports import Sender as SenderPort
+from chalicelib.ports.world import Sender as SenderPort
 from tests.functional.delivery.receivers import Receiver, Request, answering, http_receiver, raw_receiver
 from tests.support import factories
 from tests.support.factories import draft

@@ -1,0 +1,103 @@
+"""Topics, groups, consumers, assignments, tokens, replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..domain.assignment import Assignment
+from ..domain.replay import Replay
+from ..domain.topic import Consumer, Group, Token, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Staffed:
+    """A group that has consumers, with these and its stored assignment."""
+
+    group: Group
+    consumers: tuple[Consumer, ...]
+    assignment: Assignment | None
+
+
+class Control(Protocol):
+    """What is set up on purpose. Read often (cached above), written seldom, always conditionally."""
+
+    def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
+        """A read that is not consistent costs half and may be of a moment ago."""
+        ...
+
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        """Topics by name. A read that is not consistent costs half and may miss the newest."""
+        ...
+
+    def put_topic(self, topic: Topic, old: Topic | None) -> bool:
+        """Store if the topic still is `old` (None: absent). False: it is not."""
+        ...
+
+    def retire_topic(self, topic: Topic) -> bool:
+        """Take the topic out of the list; a mark stays until `delete_topic`. False: it is not as it was read."""
+        ...
+
+    def retired_topics(self, name: str) -> list[Topic]:
+        """Topics that had the name and are not quite deleted."""
+        ...
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove what stands below this topic, itself, and its mark."""
+        ...
+
+    def group(self, topic: Topic, name: str) -> Group | None: ...
+
+    def groups(self, topic: Topic) -> list[Group]: ...
+
+    def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool: ...
+
+    def retire_group(self, topic: Topic, group: Group) -> bool:
+        """As `retire_topic`: its consumers stay until `delete_group`."""
+        ...
+
+    def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
+        """Groups that had the name (None: any) and are not quite deleted."""
+        ...
+
+    def delete_group(self, topic: Topic, group: Group) -> None:
+        """Remove this group with its consumers, its assignment and its mark."""
+        ...
+
+    def consumers(self, topic: Topic, group: Group) -> list[Consumer]: ...
+
+    def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool: ...
+
+    def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None: ...
+
+    def assignment(self, topic: Topic, group: Group) -> Assignment | None: ...
+
+    def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
+        ...
+
+    def staffed(self, topic: Topic) -> list[Staffed]:
+        """The topic's groups that have consumers, by name. One read, not consistent: it may miss the newest."""
+        ...
+
+    def token(self, token_id: str) -> Token | None: ...
+
+    def tokens(self, after: str | None, limit: int) -> list[Token]: ...
+
+    def put_token(self, token: Token) -> None: ...
+
+    def delete_token(self, token_id: str) -> bool: ...
+
+    def replay(self, replay_id: str) -> Replay | None: ...
+
+    def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
+        """Replays of a topic's messages, the newest first: those before an id."""
+        ...
+
+    def put_replay(self, replay: Replay, old: Replay | None) -> bool:
+        """Store if the replay still is `old` (None: absent). False: it is not."""
+        ...
+
+    def signing_key(self, proposal: bytes) -> bytes:
+        """The stage's signing key; the first caller's proposal becomes it."""
+        ...

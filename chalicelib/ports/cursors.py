@@ -1,0 +1,73 @@
+"""Cursors, changed only from what they were known to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from ..domain.cursor import Change, Cursor
+from ..domain.record import Record
+from ..domain.timer import Timer
+from ..domain.topic import CursorKey
+
+
+class Conflict(Enum):
+    """A cursor write that found its conditions not met."""
+
+    LOST = "lost"  # certainly not written
+    UNKNOWN = "unknown"  # an answer was lost on the way: perhaps written
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The write was refused; `current` is the cursor as it stands (None: there is none)."""
+
+    why: Conflict
+    current: Cursor | None
+
+
+class Cursors(Protocol):
+    """One small item per group and shard, changed by conditional writes."""
+
+    def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
+        """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
+        ...
+
+    def of_owner(
+        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
+    ) -> dict[str, Cursor]:
+        """All cursors of a group (in a broadcast: of a consumer) by the log's partition key. One cheap query; unless
+        `consistent`, it may be a moment old. What was written before it began is in it for each cursor, but they are
+        not all of one moment."""
+        ...
+
+    def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        """Store a first cursor unless there is one; the one that stands."""
+        ...
+
+    def write(
+        self,
+        key: CursorKey,
+        change: Change,
+        records: Sequence[Record] = (),
+        timers: Sequence[Timer] = (),
+        *,
+        exists: bool = True,
+    ) -> Cursor | Refused:
+        """Apply a change if its conditions hold, together with delivery records and timers; the cursor afterwards.
+
+        A record lies at `record.of` where that is given (`key` is then a retry lane's), else at `key`.
+        """
+        ...
+
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        """Put a cursor in the place of one that is damaged, under an epoch that nobody has seen: the given one's or a
+        higher one. Raises Conflict where a later release wrote it, Unavailable where it can be read (by now)."""
+        ...
+
+    def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
+        """Put CLOSED in the place of cursors, whether they are there or not: what anybody tries on what he knew of them
+        is refused, and none can begin anew. They are forgotten some time after `until_s`."""
+        ...

@@ -1,0 +1,61 @@
+"""What is found by something else than its place: messages by key, attempts by message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..domain.segment import Segment, ShardKey
+from ..domain.topic import CursorKey
+from ..domain.trace import TraceRow
+from .log import KeyEntry
+
+
+class Keys(Protocol):
+    """Which messages have a business key."""
+
+    def note(self, entries: Sequence[KeyEntry]) -> None:
+        """Store entries, one write unit each. Harmless to repeat."""
+        ...
+
+    def newest(
+        self,
+        topic_uid: str,
+        key: str,
+        from_ms: int | None,
+        to_ms: int | None,
+        before: str | None,
+        limit: int,
+    ) -> list[KeyEntry]:
+        """The last entries of a key from the mark `before` back, newest first; both times belong to the range.
+        Fewer than `limit` only at the end; read consistently."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row of the log as a write left it."""
+
+    shard: ShardKey
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stream's record of a row that is damaged, or that only a later release can read; as it came."""
+
+    record: Mapping[str, Any]
+
+
+class Traces(Protocol):
+    """What was tried."""
+
+    def write(self, rows: Sequence[TraceRow]) -> None:
+        """Store rows; one write unit for a small one."""
+        ...
+
+    def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
+        """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
+        is not consistent may miss the newest."""
+        ...

@@ -1,0 +1,44 @@
+"""Delivery records and dead letters."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.topic import CursorKey, Group, Topic
+
+
+class Records(Protocol):
+    """Delivery records, by group."""
+
+    def get(self, key: CursorKey, offset: int) -> Record | None:
+        """The record of one delivery, read consistently."""
+        ...
+
+    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
+        ...
+
+    def count_dead(self, topic_uid: str, group_uid: str) -> int:
+        """How many dead letters the group has."""
+        ...
+
+    def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
+        """Dead letters by place, each with the mark to go on after it. May be fewer than `limit` only at the end."""
+        ...
+
+    def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
+        """One dead letter, read consistently."""
+        ...
+
+    def edit(self, letter: DeadLetter) -> bool:
+        """Store the letter under the next version, if it still has its own. False: it is gone or was changed."""
+        ...
+
+    def discard(self, letter: DeadLetter) -> bool:
+        """Delete a dead letter of just this version; its record stays DEAD. False: it is gone or was changed."""
+        ...
+
+    def forget(self, group_uid: str) -> None:
+        """Delete all records and dead letters of a group that is no more. A write unit for each KB of them."""
+        ...

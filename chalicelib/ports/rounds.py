@@ -1,0 +1,55 @@
+"""How far jobs have come, and where the sweep has to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..domain.mark import Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a job has come on its way round all topics, again and again. `after` is the topic it came to last,
+    `passed_ms` when it last came past the end of the list (of the sweeper: it is done with earlier marks),
+    `is_open`: a run is under way, or died."""
+
+    after: str | None = None
+    passed_ms: int = 0
+    is_open: bool = False
+    version: int = 0
+
+
+class Rounds(Protocol):
+    """Where the jobs stand that go round all topics: a run goes on where the last one stopped, in any process."""
+
+    def place(self, job: str) -> Place:
+        """The job's place, read consistently; one of version 0 where it never ran."""
+        ...
+
+    def keep(self, job: str, place: Place) -> Place | None:
+        """Store the place, if what is stored has its version; as it is stored. None: another run keeps it."""
+        ...
+
+
+class Marks(Protocol):
+    """Where jobs that come by each minute look: marked topics, and those that somebody wants watched. By name."""
+
+    def mark(self, mark: Mark) -> None:
+        """Store a mark. Harmless to repeat."""
+        ...
+
+    def since(self, from_ms: int) -> Iterator[Mark]:
+        """Marks of this time and later (also of times to come), the earliest first; it may be a moment old."""
+        ...
+
+    def watch(self, topic: str, version: int) -> None:
+        """Have a topic watched, whose settings have this version."""
+        ...
+
+    def unwatch(self, topic: str) -> None: ...
+
+    def watched(self) -> dict[str, int]:
+        """The topics that are watched, with the versions told; it may be a moment old."""
+        ...

@@ -1,0 +1,49 @@
+"""Transactions and their decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..domain.timer import Timer
+from ..domain.topic import Topic
+from ..domain.transaction import State, Transaction
+from .log import DedupEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A number; where `whole` is False, there are at least so many."""
+
+    number: int
+    whole: bool = True
+
+
+class Transactions(Protocol):
+    """Messages that wait for a decision, and what was decided."""
+
+    def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store it together with its first CHECK timer and its dedup id. The entries of ids that were used before:
+        then nothing was stored."""
+        ...
+
+    def get(self, transaction_id: str) -> Transaction | None:
+        """One transaction, read consistently."""
+        ...
+
+    def change(
+        self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
+    ) -> bool:
+        """Put `new`, as the next version, in the place of `old`, if that has its version; timers are filed and
+        dropped with it. False: somebody else changed it."""
+        ...
+
+    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+        """The topic's transactions of a state by time of preparation, behind a mark, without their drafts and
+        `keys_until_s`. It may be a moment old."""
+        ...
+
+    def count(self, topic: Topic, state: State, most: int) -> Counted:
+        """How many they are, looking at some `most` of them. It may be a moment old."""
+        ...

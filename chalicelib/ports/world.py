@@ -1,0 +1,84 @@
+"""The world outside the tables: time, chance, bodies, whom to call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..domain.outcome import Outcome, Parcel
+from ..domain.topic import Consumer
+from ..domain.transaction import Answer, Transaction
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
+class Chance(Protocol):
+    """Randomness and ids, injected."""
+
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
+        ...
+
+    def id(self, chars: int) -> str:
+        """A random Crockford base-32 text."""
+        ...
+
+    def secret(self) -> bytes:
+        """32 bytes nobody can guess."""
+        ...
+
+
+class Sender(Protocol):
+    """Out to subscribers. Nothing a subscriber does makes it raise."""
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        """Call a consumer once, within `seconds`; one outcome for each message of the parcel."""
+        ...
+
+    def refusal(self, kind: str, target: str) -> str | None:
+        """Why a "url" or "function" may not be called, for its registration; None: it may."""
+        ...
+
+    def greet(self, url: str) -> Outcome:
+        """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
+        ...
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+        """Ask a producer, within `seconds` and signed with `secret`, what became of its transaction."""
+        ...
+
+
+class Invoker(Protocol):
+    """Starts one of our own functions, asynchronously and at least once."""
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        """`function` is its name in app.py; `event` is JSON."""
+        ...
+
+
+class Jobs(Protocol):
+    """Starts the archive's jobs."""
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        """Start a job, by its file's name in `glue_jobs`. False: there is nobody here to run it."""
+        ...
+
+
+class Blobs(Protocol):
+    """Bodies too large for the log."""
+
+    def put(self, name: str, body: bytes) -> None: ...
+
+    def get(self, name: str) -> bytes | None:
+        """The body; None where it is not there. Unavailable where that cannot be told now."""
+        ...
