@@ -162,6 +162,17 @@ def test_who_begins_or_is_sent_to_the_end_of_an_empty_log_misses_nothing_and_dra
     assert offsets(fresh.receive(late)) == [5]
 
 
+def test_i1_a_log_that_begins_again_gives_nobody_what_it_held_before(stage: Stage) -> None:
+    """No group is left that would know its end: what a process has kept of it must not stand for what is there now."""
+    desk, group = consumed(stage)
+    desk.deps.admin.delete_group(desk.topic, group)
+    wither(desk)
+    fresh = afresh(desk)
+    assert [place.offset for place in fresh.produce(make.draft("new"))] == [0]
+    late = fresh.group("late", begin="earliest")
+    assert [each.message.draft for each in desk.receive(late)] == [make.draft("new")]
+
+
 def test_a_young_log_asks_nobody(stage: Stage) -> None:
     """What is younger than the shortest life of a row has lost none: its writers read no group and no cursor."""
     desk = Desk.at(stage)

@@ -50,7 +50,8 @@ class Segments:
         return kept if kept and offset < kept.segment.end else None
 
     def keep(self, shard: ShardKey, segment: Segment, read: int, *, sure: bool) -> Segment:
-        """Keep a segment that was asked for at a moment, and answer its newest edition that is known."""
+        """Keep a segment that was asked for at a moment, and answer its newest edition that is known. One of another
+        request is there since the row that was kept has gone."""
         with self._lock:
             old = self._held.get((shard, segment.first))
             surely = read if sure else 0
@@ -58,7 +59,7 @@ class Segments:
                 self._order.append((shard, segment.first))
                 bisect.insort(self._firsts.setdefault(shard, []), segment.first)
                 self._count(shard, segment, 1)
-            elif old.segment.edition < segment.edition:
+            elif _follows(segment, old.segment):
                 self._count(shard, old.segment, -1)
                 self._count(shard, segment, 1)
             else:
@@ -86,3 +87,7 @@ class Segments:
         bodies = sum(len(draft.body) for draft in segment.drafts)
         self._bytes += sign * (bodies + _OVERHEAD_BYTES * (1 + len(segment.drafts)))
         self._messages[shard] = self._messages.get(shard, 0) + sign * segment.count
+
+
+def _follows(segment: Segment, old: Segment) -> bool:
+    return segment.request_id != old.request_id or segment.edition > old.edition
