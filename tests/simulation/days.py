@@ -231,20 +231,31 @@ class Member:
     def begins_anew(self, since: int, since_ms: int) -> None:
         """A seek: what was done may come again."""
         self.before |= self.given - self.done
-        self.done, self.perhaps = set(), set()
+        self.done, self.perhaps, self.given = set(), set(), set()
         self.since, self.since_ms, self.loose = since, since_ms, False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """When a message was: after how many things, at what time, and when it was due. `waited`: nobody knows when it
+    stood in the log."""
+
+    number: int
+    at_ms: int
+    due_ms: int
+    waited: bool
 
 
 @dataclass(slots=True)
 class Home:
-    """A life of a topic. `accepted`, by label: after how many things it was, when, and when the message was due.
+    """A life of a topic, and what it has accepted, by label.
     `bodies` are those that a message may have after an edit; nobody knows whether what is `unsure` will come."""
 
     topic: Topic
     shortest_days: int
     members: dict[str, Member] = field(default_factory=dict)
     ghosts: list[Member] = field(default_factory=list)
-    accepted: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    accepted: dict[str, Accepted] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, set[str]] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
@@ -560,10 +571,10 @@ class Days:
             return False
         if member.is_called and member.group.offline == "skip":
             return False  # when it was away, its breaker and its handshake know
-        accepted, accepted_ms, due_ms = home.accepted[label]
-        if accepted > member.since:
+        accepted = home.accepted[label]
+        if accepted.number > member.since:
             return True
-        came_ms = max(accepted_ms, due_ms)
+        came_ms = max(accepted.at_ms, accepted.due_ms)
         if member.from_ms is None or member.loose or came_ms < member.from_ms:
             return False
         return member.since_ms - came_ms < home.shortest_days * DAY_MS - _SLOT_MS
@@ -589,7 +600,7 @@ def sends(days: Days) -> None:
     )
     for label, outcome in zip(labels, outcomes or (), strict=False):
         if isinstance(outcome, Placed) and home is not None:
-            home.accepted[label] = (len(days.path), now_ms, due_ms or now_ms)
+            home.accepted[label] = Accepted(len(days.path), now_ms, due_ms or now_ms, waited=bool(due_ms))
             home.ids[label] = outcome.id
 
 
@@ -655,12 +666,13 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
     """A message was given to somebody: may it be?"""
     label, about = label_of(message.draft.body), f"{member.name} of {home.topic.name}"
     is_of_before = label in member.before
+    is_first = label not in member.given
     if label in member.done and not is_of_before:
         days.accuse(f"{about} was given {label} again")
     member.given.add(label)
     if not is_live:
         return
-    times = home.accepted.get(label)
+    accepted = home.accepted.get(label)
     now_ms = days.clock.at_ms
     body = message.draft.body.decode().strip('"')
     if label in home.cancelled:
@@ -669,14 +681,14 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
         days.accuse(f"{about} was given {label}, on which nobody has decided")
     elif label in home.bodies and body not in home.bodies[label] and not is_of_before:
         days.accuse(f"{about} was given {body}, and it was edited")
-    if times is None:
+    if accepted is None:
         if any(label in old.accepted for old in days.gone):
             days.accuse(f"{about} was given {label} of a former {home.topic.name}")
         return
-    if times[2] - 2 * days.plan.skew_ms > now_ms:
-        days.accuse(f"{about} was given {label} {times[2] - now_ms} ms early")
-    is_owed_new_only = member.from_ms is None and not member.loose and not is_of_before
-    if is_owed_new_only and times[0] < member.since and times[1] == times[2]:
+    if accepted.due_ms - 2 * days.plan.skew_ms > now_ms:
+        days.accuse(f"{about} was given {label} {accepted.due_ms - now_ms} ms early")
+    is_owed_new_only = member.from_ms is None and not member.loose and not is_of_before and is_first
+    if is_owed_new_only and accepted.number < member.since and not accepted.waited:
         days.accuse(f"{about} was given {label} of before its time")
 
 

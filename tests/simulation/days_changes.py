@@ -3,6 +3,7 @@ sent elsewhere. What changes is noted in the ledger."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from chalicelib.domain.message import Message
@@ -11,7 +12,7 @@ from chalicelib.domain.transaction import State
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
-from tests.simulation.days import Days, Deal, Home
+from tests.simulation.days import Accepted, Days, Deal, Home
 from tests.support.clock import DAY_MS, HOUR_MS
 from tests.support.flows import draft
 
@@ -41,13 +42,12 @@ def edits(days: Days) -> None:
 
 def _postpones(days: Days, home: Home, label: str) -> None:
     due_ms = days.clock.at_ms + days.random.choice((10_000, HOUR_MS, 2 * DAY_MS, 12 * DAY_MS))
-    accepted, accepted_ms, old_ms = home.accepted[label]
-    if old_ms <= days.clock.at_ms:  # it may stand in the log by now: nothing to postpone
+    accepted = home.accepted[label]
+    if accepted.due_ms <= days.clock.at_ms:  # it may stand in the log by now: nothing to postpone
         return
-    if _changed(days, home, label, f"postpone to {due_ms}", {"due_ms": due_ms}):
-        home.accepted[label] = accepted, accepted_ms, due_ms
-    else:
-        home.accepted[label] = accepted, accepted_ms, min(old_ms, due_ms)
+    if not _changed(days, home, label, f"postpone to {due_ms}", {"due_ms": due_ms}):
+        due_ms = min(accepted.due_ms, due_ms)
+    home.accepted[label] = replace(accepted, due_ms=due_ms)
 
 
 def _changed(days: Days, home: Home, label: str, what: str, changes: dict[str, Any]) -> bool:
@@ -133,7 +133,8 @@ def decide(days: Days, transaction_id: str) -> None:
     if state is State.ROLLED_BACK:
         deal.home.cancelled.add(deal.label)
         return
-    deal.home.accepted[deal.label] = deal.prepared, deal.prepared_ms, max(deal.due_ms, deal.prepared_ms + 1)
+    due_ms = max(deal.due_ms, deal.prepared_ms)
+    deal.home.accepted[deal.label] = Accepted(deal.prepared, deal.prepared_ms, due_ms, waited=True)
 
 
 def seeks(days: Days) -> None:
