@@ -68,13 +68,14 @@ def delete_group(context: Context, topic: str, group: str) -> Answer:
 @call("POST", f"{_GROUP}/pause", scopes=("admin",), body=NoBody)
 def pause_group(context: Context, topic: str, group: str) -> Answer:
     """Hand out no more messages until resumed; leases run on."""
-    return Answer(render.group(context.deps.admin.pause(context.deps.catalog.topic(topic), group, True)))
+    found = context.deps.catalog.topic(topic, fresh=True)
+    return Answer(render.group(context.deps.admin.pause(found, group, True)))
 
 
 @call("POST", f"{_GROUP}/resume", scopes=("admin",), body=NoBody)
 def resume_group(context: Context, topic: str, group: str) -> Answer:
     """Hand out messages again."""
-    found = context.deps.catalog.topic(topic)
+    found = context.deps.catalog.topic(topic, fresh=True)
     resumed = context.deps.admin.pause(found, group, False)
     context.deps.waker.group(found, resumed)
     return Answer(render.group(resumed))

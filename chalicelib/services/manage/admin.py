@@ -189,7 +189,7 @@ class Setup:
 
     def pause(self, topic: Topic, name: str, paused: bool) -> Group:
         """Stop or go on handing out the group's messages."""
-        self._catalog.group(topic, name)
+        self._catalog.group(topic, name, fresh=True)
         return self.put_group(topic, name, {"paused": paused})[0]
 
     def group_to_delete(self, topic: Topic, name: str) -> Group:
