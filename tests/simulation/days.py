@@ -47,6 +47,7 @@ _DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
 _SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
 _REFUSED = 0.9  # of the calls to a partition that is throttled
 _MOST_ROUNDS = 400
+_QUIET_ROUNDS = 2  # a sweep on a clock that is behind finds what was moved just now in its next run only
 _MOST_CALLS = 200
 _MOST_TRIES = 100
 
@@ -199,7 +200,7 @@ class Plan:
     retention_days: int
     shards: int
     checkpoints: bool
-    ragged: bool  # every other run of a job has hardly any time
+    ragged: bool  # up to every other run of a job has hardly any time
     themes: tuple[str, ...] = ()
 
 
@@ -327,6 +328,7 @@ class Days:
         self.complaints: list[str] = []
         self.path: list[str] = []
         self.injected: Counter[str] = Counter()
+        self._cut_short: set[str] = set()  # functions whose last run was missed, or ended before its time
         self._names = 0
         self.is_unanswered = False
         self.used: list[Seat] = []  # since the last delivery
@@ -384,22 +386,30 @@ class Days:
         return answer
 
     def function(self, name: str, run: Callable[[Deps, Callable[[], bool]], Any]) -> None:
-        """One run of a scheduled function: it may be missed, doubled, short of time, or die."""
+        """One run of a scheduled function: it may be missed, doubled, short of time, or die. The one after it is whole:
+        rows that are past their retention wait for four runs, not for any number."""
         rng, plan = self.random, self.plan
+        is_whole = name in self._cut_short
+        self._cut_short.discard(name)
         draw = rng.random()
-        times = 0 if draw < plan.missed else 2 if draw > 1 - plan.missed else 1
+        times = 0 if draw < plan.missed and not is_whole else 2 if draw > 1 - plan.missed else 1
+        if not times:
+            self._cut_short.add(name)
         self.injected["irregular tick"] += times != 1
         for _ in range(times):
             seat = self.another() if rng.random() < plan.cold else rng.choice(self.seats)
             left = [plan.steps or 1 << 30]
-            if plan.ragged and rng.random() < 0.5:
+            if is_whole:
+                left = [1 << 30]
+            elif plan.ragged and rng.random() < 0.5:
                 left = [rng.randint(1, 6)]
+                self._cut_short.add(name)
 
             def has_time(left: list[int] = left) -> bool:
                 left[0] -= 1
                 return left[0] >= 0
 
-            if rng.random() < plan.deaths / 2:
+            if rng.random() < plan.deaths / 2 and not is_whole:
                 seat.last = seat.calls + rng.randint(1, 200)
             try:
                 report = run(seat.deps, has_time)
@@ -408,6 +418,7 @@ class Days:
                 self.note(name, "->", error.code)
             except Death as death:
                 self.injected["death"] += 1
+                self._cut_short.add(name)
                 self.note(name, "->", death)
                 self.seats = [self.another() if each is seat else each for each in self.seats]
             seat.last = 0
@@ -494,6 +505,7 @@ class Days:
             self.passes((self._slot + 1) * _SLOT_MS - self.clock.at_ms)
             for _ in range(4):
                 self.passes(60_000)
+        quiet = 0
         for _ in range(_MOST_ROUNDS):
             self.clock.at_ms += 11 * 60_000
             done = self._done()
@@ -505,9 +517,11 @@ class Days:
                 if not member.is_called:
                     self._drained(home, member)
             taken = self._done() - done
-            if not taken and not self._awaited():
+            next_ms = self._awaited()
+            quiet = 0 if taken or next_ms else quiet + 1
+            if quiet == _QUIET_ROUNDS:
                 return
-            if not taken and (next_ms := self._awaited()):
+            if not taken and next_ms:
                 self.clock.at_ms = max(self.clock.at_ms, next_ms)
         self.accuse("there is no end to what is received")
 

@@ -19,23 +19,7 @@ from chalicelib.services.produce.check_back import Checker
 from tests.crash.planting import Bug
 from tests.simulation.weeks import play
 
-SEEDS = (
-    346,
-    1,
-    4,
-    9,
-    15,
-    21,
-    25,
-    26,
-    32,
-    39,
-    43,
-    62,
-    64,
-    68,
-    *range(450),
-)  # those that see them today go first
+SEEDS = (4, 9, 21, 26, 62, 68, 346, 373, 433, 596, 1210, *range(450))  # those that see them today go first
 
 BUGS: dict[str, Bug] = {
     "an append below a cursor": Bug(Tails, "read", "if given_out - 1 <= tail.offset:", "if True:"),

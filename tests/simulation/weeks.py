@@ -89,4 +89,6 @@ def play(seed: int) -> Days:
 
 def story(days: Days, last: int = 80) -> str:
     """What a reader needs to understand a seed's failure, and to see it again."""
-    return "\n".join([f"days, seed {days.plan.seed}: {days.plan}", *days.complaints, *days.path[-last:]])
+    return "\n".join(
+        [f"days, seed {days.plan.seed}: {plan_of(days.plan.seed)}", *days.complaints, *days.path[-last:]]
+    )
