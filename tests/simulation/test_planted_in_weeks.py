@@ -11,6 +11,7 @@ from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
 from chalicelib.services.consume import retry_queue
 from chalicelib.services.consume.claim import _Claim
+from chalicelib.services.core import segment_cache
 from chalicelib.services.core.tails import Tails
 from chalicelib.services.inspect import lookup
 from chalicelib.services.inspect.lookup import Lookup
@@ -55,6 +56,9 @@ BUGS: dict[str, Bug] = {
     ),
     "a check that commits what nobody decided": Bug(
         Checker, "_conclude", "if answer.decision:", "if answer := replace(answer, decision=State.COMMITTED):"
+    ),
+    "a kept row that stands for its successor": Bug(
+        segment_cache, "_follows", "segment.request_id != old.request_id or", ""
     ),
     "a broadcast's consumer who is owed what came before it": Bug(
         Setup, "register", "group, LATEST, uid", 'group, "earliest", uid'
