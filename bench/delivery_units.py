@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
-from chalicelib.services.core.wake import Job
+from chalicelib.services.core.wake import DeliveryTask
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 
@@ -20,7 +20,7 @@ from .rig import say, stage
 
 _CYCLES = 10
 _TOPIC = "/v1/topics/{topic}"
-_JOB = Job("t", "g")
+_JOB = DeliveryTask("t", "g")
 _BODY = "x" * 100
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .ports.rounds import Marks, Rounds
     from .ports.timers import Timers
     from .ports.transactions import Transactions
-    from .ports.world import Blobs, Chance, Clock, Invoker, Jobs, Sender
+    from .ports.world import Blobs, Clock, Invoker, Jobs, Random, Sender
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
@@ -41,7 +41,7 @@ class SystemClock:
 
 
 class SystemChance:
-    """ports.Chance: the machine's randomness."""
+    """ports.Random: the machine's randomness."""
 
     def below(self, n: int) -> int:
         return secrets.randbelow(n)
@@ -95,7 +95,7 @@ class Adapters:
     control: Control
     blobs: Blobs
     clock: Clock
-    chance: Chance
+    chance: Random
     create_tables: Callable[[], None]
     unreadable: Callable[[], str | None]
     """Names a table that cannot be read; None where all can."""
@@ -138,7 +138,7 @@ def _jobs(settings: Settings) -> Jobs:
 def dynamo_adapters(
     settings: Settings,
     clock: Clock | None = None,
-    chance: Chance | None = None,
+    chance: Random | None = None,
     on_client: OnClient | None = None,
     invoker: Invoker | None = None,
     jobs: Jobs | None = None,
@@ -221,7 +221,7 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
 
 def memory_adapters(
     clock: Clock,
-    chance: Chance,
+    chance: Random,
     sender: Callable[[], Sender] | None = None,
     invoker: Invoker | None = None,
     threads: Callable[[], Executor] = _threads,

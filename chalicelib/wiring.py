@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .adapters import Adapters, from_environment
 from .domain.topic import Consumer, CursorKey, Group, Topic
-from .services.core.counters import Tally
+from .services.core.counters import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .services.consume.receive import Receiver
     from .services.consume.settle import Settler
     from .services.core.assignments import Assignments
-    from .services.core.attempt_log import Witness
+    from .services.core.attempt_log import AttemptLog
     from .services.core.catalog import Catalog
-    from .services.core.cursor_store import CursorStates
-    from .services.core.expiring_cache import Aging
-    from .services.core.log_reader import Reader
+    from .services.core.cursor_store import CursorStore
+    from .services.core.expiring_cache import TtlCache
+    from .services.core.log_reader import LogReader
     from .services.core.marker import Marker
     from .services.core.positions import Positions
     from .services.core.readiness import Readiness
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .services.inspect.statuses import Statuses
     from .services.inspect.trace import Tracer
     from .services.journal import Journal
-    from .services.manage.admin import Setup
+    from .services.manage.admin import Admin
     from .services.manage.amend import Amender
     from .services.manage.dead_letters import Redriver
     from .services.manage.replays import Replays
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .services.produce.due import Due
     from .services.produce.producer import Producer
     from .services.produce.transactions import Transactor
-    from .services.push.dispatcher import Deliverer
+    from .services.push.dispatcher import Dispatcher
 
 _OWNER_CHARS = 8
 _EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
@@ -62,7 +62,7 @@ class Deps:
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
-        self.tally = Tally()
+        self.tally = Counters()
 
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
@@ -91,16 +91,16 @@ class Deps:
         return Assignments(self.adapters.control, self.catalog, self.adapters.clock)
 
     @cached_property
-    def states(self) -> CursorStates:
-        from .services.core.cursor_store import CursorStates
+    def states(self) -> CursorStore:
+        from .services.core.cursor_store import CursorStore
 
-        return CursorStates(self.adapters.cursors, self.adapters.clock, self.tally)
+        return CursorStore(self.adapters.cursors, self.adapters.clock, self.tally)
 
     @cached_property
-    def reader(self) -> Reader:
-        from .services.core.log_reader import Reader
+    def reader(self) -> LogReader:
+        from .services.core.log_reader import LogReader
 
-        return Reader(self.adapters.log, self.adapters.clock, self.tally)
+        return LogReader(self.adapters.log, self.adapters.clock, self.tally)
 
     @cached_property
     def tails(self) -> Tails:
@@ -143,11 +143,11 @@ class Deps:
         )
 
     @cached_property
-    def empty_lanes(self) -> Aging[CursorKey, bool]:
+    def empty_lanes(self) -> TtlCache[CursorKey, bool]:
         """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
-        from .services.core.expiring_cache import Aging
+        from .services.core.expiring_cache import TtlCache
 
-        return Aging(self.adapters.clock, _EMPTY_LANE_MS)
+        return TtlCache(self.adapters.clock, _EMPTY_LANE_MS)
 
     @cached_property
     def claimer(self) -> Claimer:
@@ -157,10 +157,10 @@ class Deps:
         return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
 
     @cached_property
-    def witness(self) -> Witness:
-        from .services.core.attempt_log import Witness
+    def witness(self) -> AttemptLog:
+        from .services.core.attempt_log import AttemptLog
 
-        return Witness(self.adapters.traces, self.assignments.standing, self.adapters.clock)
+        return AttemptLog(self.adapters.traces, self.assignments.standing, self.adapters.clock)
 
     @cached_property
     def waker(self) -> Waker:
@@ -189,12 +189,12 @@ class Deps:
         return self.adapters.sender()
 
     @cached_property
-    def deliverer(self) -> Deliverer:
-        from .services.push.dispatcher import Deliverer
-        from .services.push.health import Healths
+    def deliverer(self) -> Dispatcher:
+        from .services.push.dispatcher import Dispatcher
+        from .services.push.health import SubscriberHealth
 
         a = self.adapters
-        return Deliverer(
+        return Dispatcher(
             self.catalog,
             self.claimer,
             self.settler,
@@ -202,7 +202,7 @@ class Deps:
             a.blobs,
             a.timers,
             self.waker,
-            Healths(self.admin.set_health, self.admin.disable, a.clock),
+            SubscriberHealth(self.admin.set_health, self.admin.disable, a.clock),
             self.assignments.team,
             a.clock,
             a.threads,
@@ -325,11 +325,11 @@ class Deps:
         return Positions(a.log, self.tails, self.states, a.records, a.clock)
 
     @cached_property
-    def admin(self) -> Setup:
-        from .services.manage.admin import Setup
+    def admin(self) -> Admin:
+        from .services.manage.admin import Admin
 
         a = self.adapters
-        return Setup(
+        return Admin(
             a.control,
             self.catalog,
             self.positions,
@@ -401,10 +401,10 @@ class Deps:
     @cached_property
     def expirer(self) -> Expirer:
         from .scheduler.expirer import Expirer
-        from .scheduler.keeper import Keeper
+        from .scheduler.keeper import RetentionGuard
 
         a = self.adapters
-        keeper = Keeper(a.log, a.blobs, a.clock) if a.archive else None
+        keeper = RetentionGuard(a.log, a.blobs, a.clock) if a.archive else None
         return Expirer(a.control, a.rounds, self._bury, self._see, a.clock, keeper)
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:

@@ -36,7 +36,7 @@ from .bucket import Bucket
 from .manifest import TooNew, load_all, table
 from .predicate import Tree, condition
 from .schemas import MESSAGES
-from .sending import Deliverer, Sent
+from .sending import ReplaySender, Sent
 from .service import RETRYABLE, Refused, Service, Unreachable
 from .telling import progress, summary
 
@@ -118,7 +118,7 @@ def send(chosen: DataFrame, service: Service, asked: Asked, shards: int) -> Sent
     of it, and there are no more of them than can run at once."""
     at_once = chosen.sparkSession.sparkContext.defaultParallelism
     senders = max(1, min(shards, at_once, asked.rate, _MOST_SENDERS))
-    deliverer = Deliverer(service, asked.id, asked.rate / senders)
+    deliverer = ReplaySender(service, asked.id, asked.rate / senders)
     return sum(in_order(chosen, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
 
 
@@ -126,7 +126,7 @@ _FAILURES = (Refused, Unreachable, TooNew, PySparkException, Py4JError, OSError)
 _OURS = re.compile(r"^glue_jobs\.\S+: (.+)$", re.MULTILINE)
 
 
-class Job:
+class ReplayJob:
     """One run of a replay."""
 
     def __init__(self, spark: SparkSession, bucket: Bucket, service: Service, asked: Asked) -> None:
@@ -283,7 +283,7 @@ def _run(given: argparse.Namespace, service: Service, asked: Asked) -> tuple[int
         progress(f"replay {asked.id} was done before: nothing is sent")
         return DONE, {"state": "DONE"}
     spark = session.start("replay", given.folder, given.bucket)
-    job = Job(spark, Bucket(spark, given.bucket), service, asked)
+    job = ReplayJob(spark, Bucket(spark, given.bucket), service, asked)
     try:
         code = job.run()
     except _FAILURES as error:

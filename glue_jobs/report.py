@@ -116,7 +116,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat(sep=" ") if isinstance(value, datetime) else value
 
 
-class Job:
+class ReportJob:
     """One report."""
 
     def __init__(self, spark: SparkSession, bucket: Bucket, span: Span, topic: str | None) -> None:
@@ -184,7 +184,7 @@ def run(spark: SparkSession, bucket: Bucket, given: argparse.Namespace) -> int:
     if span is None:
         print("There is nothing in the archive yet: run make archive.", file=sys.stderr)
         return FAILED
-    job = Job(spark, bucket, span, given.topic)
+    job = ReportJob(spark, bucket, span, given.topic)
     rows, lacking = job.run()
     where = bucket.uri(f"{job.folder}/report.html")
     if given.folder:

@@ -55,7 +55,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Deliverer:
+class ReplaySender:
     """Sends one partition of a replay. Travels to the executors."""
 
     service: Service

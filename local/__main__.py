@@ -208,7 +208,7 @@ def _jobs(chosen: Options) -> Any:
 def _triggers(chosen: Options) -> Any:
     from chalicelib.settings import read
     from chalicelib.store.layout import Tables
-    from local.clock import Hand, HandClock
+    from local.clock import ClockController, HandClock
     from local.functions import Invocations, functions_of
     from local.triggers import Triggers, client
 
@@ -217,7 +217,7 @@ def _triggers(chosen: Options) -> Any:
     adapters: Any = importlib.import_module("chalicelib.adapters")
     wiring: Any = importlib.import_module("chalicelib.wiring")
     adapters.local_invoker, adapters.local_clock = invocations, HandClock(chosen.data / _CLOCK)
-    Hand(adapters.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
+    ClockController(adapters.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
     tables = Tables(read().prefix)
     return Triggers(
         front.app, invocations, tables.log, client if chosen.stream else None, (tables.log, tables.traces)

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from chalicelib import functions
 from chalicelib.api import http, render
-from chalicelib.api.http import Answer, Call, Context
+from chalicelib.api.http import Call, Context, Response
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local.functions import Context as FunctionContext
@@ -62,7 +62,7 @@ class HandClock:
             draft.replace(self._file)
 
 
-class Hand:
+class ClockController:
     """Moves the clock from one thing that is due to the next, so that each happens at its time."""
 
     def __init__(self, clock: HandClock, deps: Callable[[], Deps], invocations: Invocations) -> None:
@@ -76,11 +76,11 @@ class Hand:
         call = Call("POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False)
         http.register(app, authorizer, [call])
 
-    def move_clock(self, context: Context) -> Answer:
+    def move_clock(self, context: Context) -> Response:
         """Move the time; the answer says how far it got, `finished` whether that is all."""
         with self._turn:
             finished = self.advance(context.body.advance_seconds)
-        return Answer({"now": render.at(self._clock.now_ms()), "finished": finished})
+        return Response({"now": render.at(self._clock.now_ms()), "finished": finished})
 
     def advance(self, seconds: int) -> bool:
         """Move the time by so much, in at most 20 s of real time; whether it got there."""

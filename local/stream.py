@@ -38,7 +38,7 @@ class _Shard:
     ended: bool = False
 
 
-class Pump:
+class StreamPoller:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 
     Records of a shard come in order, a shard's after its parent's. A batch whose function raises, or puts it off, is

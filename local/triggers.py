@@ -12,7 +12,7 @@ from chalice.app import Chalice
 
 from local.functions import Function, Invocations, functions_of
 from local.schedule import Schedules, schedules_of
-from local.stream import Pump
+from local.stream import StreamPoller
 
 ROUTE, JOURNAL = "route", "journal"
 _JOURNAL_SECONDS, _JOURNAL_BATCH = (
@@ -41,7 +41,7 @@ class Triggers:
         self._invocations = invocations
         self._scheduled = Invocations(functions, pauses=())  # the next run makes up for one that failed
         self._schedules = Schedules(schedules_of(app), self._scheduled.invoke)
-        self._pumps: list[Pump] = []
+        self._pumps: list[StreamPoller] = []
         if client and ROUTE in functions:
             self._pumps.append(_pump(client, table, ROUTE, functions))
         if client and JOURNAL in functions:
@@ -83,8 +83,10 @@ class Triggers:
 
 def _pump(
     client: Callable[[str], Any], table: str, name: str, functions: Mapping[str, Function], **options: Any
-) -> Pump:
-    return Pump(table, name, functions[name], client("dynamodb"), client("dynamodbstreams"), **options)
+) -> StreamPoller:
+    return StreamPoller(
+        table, name, functions[name], client("dynamodb"), client("dynamodbstreams"), **options
+    )
 
 
 def client(service: str) -> Any:

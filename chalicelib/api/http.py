@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
-from chalice.app import Chalice, Request, Response
+from chalice.app import Chalice, Request
+from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
 from ..domain import ids
@@ -32,7 +33,7 @@ ANY = ("produce", "consume", "admin")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What a handler answers: a status, a JSON value or bytes, headers."""
 
     body: Any = None
@@ -58,7 +59,7 @@ class Context:
         return self.caller.token_id if self.caller else ""
 
 
-Handler = Callable[..., Answer]
+Handler = Callable[..., Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> No
         route(_view(app, entry))
 
 
-def _view(app: Chalice, entry: Call) -> Callable[..., Response]:
-    def view(**params: str) -> Response:
+def _view(app: Chalice, entry: Call) -> Callable[..., ChaliceResponse]:
+    def view(**params: str) -> ChaliceResponse:
         request = app.current_request
         assert request is not None, "Chalice sets it before it calls a view"
         return serve(entry, request, params)
@@ -116,7 +117,7 @@ def _view(app: Chalice, entry: Call) -> Callable[..., Response]:
     return view
 
 
-def serve(entry: Call, request: Request, params: Mapping[str, str]) -> Response:
+def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
     """Answer one request. Nothing a caller sends makes this raise."""
     request_id = _request_id(request)
     try:
@@ -150,7 +151,7 @@ def _request_id(request: Request) -> str:
     return str(context_id)
 
 
-def _response(answer: Answer, request_id: str) -> Response:
+def _response(answer: Response, request_id: str) -> ChaliceResponse:
     body = answer.body if isinstance(answer.body, bytes) else strict.dump(answer.body)
     sent: dict[str, str | list[str]] = {
         "Content-Type": "application/json",
@@ -159,16 +160,18 @@ def _response(answer: Answer, request_id: str) -> Response:
         **answer.headers,
     }
     # A shell's prompt stands below an answer, not behind it.
-    return Response(b"" if answer.status == 204 else body + b"\n", headers=sent, status_code=answer.status)
+    return ChaliceResponse(
+        b"" if answer.status == 204 else body + b"\n", headers=sent, status_code=answer.status
+    )
 
 
-def refusal(error: HeadraceError, request_id: str) -> Response:
+def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:
     """An error as a response."""
     status, _ = problems.STATUS[type(error)]
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
     sent: dict[str, str | list[str]] = {**headers}
     body = strict.dump(problems.problem(error, request_id)) + b"\n"
-    return Response(body, headers=sent, status_code=status)
+    return ChaliceResponse(body, headers=sent, status_code=status)
 
 
 def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:

@@ -22,12 +22,12 @@ from ..domain.signing import seal_receipt
 from ..domain.status import OVER
 from ..domain.timer import ANY
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..domain.transaction import State, Transaction
+from ..domain.transaction import Transaction, TransactionState
 
 if TYPE_CHECKING:
     from ..domain.record import DeadLetter
     from ..services.consume.claim import Delivery
-    from ..services.inspect.fate import Fate
+    from ..services.inspect.fate import MessageFate
     from ..services.inspect.lookup import GroupStatus, ShardStatus, TopicStats
     from ..services.inspect.statuses import DeliveryStatus
     from ..services.inspect.trace import Event
@@ -335,7 +335,7 @@ def waiting(t: Topic, w: Waiting, m: Message) -> dict[str, Any]:
 
 def prepared(topic: Topic, t: Transaction, m: Message) -> dict[str, Any]:
     """A message whose transaction is not committed. For `to_json`."""
-    cancelled = t.state is State.ROLLED_BACK
+    cancelled = t.state is TransactionState.ROLLED_BACK
     return {
         **content(m),
         **facts(m),
@@ -364,7 +364,7 @@ def transaction(t: Transaction) -> dict[str, Any]:
         "check_after_seconds": t.check_after_ms // 1000,
         "checks": t.checks,
         "last_answer": t.last_answer,
-        "next_check_at": at(t.check_ms) if t.check_url and t.state is State.PREPARED else None,
+        "next_check_at": at(t.check_ms) if t.check_url and t.state is TransactionState.PREPARED else None,
     }
 
 
@@ -406,7 +406,7 @@ def status(s: DeliveryStatus) -> dict[str, Any]:
     }
 
 
-def fate(f: Fate) -> dict[str, Any]:
+def fate(f: MessageFate) -> dict[str, Any]:
     """One group's part in a message's fate: `places` where its delivery is (in a broadcast, where its consumers' are),
     and of one from before a seek what that is still."""
     return {**status(f.status), "places": list(f.places), "older": list(f.older), "adds_up": f.adds_up}

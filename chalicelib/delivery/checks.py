@@ -8,11 +8,11 @@ import msgspec
 
 from ..domain import strict_json
 from ..domain.errors import Malformed
-from ..domain.transaction import Answer, State, Transaction
+from ..domain.transaction import CheckAnswer, Transaction, TransactionState
 from .egress import Reply, Unreached
 from .events import rfc3339
 
-_DECISIONS = {"commit": State.COMMITTED, "rollback": State.ROLLED_BACK, "unknown": None}
+_DECISIONS = {"commit": TransactionState.COMMITTED, "rollback": TransactionState.ROLLED_BACK, "unknown": None}
 
 
 class _Told(msgspec.Struct):
@@ -33,14 +33,14 @@ def question(of: Transaction) -> bytes:
     )
 
 
-def read(answer: Reply | Unreached) -> Answer:
+def read(answer: Reply | Unreached) -> CheckAnswer:
     """Whatever is no decision, well put, is unknown."""
     if isinstance(answer, Unreached):
-        return Answer(None, answer.detail)
+        return CheckAnswer(None, answer.detail)
     if answer.status != 200:
-        return Answer(None, f"HTTP {answer.status}")
+        return CheckAnswer(None, f"HTTP {answer.status}")
     try:
         told = msgspec.convert(strict_json.parse(answer.body), _Told).state
     except (Malformed, msgspec.ValidationError):
-        return Answer(None, "the answer is malformed")
-    return Answer(_DECISIONS[told], told)
+        return CheckAnswer(None, "the answer is malformed")
+    return CheckAnswer(_DECISIONS[told], told)

@@ -47,7 +47,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An HTTP answer. Header names are lower case; the body may have been cut at its limit."""
 
     status: int
@@ -101,7 +101,7 @@ class Connection:
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[Answer, bool]:
+    def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[HttpAnswer, bool]:
         """Send a request and read its answer; may the connection be used again?"""
         self.heard = False
         self._send(request, deadline)
@@ -116,7 +116,7 @@ class Connection:
         headers = {name.lower(): value for name, value in response.headers.items()}
         spent = response.will_close or response.status == HTTPStatus.SWITCHING_PROTOCOLS
         reusable = response.isclosed() and not spent and not reader.has_more(wire)
-        return Answer(response.status, headers, body), reusable
+        return HttpAnswer(response.status, headers, body), reusable
 
     def _send(self, request: bytes, deadline: Deadline) -> None:
         rest = memoryview(request)

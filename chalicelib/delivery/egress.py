@@ -15,12 +15,12 @@ from http.client import HTTPException
 
 from .addresses import UNUSABLE, Rules, Target, parse_url
 from .connections import (
-    Answer,
     BrokenOff,
     Connection,
     Deadline,
     Dial,
     HeadersTooLong,
+    HttpAnswer,
     Monotonic,
     Pool,
     dial,
@@ -108,7 +108,7 @@ class Egress:
 
     def _attempt(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, deadline: Deadline
-    ) -> Answer | None:
+    ) -> HttpAnswer | None:
         target = parse_url(url, self.rules)
         addresses = () if isinstance(target, str) else self._addresses(target, deadline)
         if isinstance(target, str) or not addresses:
@@ -145,7 +145,9 @@ class Egress:
             sock = encrypt(sock, self._tls, target.host, deadline.left())
         return Connection(_key(target, address), sock)
 
-    def _exchange(self, connection: Connection, method: str, request: bytes, deadline: Deadline) -> Answer:
+    def _exchange(
+        self, connection: Connection, method: str, request: bytes, deadline: Deadline
+    ) -> HttpAnswer:
         reusable = False
         try:
             answer, reusable = connection.exchange(method, request, deadline)

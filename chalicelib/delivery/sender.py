@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.outcome import Outcome, Parcel, Verdict
 from ..domain.topic import Consumer
-from ..domain.transaction import Answer, Transaction
+from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
 from . import checks, events, function_batch, handshake, webhooks
 from .connections import Deadline, Monotonic
@@ -51,7 +51,7 @@ class Sender:
     def greet(self, url: str) -> Outcome:
         return handshake.greet(self._egress, url, self._origin)
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
         signature = webhooks.sign([secret], id, self._world.now_ms() // 1000, body)

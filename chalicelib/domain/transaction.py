@@ -13,7 +13,7 @@ from .timer import ANY, Timer, TimerKind
 _NOWHERE = -1
 
 
-class State(StrEnum):
+class TransactionState(StrEnum):
     """PREPARED may be checked and decided, UNDECIDED only decided; COMMITTED and ROLLED_BACK are final."""
 
     PREPARED = "PREPARED"
@@ -22,8 +22,8 @@ class State(StrEnum):
     ROLLED_BACK = "ROLLED_BACK"
 
 
-DECIDED = (State.COMMITTED, State.ROLLED_BACK)
-UNDECIDED = (State.PREPARED, State.UNDECIDED)
+DECIDED = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
+UNDECIDED = (TransactionState.PREPARED, TransactionState.UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Transaction:
     check_after_ms: int
     keep_s: int
     draft: Draft | None = None
-    state: State = State.PREPARED
+    state: TransactionState = TransactionState.PREPARED
     check_url: str | None = None
     shard: int | None = None
     offset: int | None = None
@@ -81,10 +81,10 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckAnswer:
     """What came of a check: a decision, or None (unknown); `detail` is short, ours, and safe to show."""
 
-    decision: State | None
+    decision: TransactionState | None
     detail: str
 
 
@@ -114,7 +114,13 @@ def committed(
 ) -> Transaction:
     """The transaction after its commit, by which the message got a place or a time."""
     return replace(
-        of, state=State.COMMITTED, draft=None, shard=shard, offset=offset, due_ms=due_ms, decided_ms=now_ms
+        of,
+        state=TransactionState.COMMITTED,
+        draft=None,
+        shard=shard,
+        offset=offset,
+        due_ms=due_ms,
+        decided_ms=now_ms,
     )
 
 
@@ -122,4 +128,4 @@ def rolled_back(of: Transaction, now_ms: int, by: str = "") -> Transaction:
     """The transaction after its rollback."""
     assert of.draft is not None
     draft = acted(of.draft, Act("CANCELLED", now_ms, by))
-    return replace(of, state=State.ROLLED_BACK, draft=draft, decided_ms=now_ms)
+    return replace(of, state=TransactionState.ROLLED_BACK, draft=draft, decided_ms=now_ms)

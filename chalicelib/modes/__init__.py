@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .broadcast import Broadcast
-from .policy import Candidate, Policy, Verdict
+from .policy import Candidate, ClaimVerdict, Policy
 from .queue import Queue
 from .serial import Serial
 
 POLICIES: Mapping[str, Policy] = {"queue": Queue(), "serial": Serial(), "broadcast": Broadcast()}
 
-__all__ = ["POLICIES", "Candidate", "Policy", "Verdict"]
+__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy"]

@@ -10,7 +10,7 @@ from typing import Protocol
 from ..domain.cursor import Cursor, Selection
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """What reading a candidate message showed."""
 
     DELIVER = "deliver"
@@ -28,7 +28,7 @@ class Candidate:
     count: int = 1
     attempt: int = 1
     unit: str = ""
-    verdict: Verdict = Verdict.DELIVER
+    verdict: ClaimVerdict = ClaimVerdict.DELIVER
     dead: bool = False  # settling it leaves a dead letter
     size: int = 0  # bytes it takes in an answer
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..domain import ranges
 from ..domain.cursor import Cursor, Selection, Span
 from ..domain.ranges import Range
-from .policy import Candidate, Verdict
+from .policy import Candidate, ClaimVerdict
 
 
 class Queue:
@@ -28,7 +28,7 @@ class Queue:
         settled: list[Range] = []
         following = cursor.next
         for candidate in _until_full(returned, fresh, granted, most):
-            if candidate.verdict is Verdict.SETTLE:
+            if candidate.verdict is ClaimVerdict.SETTLE:
                 settled.append((candidate.offset, candidate.offset + candidate.count))
             else:
                 granted.append(Span(candidate.offset, 1, candidate.attempt))

@@ -12,7 +12,7 @@ from ..domain import ranges
 from ..domain.cursor import Cursor, Selection, Span
 from ..domain.limits import MAX_PASSED_OVER
 from ..domain.ranges import Range
-from .policy import Candidate, Verdict
+from .policy import Candidate, ClaimVerdict
 
 
 class Serial:
@@ -38,7 +38,7 @@ class Serial:
                 if span.unit in busy:
                     break
                 candidate = due.get(offset)
-                if candidate and candidate.verdict is Verdict.SETTLE:
+                if candidate and candidate.verdict is ClaimVerdict.SETTLE:
                     settled.append((offset, offset + 1))
                     continue
                 busy.add(span.unit)
@@ -76,7 +76,7 @@ def _take_fresh(
     for candidate in fresh:
         if len(granted) >= most:
             break
-        if candidate.verdict is Verdict.SETTLE:
+        if candidate.verdict is ClaimVerdict.SETTLE:
             settled.append((candidate.offset, candidate.offset + candidate.count))
         elif candidate.unit not in busy:
             busy.add(candidate.unit)

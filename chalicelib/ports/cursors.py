@@ -13,7 +13,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 
 
-class Conflict(Enum):
+class RefusalReason(Enum):
     """A cursor write that found its conditions not met."""
 
     LOST = "lost"  # certainly not written
@@ -21,10 +21,10 @@ class Conflict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class WriteRefused:
     """The write was refused; `current` is the cursor as it stands (None: there is none)."""
 
-    why: Conflict
+    why: RefusalReason
     current: Cursor | None
 
 
@@ -55,7 +55,7 @@ class Cursors(Protocol):
         timers: Sequence[Timer] = (),
         *,
         exists: bool = True,
-    ) -> Cursor | Refused:
+    ) -> Cursor | WriteRefused:
         """Apply a change if its conditions hold, together with delivery records and timers; the cursor afterwards.
 
         A record lies at `record.of` where that is given (`key` is then a retry lane's), else at `key`.

@@ -59,7 +59,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class OffsetTaken:
     """Another writer has that offset; `by` is what stands there."""
 
     by: Segment
@@ -73,16 +73,16 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class AlreadyMoved:
     """Some of what was to be moved is there no more (or changed): by their places; nothing was written."""
 
     places: tuple[int, ...]
 
 
-PutResult = Stored | Taken | Known | Gone
+PutResult = Stored | OffsetTaken | Known | AlreadyMoved
 
 
-Movable = Timer | DeadLetter | Transaction
+Promotable = Timer | DeadLetter | Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Log(Protocol):
         segment: Segment,
         pack: Pack,
         dedup: Sequence[DedupEntry] = (),
-        moved: Sequence[Movable] = (),
+        moved: Sequence[Promotable] = (),
     ) -> PutResult:
         """Put the segment at its first offset if that is free. Our own earlier write counts as stored.
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..domain.transaction import State, Transaction
+from ..domain.transaction import Transaction, TransactionState
 from .log import DedupEntry
 
 
@@ -39,11 +39,13 @@ class Transactions(Protocol):
         dropped with it. False: somebody else changed it."""
         ...
 
-    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+    def listed(
+        self, topic: Topic, state: TransactionState, after: str | None, limit: int
+    ) -> list[Transaction]:
         """The topic's transactions of a state by time of preparation, behind a mark, without their drafts and
         `keys_until_s`. It may be a moment old."""
         ...
 
-    def count(self, topic: Topic, state: State, most: int) -> Counted:
+    def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
         """How many they are, looking at some `most` of them. It may be a moment old."""
         ...

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ..domain.outcome import Outcome, Parcel
 from ..domain.topic import Consumer
-from ..domain.transaction import Answer, Transaction
+from ..domain.transaction import CheckAnswer, Transaction
 
 
 class Clock(Protocol):
@@ -22,7 +22,7 @@ class Clock(Protocol):
         ...
 
 
-class Chance(Protocol):
+class Random(Protocol):
     """Randomness and ids, injected."""
 
     def below(self, n: int) -> int:
@@ -53,7 +53,7 @@ class Sender(Protocol):
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
         ...
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         """Ask a producer, within `seconds` and signed with `secret`, what became of its transaction."""
         ...
 

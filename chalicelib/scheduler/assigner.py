@@ -23,7 +23,7 @@ _MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
-class Report:
+class AssignReport:
     """What one run did: the groups it saw, and how many were assigned anew, and consumers agreed to be called."""
 
     groups: int = 0
@@ -63,9 +63,9 @@ class Assigner:
         self._ask = ask
         self._clock = clock
 
-    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+    def run_once(self, has_time: HasTime = lambda: True) -> AssignReport:
         """One run; `has_time` is asked before each topic, and before each consumer that is to be asked."""
-        report, now_ms = Report(), self._clock.now_ms()
+        report, now_ms = AssignReport(), self._clock.now_ms()
         names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report

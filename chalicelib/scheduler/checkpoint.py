@@ -23,7 +23,7 @@ _AHEAD_S = (
 
 
 @dataclass(slots=True)
-class Report:
+class CheckpointReport:
     """What one run did."""
 
     shards: int = 0
@@ -44,9 +44,9 @@ class Checkpointer:
         self._log = log
         self._clock = clock
 
-    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+    def run_once(self, has_time: HasTime = lambda: True) -> CheckpointReport:
         """One round, or what of it there is time for: the next run goes on there."""
-        report = Report()
+        report = CheckpointReport()
 
         def visit(topic: Topic, has_time: HasTime) -> None:
             for log in (topic, *self._lanes(topic)):

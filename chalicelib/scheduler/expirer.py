@@ -14,7 +14,7 @@ from ..modes import POLICIES
 from ..ports.control import Control
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
-from .keeper import Keeper
+from .keeper import RetentionGuard
 from .walk import HasTime, Stretch, Walk
 
 _JOB = "expire"
@@ -25,7 +25,7 @@ its retention, as many as there is time for."""
 
 
 @dataclass(slots=True)
-class Report:
+class ExpireReport:
     """What one run did."""
 
     buried: int = 0
@@ -46,7 +46,7 @@ class Expirer:
         bury: Bury,
         see: Callable[[Topic, HasTime], None],
         clock: Clock,
-        keeper: Keeper | None = None,
+        keeper: RetentionGuard | None = None,
     ) -> None:
         """`see` is shown each topic. Without a keeper, rows go whether or not they are archived."""
         self._control = control
@@ -55,9 +55,9 @@ class Expirer:
         self._bury = bury
         self._see = see
 
-    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+    def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
         """One round, or what of it there is time for: the next run goes on there."""
-        report, is_whole = Report(), True
+        report, is_whole = ExpireReport(), True
         proved = self._keeper.proved() if self._keeper else {}
 
         def visit(topic: Topic, has_time: HasTime) -> None:

@@ -23,7 +23,7 @@ _ROWS = 100
 _LONGEST_MS = 60_000  # for one topic: the other half of its time is for what its groups are owed
 
 
-class Keeper:
+class RetentionGuard:
     """Looks at each shard behind what is proved: half a read unit where that is all. Rows may have been written under
     other settings than those around them, so each that is old enough is looked at."""
 

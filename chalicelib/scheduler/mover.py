@@ -56,7 +56,7 @@ Tell = Callable[[str, BaseException], None]
 
 
 @dataclass(slots=True)
-class Report:
+class MoveReport:
     """What one run did. `late_ms` is the greatest lateness of a timer it moved; `refused` counts what the store, or
     an invocation, had no answer for."""
 
@@ -69,7 +69,7 @@ class Report:
     ticks: int = 0
     finished: bool = True
 
-    def add(self, other: Report) -> None:
+    def add(self, other: MoveReport) -> None:
         """Count what one load brought about."""
         self.moved += other.moved
         self.woken += other.woken
@@ -115,7 +115,7 @@ class Mover:
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
-    ) -> Report:
+    ) -> MoveReport:
         """Move what is due, and stay while more is due soon.
 
         `fragments` are those that somebody has just filed a timer in; None: look at all.
@@ -129,7 +129,7 @@ class Mover:
                 run.stay(fragments, has_time, AWAKE_MS)
         return run.report
 
-    def _bring_back(self, report: Report) -> None:
+    def _bring_back(self, report: MoveReport) -> None:
         """File again what an earlier release could not read."""
         now_ms = self._clock.now_ms()
         if self._looked_aside_ms is not None and 0 <= now_ms - self._looked_aside_ms < _ASIDE_MS:
@@ -139,7 +139,7 @@ class Mover:
         except Unavailable:
             report.refused += 1
 
-    def tick(self, fragments: Iterable[int]) -> Report:
+    def tick(self, fragments: Iterable[int]) -> MoveReport:
         """Move what is due now in these fragments, whoever holds them."""
         with self._threads() as threads:
             run = _Run(self._timers, self._ways, self._clock, "", threads, None)
@@ -175,7 +175,7 @@ class _Run:
         threads: Executor,
         patience_seconds: float | None = _PATIENCE_SECONDS,
     ) -> None:
-        self.report = Report()
+        self.report = MoveReport()
         self._timers = timers
         self._ways = ways
         self._clock = clock
@@ -184,7 +184,7 @@ class _Run:
         self._renewed_ms: dict[int, int] = {}
         self._takes: Beside[int, int | None] = Beside(threads, patience_seconds)
         self._visits: Beside[int, _Seen | None] = Beside(threads, patience_seconds)
-        self._moves: Beside[_Load, Report] = Beside(threads, patience_seconds)
+        self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)
         self._told: set[object] = set()
         self._began_ms = clock.now_ms()
         self._outgrown: set[int] = set()  # fragments with what only a later release can read
@@ -343,27 +343,27 @@ class _Run:
         again_ms = {load: now_ms + (_RETRY_MS if load in refused else _STILL_MS) for load in left}
         return {timer.fragment: again_ms[load] for load in left for timer in loads[load]}
 
-    def _carry(self, load: _Load, timers: Sequence[Timer]) -> Report:
+    def _carry(self, load: _Load, timers: Sequence[Timer]) -> MoveReport:
         if load.kind is TimerKind.WAKE:
             self._ways.wake(timers)
             self._timers.drop(timers)
-            return Report(woken=len(timers))
+            return MoveReport(woken=len(timers))
         if load.kind is TimerKind.CHECK:
             return self._check(timers)
         if load.kind in UNREADABLE:
             self._ways.set_aside(timers)
-            return Report(set_aside=len(timers))
-        return Report(moved=self._ways.append(load.shard, timers[0].keep_days, timers))
+            return MoveReport(set_aside=len(timers))
+        return MoveReport(moved=self._ways.append(load.shard, timers[0].keep_days, timers))
 
-    def _check(self, timers: Sequence[Timer]) -> Report:
+    def _check(self, timers: Sequence[Timer]) -> MoveReport:
         """Producers may hang: they are asked by a function of its own."""
         later = [again(timer, self._clock.now_ms()) for timer in timers]
         self._timers.file(later)  # before anything else: a crash must not end a transaction's checks
         self._timers.drop(timers)
         self._ways.check(later)
-        return Report(checked=len(timers))
+        return MoveReport(checked=len(timers))
 
-    def _harvest(self, ended: Mapping[_Load, Future[Report]]) -> tuple[set[_Load], set[_Load]]:
+    def _harvest(self, ended: Mapping[_Load, Future[MoveReport]]) -> tuple[set[_Load], set[_Load]]:
         """Count what loads brought about; those that went, and those that were refused."""
         reports, refused = self._results(ended)
         for report in reports.values():

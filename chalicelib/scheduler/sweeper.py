@@ -24,7 +24,7 @@ Wake = Callable[[str], object]
 
 
 @dataclass(slots=True)
-class Report:
+class SweepReport:
     """What one run did. `looks` are reads of a cursor or a shard."""
 
     looks: int = 0
@@ -54,9 +54,9 @@ class Sweeper:
         self._wake = wake
         self._clock = clock
 
-    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+    def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run; `has_time` is asked before each topic and each owner of cursors in it."""
-        report, place = Report(), self._turns.place()
+        report, place = SweepReport(), self._turns.place()
         marked = _Marked(self._marks, place.passed_ms, self._clock.now_ms())
 
         def visit(name: str) -> None:

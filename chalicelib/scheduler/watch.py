@@ -41,7 +41,7 @@ class Backlog:
 
 
 @dataclass(slots=True)
-class Report:
+class WatchReport:
     """What one run found: topics with a backlog, or that had one at the last look."""
 
     backlogs: list[Backlog] = field(default_factory=list)
@@ -82,9 +82,9 @@ class Watch:
         if topic.alarm_backlog is not None:
             self._marks.watch(topic.name, topic.version)
 
-    def run_once(self, has_time: HasTime = lambda: True) -> Report:
+    def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
         """Look at each, or as many as there is time for, those first that the last run had none for."""
-        report, versions = Report(), self._marks.watched()
+        report, versions = WatchReport(), self._marks.watched()
         self._known = {name: known for name, known in self._known.items() if name in versions}
         if not versions:
             return report

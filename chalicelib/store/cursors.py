@@ -15,7 +15,7 @@ from ..domain.record import Record
 from ..domain.sharing import Part, Round
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..ports.cursors import Conflict, Refused
+from ..ports.cursors import RefusalReason, WriteRefused
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
 from .layout import FORMAT, Item, cursor_item_key, cursor_owner, is_newer, known_int, number, text, text_of
@@ -68,7 +68,7 @@ class DynamoCursors:
         timers: Sequence[Timer] = (),
         *,
         exists: bool = True,
-    ) -> Cursor | Refused:
+    ) -> Cursor | WriteRefused:
         operation, request = self._request(key, change, exists)
         beside = [
             *record_writes(self._dynamo.tables.records, key, records),
@@ -164,13 +164,13 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
     return {"Update": {**where, **update}}
 
 
-def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | Refused:
+def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | WriteRefused:
     """What a failed condition means: after an SDK retry it may be of our own success."""
     current = cursor_of(item) if item else None
     ours = took(change, current) if retried and current is not None else False
     if ours and current is not None:
         return current
-    return Refused(Conflict.UNKNOWN if ours is None else Conflict.LOST, current)
+    return WriteRefused(RefusalReason.UNKNOWN if ours is None else RefusalReason.LOST, current)
 
 
 def _expressions(change: Change) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
-from ..ports.log import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
+from ..ports.log import AlreadyMoved, DedupEntry, Known, OffsetTaken, Pack, Promotable, PutResult, Stored
 from . import codec
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put
@@ -74,7 +74,7 @@ class DynamoLog:
         segment: Segment,
         pack: Pack,
         dedup: Sequence[DedupEntry] = (),
-        moved: Sequence[Movable] = (),
+        moved: Sequence[Promotable] = (),
     ) -> PutResult:
         put: dict[str, Any] = {
             "TableName": self._table,
@@ -97,7 +97,7 @@ class DynamoLog:
             return _refused(segment, dedup, places, cancelled.items)
         return Stored()
 
-    def _move(self, moved: Movable, shard: ShardKey, segment: Segment, n: int) -> list[dict[str, Any]]:
+    def _move(self, moved: Promotable, shard: ShardKey, segment: Segment, n: int) -> list[dict[str, Any]]:
         """The actions that take away the n-th of what is moved."""
         tables = self._dynamo.tables
         if isinstance(moved, Timer):
@@ -347,7 +347,7 @@ def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
     if not item:
         raise unavailable()
     by = segment_of(item)
-    return Stored() if by.request_id == segment.request_id else Taken(by)
+    return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
 
 
 def _refused(
@@ -359,5 +359,5 @@ def _refused(
         if known := tuple(dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
             return Known(known)
         if gone := {place for place, item in zip(places, missing, strict=True) if item is not None}:
-            return Gone(tuple(sorted(gone)))
+            return AlreadyMoved(tuple(sorted(gone)))
     return _stored_or_taken(segment, first)

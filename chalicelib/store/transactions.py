@@ -13,7 +13,7 @@ from typing import Any
 from ..domain.errors import unavailable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..domain.transaction import State, Transaction, check_timer
+from ..domain.transaction import Transaction, TransactionState, check_timer
 from ..ports.log import DedupEntry
 from ..ports.transactions import Counted
 from . import codec
@@ -73,7 +73,9 @@ class DynamoTransactions:
             return False
         return True
 
-    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+    def listed(
+        self, topic: Topic, state: TransactionState, after: str | None, limit: int
+    ) -> list[Transaction]:
         found = self._dynamo.query(
             TableName=self._table,
             IndexName=BY_STATE,
@@ -87,7 +89,7 @@ class DynamoTransactions:
         readable = (transaction for item in found if (transaction := _readable(item)))
         return list(islice(readable, limit))
 
-    def count(self, topic: Topic, state: State, most: int) -> Counted:
+    def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
         return self._dynamo.count(
             most,
             TableName=self._table,
@@ -180,7 +182,7 @@ def _told(item: Item) -> Transaction:
         check_after_ms=int_of(item, "i"),
         keep_s=int_of(item, "k"),
         draft=codec.unpack(payload)[0] if payload else None,
-        state=State(state),
+        state=TransactionState(state),
         check_url=text_of(item, "u"),
         shard=perhaps("h"),
         offset=perhaps("f"),

@@ -23,9 +23,18 @@ from chalicelib.domain.replay import Replay
 from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
 from chalicelib.domain.timer import ANY_EDITION, Timer
 from chalicelib.domain.topic import CursorKey, Topic
-from chalicelib.domain.transaction import State, Transaction, check_timer, rolled_back
-from chalicelib.ports.cursors import Conflict, Refused
-from chalicelib.ports.log import DedupEntry, Gone, Known, Movable, Moved, PutResult, Stored, Taken
+from chalicelib.domain.transaction import Transaction, TransactionState, check_timer, rolled_back
+from chalicelib.ports.cursors import RefusalReason, WriteRefused
+from chalicelib.ports.log import (
+    AlreadyMoved,
+    DedupEntry,
+    Known,
+    Moved,
+    OffsetTaken,
+    Promotable,
+    PutResult,
+    Stored,
+)
 from chalicelib.ports.rounds import Place
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -34,7 +43,7 @@ from tests.support.stages import Stage
 _KEEP_S = START_MS // 1000 + 86_400
 
 
-def _put(stage: Stage, shard: ShardKey, segment: Segment, *moved: Movable) -> PutResult:
+def _put(stage: Stage, shard: ShardKey, segment: Segment, *moved: Promotable) -> PutResult:
     return stage.adapters.log.put(shard, segment, make.packed(segment), moved=moved)
 
 
@@ -49,8 +58,8 @@ def _claimed(cursor: Cursor, token: str, *spans: Span) -> Cursor:
 def an_append_never_replaces_a_row(stage: Stage) -> None:
     shard, first, second = make.shard(), make.segment(0, 2), make.segment(0, 1)
     assert _put(stage, shard, first) == Stored()
-    assert _put(stage, shard, second) == Taken(first)
-    assert _put(stage, shard, second, filed(stage)) == Taken(first)
+    assert _put(stage, shard, second) == OffsetTaken(first)
+    assert _put(stage, shard, second, filed(stage)) == OffsetTaken(first)
     assert stage.adapters.log.read(shard, 0, 9, consistent=True) == [first]
     assert stage.adapters.log.tail(shard).offset == 1
 
@@ -154,7 +163,7 @@ def a_cursor_is_created_once(stage: Stage) -> None:
     assert cursors.create(key, first) == first
     assert cursors.create(key, Cursor()) == first
     begun = algebra.replacement(Cursor(), make.leased(0, 2))
-    assert cursors.write(key, begun, exists=False) == Refused(Conflict.LOST, first)
+    assert cursors.write(key, begun, exists=False) == WriteRefused(RefusalReason.LOST, first)
     assert cursors.get(key, consistent=True) == first
 
 
@@ -163,7 +172,7 @@ def a_claim_is_made_from_the_epoch_that_was_read(stage: Stage) -> None:
     cursors.create(key, Cursor())
     ours, theirs = (_claimed(Cursor(), f"{n}.aa", Span(0, n)) for n in (2, 3))
     assert cursors.write(key, algebra.change(Cursor(), theirs)) == theirs
-    assert cursors.write(key, algebra.change(Cursor(), ours)) == Refused(Conflict.LOST, theirs)
+    assert cursors.write(key, algebra.change(Cursor(), ours)) == WriteRefused(RefusalReason.LOST, theirs)
 
 
 def a_cursor_is_replaced_in_the_epoch_that_was_read(stage: Stage) -> None:
@@ -171,7 +180,7 @@ def a_cursor_is_replaced_in_the_epoch_that_was_read(stage: Stage) -> None:
     cursors.create(key, leased)
     first, second = algebra.seek(leased, 5), algebra.seek(leased, 9)
     assert cursors.write(key, algebra.replacement(leased, first)) == first
-    assert cursors.write(key, algebra.replacement(leased, second)) == Refused(Conflict.LOST, first)
+    assert cursors.write(key, algebra.replacement(leased, second)) == WriteRefused(RefusalReason.LOST, first)
 
 
 def a_settlement_needs_its_lease(stage: Stage) -> None:
@@ -182,8 +191,8 @@ def a_settlement_needs_its_lease(stage: Stage) -> None:
     expired = algebra.expire(leased, START_MS + 30_000)
     taken = _claimed(expired, "2.bb", *expired.waiting)
     assert cursors.write(key, algebra.change(leased, taken)) == taken
-    assert cursors.write(key, settled) == Refused(Conflict.LOST, taken)
-    assert cursors.write(key, settled, [make.record(0)]) == Refused(Conflict.LOST, taken)
+    assert cursors.write(key, settled) == WriteRefused(RefusalReason.LOST, taken)
+    assert cursors.write(key, settled, [make.record(0)]) == WriteRefused(RefusalReason.LOST, taken)
     assert stage.adapters.records.get(key, 0) is None
 
 
@@ -193,7 +202,7 @@ def a_change_has_room_for_what_waits(stage: Stage) -> None:
     cursors.create(key, waits)
     claimed = _claimed(waits, "1.aa", Span(9))
     change = algebra.change(waits, claimed)
-    assert cursors.write(key, replace(change, most_waiting=1)) == Refused(Conflict.LOST, waits)
+    assert cursors.write(key, replace(change, most_waiting=1)) == WriteRefused(RefusalReason.LOST, waits)
     assert cursors.write(key, replace(change, most_waiting=2)) == claimed
 
 
@@ -262,7 +271,7 @@ def a_letter_is_discarded_as_it_was_read(stage: Stage) -> None:
 def a_letter_is_redriven_as_it_was_read(stage: Stage) -> None:
     records = stage.adapters.records
     for letter in _outdated(stage):
-        assert _put(stage, make.shard(), make.segment(0, 1), letter) == Gone((0,))
+        assert _put(stage, make.shard(), make.segment(0, 1), letter) == AlreadyMoved((0,))
         current = records.dead_letter(letter.key, 1)
         assert current
         assert _put(stage, make.shard(), make.segment(0, 1), current) == Stored()
@@ -304,7 +313,7 @@ Take = Callable[[Stage, Timer], bool]
 
 def moves(stage: Stage, timer: Timer) -> bool:
     result = _put(stage, make.shard(), make.segment(0, 1), timer)
-    assert result in (Stored(), Gone((0,)))
+    assert result in (Stored(), AlreadyMoved((0,)))
     return result == Stored()
 
 
@@ -433,12 +442,12 @@ def a_transaction_is_decided_as_it_was_read(stage: Stage) -> None:
         assert not decide()
         undecided = transactions.get(made.id)
         assert undecided
-        assert (undecided.state, undecided.checks) == (State.PREPARED, 1)
+        assert (undecided.state, undecided.checks) == (TransactionState.PREPARED, 1)
     current = replace(checked, version=1)
     assert _put(stage, make.shard(), make.segment(0, 1), current) == Stored()
     decided = transactions.get(made.id)
     assert decided
-    assert (decided.state, decided.offset) == (State.COMMITTED, 0)
+    assert (decided.state, decided.offset) == (TransactionState.COMMITTED, 0)
     assert not transactions.change(current, rolled_back(current, START_MS))
     assert there(stage, check_timer(made)) is None, "nobody is asked any more"
 

@@ -12,7 +12,7 @@ from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
-from chalicelib.domain.transaction import State
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import TopicStats
@@ -65,8 +65,8 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     waiting = desk.deps.lookup.find(desk.topic, first.id)
     assert isinstance(waiting, Waiting)
     desk.deps.delayed.cancel(desk.topic, waiting)
-    desk.deps.transactor.decide(halves[0], State.COMMITTED)
-    desk.deps.transactor.decide(halves[1], State.ROLLED_BACK)
+    desk.deps.transactor.decide(halves[0], TransactionState.COMMITTED)
+    desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
     seen = stats(desk)
     assert (seen.accepted, seen.delayed.number, seen.prepared.number) == (1, 2, 1)
     assert [s.delayed.number for s in desk.deps.lookup.stats([other.topic, desk.topic])] == [1, 2]

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain.cursor import CLOSED, Cursor, Fate, Lease, Result, Selection, Span
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Conflict, Cursors, Refused
+from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
 from chalicelib.ports.records import Records
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -93,13 +93,13 @@ def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
         cursors.create(key, leased)
     cursors.close([key], START_MS // 1000)
     begun = algebra.replacement(Cursor(), leased)
-    assert cursors.write(key, begun, exists=False) == Refused(Conflict.LOST, CLOSED)
+    assert cursors.write(key, begun, exists=False) == WriteRefused(RefusalReason.LOST, CLOSED)
     assert cursors.create(key, Cursor()) == CLOSED
-    assert cursors.write(key, acked(leased, "1.aa", 0, 1)) == Refused(Conflict.LOST, CLOSED)
+    assert cursors.write(key, acked(leased, "1.aa", 0, 1)) == WriteRefused(RefusalReason.LOST, CLOSED)
     again = algebra.change(leased, claimed(leased, 5, "2.bb"))
-    assert cursors.write(key, again) == Refused(Conflict.LOST, CLOSED)
+    assert cursors.write(key, again) == WriteRefused(RefusalReason.LOST, CLOSED)
     sought = algebra.replacement(leased, algebra.seek(leased, 0))
-    assert cursors.write(key, sought) == Refused(Conflict.LOST, CLOSED)
+    assert cursors.write(key, sought) == WriteRefused(RefusalReason.LOST, CLOSED)
     assert cursors.get(key, consistent=True) == CLOSED
     assert cursors.of_owner(key.group_uid) == {str(key.shard): CLOSED}
 
@@ -108,12 +108,12 @@ def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, k
     first, second = claimed(Cursor(), 3, "1.aa"), claimed(Cursor(), 5, "1.bb")
     assert cursors.write(key, algebra.replacement(Cursor(), first), exists=False) == first
     refused = cursors.write(key, algebra.replacement(Cursor(), second), exists=False)
-    assert refused == Refused(Conflict.LOST, first)
+    assert refused == WriteRefused(RefusalReason.LOST, first)
 
 
 def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Cursors, key: CursorKey) -> None:
     change = algebra.change(FULL, claimed(FULL, 31))
-    assert cursors.write(key, change) == Refused(Conflict.LOST, None)
+    assert cursors.write(key, change) == WriteRefused(RefusalReason.LOST, None)
     assert cursors.get(key, consistent=True) is None
 
 
@@ -140,7 +140,9 @@ def test_i4_the_second_of_two_claims_is_refused_and_shown_the_first(cursors: Cur
     cursors.create(key, FULL)
     won = cursors.write(key, algebra.change(FULL, claimed(FULL, 33)))
     assert isinstance(won, Cursor)
-    assert cursors.write(key, algebra.change(FULL, claimed(FULL, 40, "9.yy"))) == Refused(Conflict.LOST, won)
+    assert cursors.write(key, algebra.change(FULL, claimed(FULL, 40, "9.yy"))) == WriteRefused(
+        RefusalReason.LOST, won
+    )
 
 
 def test_settlements_of_different_leases_and_a_claim_do_not_disturb_one_another(
@@ -158,15 +160,15 @@ def test_i5_a_token_that_has_passed_on_settles_nothing(cursors: Cursors, key: Cu
     cursors.create(key, FULL)
     late = acked(FULL, "4.cd", 8)
     taken = cursors.write(key, algebra.change(FULL, claimed(algebra.expire(FULL, 98_000), 31)))
-    assert cursors.write(key, late) == Refused(Conflict.LOST, taken)  # type: ignore[arg-type]
+    assert cursors.write(key, late) == WriteRefused(RefusalReason.LOST, taken)  # type: ignore[arg-type]
 
 
 def test_i16_a_seek_voids_every_lease_and_replaces_the_whole(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
     sought = algebra.seek(FULL, 1_000)
     assert cursors.write(key, algebra.replacement(FULL, sought)) == sought
-    assert cursors.write(key, acked(FULL, "3.ab", 3)) == Refused(Conflict.LOST, sought)
-    assert cursors.write(key, algebra.replacement(FULL, Cursor())) == Refused(Conflict.LOST, sought)
+    assert cursors.write(key, acked(FULL, "3.ab", 3)) == WriteRefused(RefusalReason.LOST, sought)
+    assert cursors.write(key, algebra.replacement(FULL, Cursor())) == WriteRefused(RefusalReason.LOST, sought)
     assert cursors.get(key, consistent=True) == sought
 
 
@@ -192,13 +194,13 @@ def test_records_are_written_with_the_cursor_or_not_at_all(
     dead, late = make.record(8, reason="EXPIRED"), make.record(9, "SUCCESS", attempts=3)
     if exists:
         refused = cursors.write(key, change, [dead, late])
-        assert refused == Refused(Conflict.LOST, None)
+        assert refused == WriteRefused(RefusalReason.LOST, None)
         assert records.get(key, 8) is None
         cursors.create(key, FULL)
     assert cursors.write(key, change, [dead, late], exists=exists) == after
     assert [records.get(key, 8), records.get(key, 9), records.get(key, 10)] == [dead, late, None]
     again = cursors.write(key, change, [make.record(10)], exists=exists)
-    assert again == Refused(Conflict.LOST, after)
+    assert again == WriteRefused(RefusalReason.LOST, after)
     assert records.get(key, 10) is None
 
 

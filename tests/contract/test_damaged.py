@@ -17,7 +17,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import UNDECODABLE
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, cursor_key, lane_of
-from chalicelib.domain.transaction import State
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claim import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
@@ -413,9 +413,11 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     change_transaction(stage, made[1].id, damage)
     with pytest.raises(Unavailable, match="cannot be read"):
         transactor.find(made[1].id)
-    listed = {transaction.id for transaction in transactor.listed(desk.topic, State.PREPARED, None, 10)}
+    listed = {
+        transaction.id for transaction in transactor.listed(desk.topic, TransactionState.PREPARED, None, 10)
+    }
     assert {made[0].id, made[2].id} <= listed
-    assert transactor.decide(made[2], State.COMMITTED).state is State.COMMITTED
+    assert transactor.decide(made[2], TransactionState.COMMITTED).state is TransactionState.COMMITTED
 
 
 @pytest.mark.engine

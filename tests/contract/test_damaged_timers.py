@@ -13,8 +13,8 @@ from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import UNDECODABLE
 from chalicelib.domain.timer import Timer, TimerKind
-from chalicelib.domain.transaction import State
-from chalicelib.scheduler.mover import Report
+from chalicelib.domain.transaction import TransactionState
+from chalicelib.scheduler.mover import MoveReport
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as store
@@ -72,7 +72,7 @@ def later(desk: Desk, count: int, **settings: Any) -> tuple[list[str], int]:
     ], due_ms
 
 
-def move(desk: Desk) -> Report:
+def move(desk: Desk) -> MoveReport:
     desk.stage.clock.advance(SECOND_MS)
     return desk.deps.mover.tick(range(FRAGMENTS))
 
@@ -151,7 +151,7 @@ def test_a_damaged_check_asks_nevertheless(own: Stage) -> None:
         change_timer(own, made.check_ms, made.id, damage)
     own.clock.at_ms = made.check_ms
     assert desk.deps.mover.tick(range(FRAGMENTS)).checked == 1
-    desk.deps.transactor.decide(made, State.ROLLED_BACK)
+    desk.deps.transactor.decide(made, TransactionState.ROLLED_BACK)
 
 
 def test_what_a_later_release_wrote_waits_for_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic
-from chalicelib.ports.cursors import Cursors, Refused
+from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.records import Records
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
@@ -201,7 +201,7 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
 
     after = algebra.start_at(1)
     change = algebra.replacement(Cursor(), after)
-    assert isinstance(a.cursors.write(key, change, [make.record(1)], timers), Refused)
+    assert isinstance(a.cursors.write(key, change, [make.record(1)], timers), WriteRefused)
     assert (there(), a.records.get(key, 1), a.cursors.get(key)) == ([], None, None)
     assert a.cursors.write(key, change, [], timers[:1], exists=False) == after
     assert there() == timers[:1]

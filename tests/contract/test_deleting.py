@@ -16,7 +16,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, Topic, cursor_key
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.admin import Setup
+from chalicelib.services.manage.admin import Admin
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS
@@ -326,7 +326,7 @@ def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
         )
 
 
-def _until_death(stage: Stage, step: int, does: Callable[[Setup], object]) -> None:
+def _until_death(stage: Stage, step: int, does: Callable[[Admin], object]) -> None:
     """A process does something, and dies before its n-th change of control data or cursors."""
     try:
         does(Deps(Dying(stage.another(), step).adapters()).admin)

@@ -13,9 +13,9 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.services.consume.claim import Claimant, Claimer
-from chalicelib.services.core.wake import Job
+from chalicelib.services.core.wake import DeliveryTask
 from chalicelib.services.produce.appender import Placed
-from chalicelib.services.push.dispatcher import Deliverer
+from chalicelib.services.push.dispatcher import Dispatcher
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS
 from tests.support.push import PushDesk, fails
@@ -482,11 +482,11 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     desk.produce(make.draft())
     left = iter([900.0, 614.0])
     desk.inbox.asked.clear()
-    report = desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: next(left))
+    report = desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: next(left))
     assert not report.finished
     assert desk.subscribers.calls == []
     assert [function for function, _ in desk.inbox.asked] == ["deliver"], "somebody goes on"
-    desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: 900.0)
+    desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 900.0)
     assert len(desk.subscribers.calls) == 1
 
 
@@ -512,7 +512,7 @@ def test_a_worker_that_there_is_no_more_does_the_work_of_one_that_is_there(stage
     desk = PushDesk.at(stage, shards=4)
     group = desk.group(max_in_flight=4)
     desk.subscriber(group, "one")
-    last = Job(desk.topic.name, group.name, worker=3)
+    last = DeliveryTask(desk.topic.name, group.name, worker=3)
     desk.group(max_in_flight=1)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
     desk.deps.deliverer.deliver(last, lambda: 60.0)
@@ -556,11 +556,11 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
 
     desk.subscriber(group, "one", does=slow)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
-    report = desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: seconds[0])
+    report = desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: seconds[0])
     assert not report.finished
     assert len(desk.subscribers.calls) == 1
     assert sum(desk.cursor(group, shard).epoch > 0 for shard in range(4)) == 1
-    assert ("deliver", Job(desk.topic.name, group.name).event()) in desk.inbox.asked
+    assert ("deliver", DeliveryTask(desk.topic.name, group.name).event()) in desk.inbox.asked
 
 
 def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(stage: Stage) -> None:
@@ -574,7 +574,7 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
     desk.subscriber(group, "one", does=pauses)
     desk.produce(*make.drafts(3))
     desk.push()
-    desk.deps.deliverer.deliver(Job(desk.topic.name, group.name), lambda: 60.0)
+    desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 60.0)
     assert len(desk.subscribers.calls) == 1
     cursor = desk.cursor(group)
     assert (cursor.next, cursor.in_flight, cursor.waiting) == (1, 0, ())
@@ -603,7 +603,7 @@ class Watched:
         return granted
 
 
-def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Deliverer:
+def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Dispatcher:
     deliverer = desk.deps.deliverer
     return replace(deliverer, claimer=cast(Claimer, Watched(deliverer.claimer, first, at_the_end)))
 
@@ -613,7 +613,7 @@ def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) 
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft())
-    job = Job(desk.topic.name, group.name)
+    job = DeliveryTask(desk.topic.name, group.name)
 
     def rings() -> None:
         desk.produce(make.draft())
@@ -629,7 +629,7 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft())
-    job = Job(desk.topic.name, group.name)
+    job = DeliveryTask(desk.topic.name, group.name)
 
     def fail() -> None:
         raise unavailable()

@@ -17,7 +17,7 @@ from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, Span
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, Tail, Way
 from chalicelib.domain.topic import CursorKey, Topic
-from chalicelib.ports.cursors import Refused
+from chalicelib.ports.cursors import WriteRefused
 from tests.support import factories as make
 from tests.support.stages import Stage, dynamo_stage, memory_stage
 
@@ -208,7 +208,7 @@ class CursorCalls:
         answer = self.pair.ask(
             lambda s: s.adapters.cursors.write(self.key, change, records, exists=known is not None)
         )
-        self.known[actor] = answer.current if isinstance(answer, Refused) else answer
+        self.known[actor] = answer.current if isinstance(answer, WriteRefused) else answer
         if recorded is not None:
             self.pair.ask(lambda s: s.adapters.records.get(self.key, recorded))
 

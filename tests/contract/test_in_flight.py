@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.services.core.wake import Job, workers_of
+from chalicelib.services.core.wake import DeliveryTask, workers_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import Inline, PushDesk
@@ -55,7 +55,9 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
 ) -> None:
     desk = PushDesk.at(stage, shards=shards)
     group = desk.group(max_in_flight=most, batch_size=batch_size, payload="batch")
-    jobs = [Job(desk.topic.name, group.name, worker) for worker in range(workers_of(desk.topic, group))]
+    jobs = [
+        DeliveryTask(desk.topic.name, group.name, worker) for worker in range(workers_of(desk.topic, group))
+    ]
     depth, peaks, sent = [0], [0], [0]
 
     def another() -> None:
@@ -120,7 +122,7 @@ def test_a_few_messages_cost_no_look_at_the_other_cursors(stage: Stage) -> None:
     for shard in range(4):
         desk.produce(*(make.draft(shard=shard) for _ in range(3)))
     for worker in range(4):
-        deps.deliverer.deliver(Job(desk.topic.name, group.name, worker), lambda: 60.0)
+        deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name, worker), lambda: 60.0)
     assert len(desk.subscribers.calls) == 12
     assert looks == [0]
 

@@ -14,7 +14,7 @@ from chalicelib.domain import ids
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_line
-from chalicelib.domain.transaction import State
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -102,7 +102,7 @@ def test_committed_messages_stand_among_the_others_as_they_were_prepared(stage: 
         else:
             desk.produce(draft)
     for transaction in reversed(prepared):
-        desk.deps.transactor.decide(transaction, State.COMMITTED)
+        desk.deps.transactor.decide(transaction, TransactionState.COMMITTED)
     all_due(desk, 5)
     assert bodies(desk) == numbered(20)
 

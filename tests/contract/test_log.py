@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
-from chalicelib.ports.log import Known, Log, Stored, Taken
+from chalicelib.ports.log import Known, Log, OffsetTaken, Stored
 from tests.support import factories as make
 from tests.support.stages import Stage
 
@@ -47,7 +47,7 @@ def test_what_was_put_is_read_as_it_was(log: Log, shard: ShardKey) -> None:
 def test_i15_an_offset_is_given_once_and_the_loser_learns_who_has_it(log: Log, shard: ShardKey) -> None:
     winner = put(log, shard, make.segment(0, 2))
     loser = make.segment(0, 1)
-    assert log.put(shard, loser, make.packed(loser)) == Taken(winner)
+    assert log.put(shard, loser, make.packed(loser)) == OffsetTaken(winner)
     assert log.read(shard, 0, 10) == [winner]
 
 
@@ -118,7 +118,7 @@ def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
         Way.RESERVED,
     )
     late = make.segment(4, 2, way=Way.RESERVED)
-    assert log.put(shard, late, make.packed(late)) == Taken(closed)
+    assert log.put(shard, late, make.packed(late)) == OffsetTaken(closed)
     assert log.put_tombstone(shard, 4, 999, 999) == closed, "closing it again changes nothing"
 
 
@@ -171,7 +171,7 @@ def test_a_lost_offset_leaves_no_dedup_row(log: Log, shard: ShardKey) -> None:
     by, topic_uid = put(log, shard, make.segment(0, 1)), make.uid("t")
     loser = make.segment(0, 1)
     entry = make.dedup(loser, topic_uid=topic_uid)
-    assert log.put(shard, loser, make.packed(loser), [entry]) == Taken(by)
+    assert log.put(shard, loser, make.packed(loser), [entry]) == OffsetTaken(by)
     winner = replace(loser, first=1)
     assert log.put(shard, winner, make.packed(winner), [entry]) == Stored()
 
@@ -180,7 +180,9 @@ def test_an_offset_lost_to_another_outweighs_a_known_dedup_id(log: Log, shard: S
     first, topic_uid = make.segment(0, 1), make.uid("t")
     log.put(shard, first, make.packed(first), [make.dedup(first, topic_uid=topic_uid)])
     loser = make.segment(0, 1)
-    assert log.put(shard, loser, make.packed(loser), [make.dedup(loser, topic_uid=topic_uid)]) == Taken(first)
+    assert log.put(shard, loser, make.packed(loser), [make.dedup(loser, topic_uid=topic_uid)]) == OffsetTaken(
+        first
+    )
 
 
 def test_dedup_ids_of_two_topics_are_strangers(log: Log, shard: ShardKey) -> None:

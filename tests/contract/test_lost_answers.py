@@ -17,7 +17,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import Tail
-from chalicelib.ports.log import Gone, Stored
+from chalicelib.ports.log import AlreadyMoved, Stored
 from chalicelib.settings import Settings
 from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededChance
@@ -113,7 +113,7 @@ def test_a_move_is_made_once(a: Adapters, plan: FaultPlan, letter: DeadLetter, f
     assert a.log.put(shard, segment, make.packed(segment), moved=[timer, letter]) == Stored()
     assert plan.fired
     again = make.segment(2, 2)
-    assert a.log.put(shard, again, make.packed(again), moved=[timer, letter]) == Gone((0, 1))
+    assert a.log.put(shard, again, make.packed(again), moved=[timer, letter]) == AlreadyMoved((0, 1))
     assert a.log.tail(shard) == Tail(1)
 
 

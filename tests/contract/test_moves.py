@@ -15,7 +15,7 @@ from chalicelib.domain.segment import Segment, ShardKey, Tail
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import Gone, Known, Log, PutResult, Stored, Taken
+from chalicelib.ports.log import AlreadyMoved, Known, Log, OffsetTaken, PutResult, Stored
 from chalicelib.ports.records import Records
 from chalicelib.ports.timers import Timers
 from tests.support import factories as make
@@ -80,7 +80,7 @@ def test_timers_go_into_the_log_and_out_of_their_place_at_once(
 def test_of_two_movers_the_second_moves_nothing(log: Log, timers: Timers, shard: ShardKey) -> None:
     due = filed(timers, 2)
     assert put(log, shard, make.segment(0, 2), [*due]) == Stored()
-    assert put(log, shard, make.segment(2, 2), [*due]) == Gone((0, 1))
+    assert put(log, shard, make.segment(2, 2), [*due]) == AlreadyMoved((0, 1))
     assert log.tail(shard) == Tail(1)
 
 
@@ -91,13 +91,13 @@ def test_movers_at_the_same_time_send_once(stage: Stage, timers: Timers, shard: 
     def mover() -> PutResult:
         log, result = stage.another().log, None
         together.wait(10)
-        while not isinstance(result, Stored | Gone):
+        while not isinstance(result, Stored | AlreadyMoved):
             result = put(log, shard, make.segment(log.tail(shard).offset + 1, 3), [*due])
         return result
 
     with ThreadPoolExecutor(4) as pool:
         results = [future.result(60) for future in [pool.submit(mover) for _ in range(4)]]
-    assert sorted(map(str, results)) == [*[str(Gone((0, 1, 2)))] * 3, str(Stored())]
+    assert sorted(map(str, results)) == [*[str(AlreadyMoved((0, 1, 2)))] * 3, str(Stored())]
     assert stage.adapters.log.tail(shard) == Tail(2)
     assert left(timers, due) == []
 
@@ -105,7 +105,7 @@ def test_movers_at_the_same_time_send_once(stage: Stage, timers: Timers, shard: 
 def test_one_that_is_gone_keeps_the_others_where_they_are(log: Log, timers: Timers, shard: ShardKey) -> None:
     due = filed(timers, 4)
     timers.drop([due[1], due[3]])
-    assert put(log, shard, make.segment(0, 4), [*due]) == Gone((1, 3))
+    assert put(log, shard, make.segment(0, 4), [*due]) == AlreadyMoved((1, 3))
     assert log.tail(shard) == Tail(-1)
     assert left(timers, due) == [due[0], due[2]]
 
@@ -121,7 +121,7 @@ def test_a_move_repeated_after_a_lost_answer_is_recognised_as_our_own(
 def test_an_offset_lost_to_another_outweighs_what_is_gone(log: Log, timers: Timers, shard: ShardKey) -> None:
     due, by = filed(timers, 1), make.segment(0, 1)
     assert put(log, shard, by, []) == Stored()
-    assert put(log, shard, make.segment(0, 2), [make.timer(), *due]) == Taken(by)
+    assert put(log, shard, make.segment(0, 2), [make.timer(), *due]) == OffsetTaken(by)
     assert left(timers, due) == due
 
 
@@ -132,13 +132,13 @@ def test_a_known_dedup_id_outweighs_what_is_gone_and_an_offset_lost_both(
     entry = make.dedup(first, topic_uid=topic_uid)
     assert log.put(shard, first, make.packed(first), [entry], due) == Stored()
     assert left(timers, due) == []
-    for at, expected in ((1, Known((entry,))), (0, Taken(first))):
+    for at, expected in ((1, Known((entry,))), (0, OffsetTaken(first))):
         again = make.segment(at, 1)
         known = make.dedup(again, topic_uid=topic_uid)
         assert log.put(shard, again, make.packed(again), [known], due) == expected
     other = make.segment(1, 1)
     unused = make.dedup(other, dedup_id="d2", topic_uid=topic_uid)
-    assert log.put(shard, other, make.packed(other), [unused], due) == Gone((0,))
+    assert log.put(shard, other, make.packed(other), [unused], due) == AlreadyMoved((0,))
     assert log.put(shard, other, make.packed(other), [unused]) == Stored(), "d2 was not remembered"
 
 
@@ -163,7 +163,7 @@ def test_i15_a_letter_redriven_twice_is_sent_once(stage: Stage, shard: ShardKey)
     first, second = buried(a.cursors, make.cursor_key(), make.dead_record(1), make.dead_record(2))
     (timer,) = filed(a.timers, 1)
     assert put(a.log, shard, make.segment(0, 1), [first]) == Stored()
-    assert put(a.log, shard, make.segment(1, 3), [timer, second, first]) == Gone((2,))
+    assert put(a.log, shard, make.segment(1, 3), [timer, second, first]) == AlreadyMoved((2,))
     assert a.log.tail(shard) == Tail(0)
     assert a.records.dead_letter(second.key, 2) == second
     assert left(a.timers, [timer]) == [timer]
@@ -174,7 +174,7 @@ def test_a_letter_edited_meanwhile_is_not_moved_as_it_was(stage: Stage, shard: S
     a = stage.adapters
     (letter,) = buried(a.cursors, make.cursor_key(), make.dead_record(1))
     assert a.records.edit(replace(letter, edited=True))
-    assert put(a.log, shard, make.segment(0, 1), [letter]) == Gone((0,))
+    assert put(a.log, shard, make.segment(0, 1), [letter]) == AlreadyMoved((0,))
     current = a.records.dead_letter(letter.key, 1)
     assert current == replace(letter, edited=True, version=1)
     assert put(a.log, shard, make.segment(0, 1), [current]) == Stored()
@@ -184,7 +184,7 @@ def test_a_letter_buried_anew_is_another_letter(stage: Stage, shard: ShardKey) -
     a, key = stage.adapters, make.cursor_key()
     (old,) = buried(a.cursors, key, make.dead_record(1))
     (new,) = buried(a.cursors, key, make.dead_record(1, at_ms=START_MS + 1))
-    assert put(a.log, shard, make.segment(0, 1), [old]) == Gone((0,))
+    assert put(a.log, shard, make.segment(0, 1), [old]) == AlreadyMoved((0,))
     assert not a.records.edit(old)
     assert not a.records.discard(old)
     assert a.records.dead_letter(key, 1) == new

@@ -12,7 +12,7 @@ from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
-from chalicelib.domain.transaction import State
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place, is_complete
 from chalicelib.services.inspect.lookup import Filters, before_log
@@ -147,7 +147,7 @@ def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
     def message_of(transaction: str) -> str:
         return deps.transactor.find(transaction).message_id
 
-    def decide(transaction: str, state: State) -> None:
+    def decide(transaction: str, state: TransactionState) -> None:
         deps.transactor.decide(deps.transactor.find(transaction), state)
 
     expected = {later("delayed"): "DELAYED"}
@@ -155,9 +155,9 @@ def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
     deps.delayed.cancel(topic, waiting(cancelled := later("cancelled")))
     expected |= {postponed: "DELAYED", cancelled: "CANCELLED"}
     expected |= {message_of(prepare("half")): "PREPARED", message_of(prepare("slow", 5000)): "PREPARED"}
-    decide(rolled_back := prepare("rolled back"), State.ROLLED_BACK)
-    decide(committed := prepare("committed", 70 * SECOND_MS), State.COMMITTED)
-    decide(done := prepare("done"), State.COMMITTED)
+    decide(rolled_back := prepare("rolled back"), TransactionState.ROLLED_BACK)
+    decide(committed := prepare("committed", 70 * SECOND_MS), TransactionState.COMMITTED)
+    decide(done := prepare("done"), TransactionState.COMMITTED)
     expected |= {
         message_of(rolled_back): "CANCELLED",
         message_of(committed): "DELAYED",
@@ -202,7 +202,7 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
         transaction, _ = deps.transactor.prepare(topic, draft, Checks(), by="ann")
         message_id = transaction.message_id
         stage.clock.advance(SECOND_MS)
-        deps.transactor.decide(transaction, State.COMMITTED, by="ben")
+        deps.transactor.decide(transaction, TransactionState.COMMITTED, by="ben")
     acts = []
     if due_ms:
         waiting = deps.lookup.find(topic, message_id)

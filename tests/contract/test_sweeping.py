@@ -21,8 +21,8 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.ports.control import Control, Staffed
 from chalicelib.ports.rounds import Marks, Place
-from chalicelib.scheduler.sweeper import Report
-from chalicelib.services.consume.decision import Ruling
+from chalicelib.scheduler.sweeper import SweepReport
+from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import job_of
 from chalicelib.services.manage.admin import Contact
@@ -36,7 +36,7 @@ from tests.support.stages import Stage, memory_stage
 from tests.support.troubled import Troubled
 
 MINUTE_MS = 60_000
-DONE, NO = Ruling(Fate.SUCCESS), Outcome(Verdict.FAILED)
+DONE, NO = SettleDecision(Fate.SUCCESS), Outcome(Verdict.FAILED)
 
 
 def test_marks_come_by_time_from_one_on(stage: Stage) -> None:
@@ -115,7 +115,7 @@ class World:
         (place,) = deps.producer.produce(deps.catalog.topic(name), [make.draft()])
         assert hasattr(place, "offset")
 
-    def sweep(self, topics: int = 10**6, deps: Deps | None = None) -> Report | None:
+    def sweep(self, topics: int = 10**6, deps: Deps | None = None) -> SweepReport | None:
         """One run, of a new process, with time for so many topics; None where it died. What it wakes is served."""
         deps = deps or self.process()
         left = iter(range(2 * topics))  # before each topic, and before its group

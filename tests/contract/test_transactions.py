@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge
 from chalicelib.domain.limits import FRAGMENTS, MAX_CHECKS
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.timer import TimerKind, fragment_of
-from chalicelib.domain.transaction import Answer, State, Transaction, check_timer
+from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
@@ -26,14 +26,14 @@ from tests.support.stages import Stage
 
 URL = "https://bank.example.com/check"
 ASKED = Checks(URL, 60)
-COMMIT, ROLLBACK = State.COMMITTED, State.ROLLED_BACK
+COMMIT, ROLLBACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK
 
 
 def prepare(desk: Desk, draft: Draft | None = None, checks: Checks = ASKED, **how: bool) -> Transaction:
     return desk.deps.transactor.prepare(desk.topic, draft or make.draft({"paid": 1}), checks, **how)[0]
 
 
-def decide(deps: Deps, transaction: Transaction, wanted: State) -> Transaction | str:
+def decide(deps: Deps, transaction: Transaction, wanted: TransactionState) -> Transaction | str:
     """The transaction afterwards, or the code of the refusal."""
     try:
         return deps.transactor.decide(transaction, wanted)
@@ -61,7 +61,7 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     group = desk.group(mode=mode)
     consumer = desk.consumer(group, "c") if mode == "broadcast" else None
     transaction = prepare(desk, make.draft("x", keys=("k",)))
-    assert transaction.state is State.PREPARED
+    assert transaction.state is TransactionState.PREPARED
     assert desk.rows() == []
     assert desk.receive(group, consumer=consumer) == []
     assert desk.deps.lookup.stats([desk.topic])[0].accepted == 0
@@ -91,7 +91,7 @@ def test_i11_a_rolled_back_message_is_seen_by_nobody_ever(stage: Stage) -> None:
     assert desk.rows() == []
     found = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(found, Transaction)
-    assert (found.state, found.message.draft.body) == (State.ROLLED_BACK, b'"x"')
+    assert (found.state, found.message.draft.body) == (TransactionState.ROLLED_BACK, b'"x"')
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:
@@ -108,7 +108,9 @@ def test_another_topic_does_not_find_it(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("first", "other"), [(COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])
-def test_i12_the_first_decision_is_final(stage: Stage, first: State, other: State) -> None:
+def test_i12_the_first_decision_is_final(
+    stage: Stage, first: TransactionState, other: TransactionState
+) -> None:
     desk = Desk.at(stage)
     transaction = prepare(desk)
     decided = decide(desk.deps, transaction, first)
@@ -264,7 +266,7 @@ def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:
     assert [created for _, created in made].count(True) == 1
     decide(desk.deps, made[0][0], COMMIT)
     again, created = desk.deps.transactor.prepare(desk.topic, draft, ASKED)
-    assert (again.state, again.offset, created) == (State.COMMITTED, 0, False)
+    assert (again.state, again.offset, created) == (TransactionState.COMMITTED, 0, False)
     with pytest.raises(Conflict, match="DEDUP_MISMATCH"):
         prepare(desk, make.draft("other", dedup_id="order-1"))
     (plain,) = desk.deps.producer.produce(desk.topic, [draft])
@@ -313,7 +315,7 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
     decide(desk.deps, made[2], COMMIT)
     decide(desk.deps, made[4], ROLLBACK)
 
-    def listed(state: State, limit: int = 200) -> list[str]:
+    def listed(state: TransactionState, limit: int = 200) -> list[str]:
         found: list[Transaction] = []
         while page := desk.deps.transactor.listed(
             desk.topic, state, found[-1].mark if found else None, limit
@@ -322,11 +324,11 @@ def test_lists_by_state_page_by_page(stage: Stage) -> None:
             found += page
         return [transaction.id for transaction in found]
 
-    assert listed(State.PREPARED, 2) == [made[n].id for n in (0, 1, 3, 5, 6)]
-    assert listed(State.COMMITTED) == [made[2].id]
-    assert listed(State.ROLLED_BACK) == [made[4].id]
-    assert listed(State.UNDECIDED) == []
-    (shown,) = desk.deps.transactor.listed(desk.topic, State.COMMITTED, None, 9)
+    assert listed(TransactionState.PREPARED, 2) == [made[n].id for n in (0, 1, 3, 5, 6)]
+    assert listed(TransactionState.COMMITTED) == [made[2].id]
+    assert listed(TransactionState.ROLLED_BACK) == [made[4].id]
+    assert listed(TransactionState.UNDECIDED) == []
+    (shown,) = desk.deps.transactor.listed(desk.topic, TransactionState.COMMITTED, None, 9)
     assert shown == replace(held(desk, made[2]), keys_until_s=0)
 
 
@@ -360,8 +362,12 @@ def test_i13_fifteen_checks_one_a_minute_then_the_undecided_list(stage: Stage) -
     later(desk, transaction, 20 * 60, step=30)
     assert asked(desk, transaction) == [60 * n for n in range(1, MAX_CHECKS + 1)]
     after = held(desk, transaction)
-    assert (after.state, after.checks, after.last_answer) == (State.UNDECIDED, MAX_CHECKS, "unknown")
-    (shown,) = desk.deps.transactor.listed(desk.topic, State.UNDECIDED, None, 9)
+    assert (after.state, after.checks, after.last_answer) == (
+        TransactionState.UNDECIDED,
+        MAX_CHECKS,
+        "unknown",
+    )
+    (shown,) = desk.deps.transactor.listed(desk.topic, TransactionState.UNDECIDED, None, 9)
     assert (shown.id, shown.checks) == (transaction.id, MAX_CHECKS)
     assert timers_of(desk, transaction.id) == []
     assert desk.rows() == []
@@ -374,18 +380,20 @@ def test_without_a_check_url_it_is_undecided_after_as_long_and_nobody_is_asked(s
     desk = PushDesk.at(stage)
     transaction = prepare(desk, checks=Checks(None, 10))
     later(desk, transaction, 149)
-    assert held(desk, transaction).state is State.PREPARED
+    assert held(desk, transaction).state is TransactionState.PREPARED
     later(desk, transaction, 1)
-    assert (held(desk, transaction).state, held(desk, transaction).checks) == (State.UNDECIDED, 0)
+    assert (held(desk, transaction).state, held(desk, transaction).checks) == (TransactionState.UNDECIDED, 0)
     assert asked(desk, transaction) == []
     assert timers_of(desk, transaction.id) == []
 
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_i13_the_producers_answer_decides_and_ends_the_checks(stage: Stage, decision: State) -> None:
+def test_i13_the_producers_answer_decides_and_ends_the_checks(
+    stage: Stage, decision: TransactionState
+) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
-    desk.subscribers.producer = lambda t: Answer(decision if t.checks == 2 else None, "HTTP 500")
+    desk.subscribers.producer = lambda t: CheckAnswer(decision if t.checks == 2 else None, "HTTP 500")
     transaction = prepare(desk)
     later(desk, transaction, 600)
     assert asked(desk, transaction) == [60, 120, 180]
@@ -396,7 +404,7 @@ def test_i13_the_producers_answer_decides_and_ends_the_checks(stage: Stage, deci
 
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_i13_nobody_is_asked_after_a_decision(stage: Stage, decision: State) -> None:
+def test_i13_nobody_is_asked_after_a_decision(stage: Stage, decision: TransactionState) -> None:
     desk = PushDesk.at(stage)
     transaction = prepare(desk)
     later(desk, transaction, 70)
@@ -410,14 +418,14 @@ def test_i13_an_answer_that_comes_too_late_changes_nothing(stage: Stage) -> None
     desk = PushDesk.at(stage)
     transaction = prepare(desk)
 
-    def answer(of: Transaction) -> Answer:
+    def answer(of: Transaction) -> CheckAnswer:
         assert isinstance(decide(stage.process(), of, ROLLBACK), Transaction)
-        return Answer(COMMIT, "commit")
+        return CheckAnswer(COMMIT, "commit")
 
     desk.subscribers.producer = answer
     later(desk, transaction, 200)
     assert asked(desk, transaction) == [60]
-    assert held(desk, transaction).state is State.ROLLED_BACK
+    assert held(desk, transaction).state is TransactionState.ROLLED_BACK
     assert desk.rows() == []
 
 
@@ -494,13 +502,13 @@ def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: St
     desk.deps.admin.delete_topic(desk.topic)
     later(desk, transaction, 130)
     assert asked(desk, transaction) == []
-    assert held(desk, transaction).state is State.ROLLED_BACK
+    assert held(desk, transaction).state is TransactionState.ROLLED_BACK
     assert timers_of(desk, transaction.id) == []
 
 
 def test_i12_a_decider_and_a_checker_race_to_one_end(stage: Stage) -> None:
     desk = PushDesk.at(stage)
-    desk.subscribers.producer = lambda _: Answer(COMMIT, "commit")
+    desk.subscribers.producer = lambda _: CheckAnswer(COMMIT, "commit")
     made = [prepare(desk) for _ in range(12)]
     next_ms = made[0].prepared_ms + 120_000
 
@@ -547,7 +555,7 @@ def test_it_is_read_as_it_was_written(stage: Stage) -> None:
         check_after_ms=2,
         keep_s=3,
         draft=make.draft("x", keys=("k",), id="i"),
-        state=State.UNDECIDED,
+        state=TransactionState.UNDECIDED,
         check_url=URL,
         shard=0,
         offset=0,

@@ -14,9 +14,9 @@ from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.ports.cursors import Cursors, Refused
+from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.world import Blobs
-from chalicelib.services.core.wake import Job
+from chalicelib.services.core.wake import DeliveryTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, ManualClock
@@ -255,7 +255,7 @@ def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_
     desk, group, _ = troubled_push(stage, first(1, "write", settles))
     (_,) = desk.produce(make.draft())
     (job,) = desk.deps.waker.jobs_of(desk.topic, group)
-    assert isinstance(job, Job)
+    assert isinstance(job, DeliveryTask)
     assert desk.deps.deliverer.deliver(job, lambda: 60.0).stale == 0
     desk.subscribers.behaviours["one"] = lambda _: _sought(desk, group)
     desk.produce(make.draft())
@@ -303,7 +303,7 @@ def test_the_stores_refuse_alike(stage: Stage) -> None:
     with pytest.raises(Unavailable):
         Troubled(cursors, first(1, "create"), after=True).create(key, Cursor(next=1))
     assert cursors.get(key, consistent=True) == Cursor(next=1)
-    assert not isinstance(cursors.get(key), Refused)
+    assert not isinstance(cursors.get(key), WriteRefused)
 
 
 def test_a_clock_that_is_fast_makes_a_second_attempt_never_a_second_success(stage: Stage) -> None:

@@ -8,8 +8,8 @@ from chalicelib.domain import cursor as algebra
 from chalicelib.modes.serial import Serial
 from chalicelib.services.consume import claim, settle
 from chalicelib.services.consume.settle import Settler
-from chalicelib.services.core.log_reader import Reader
-from chalicelib.services.manage.admin import Setup
+from chalicelib.services.core.log_reader import LogReader
+from chalicelib.services.manage.admin import Admin
 from chalicelib.store import cursors, dynamo, log
 from tests.crash.all_flows import FLOWS
 from tests.crash.planting import Bug, is_seen
@@ -50,8 +50,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             log,
             "_stored_or_taken",
-            "Stored() if by.request_id == segment.request_id else Taken(by)",
-            "Taken(by)",
+            "Stored() if by.request_id == segment.request_id else OffsetTaken(by)",
+            "OffsetTaken(by)",
         ),
         "append one",
         Fault.LOST_ANSWER,
@@ -94,14 +94,14 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.EARLY,
     ),
     "a hole skipped in silence": (
-        Bug(Reader, "_gap", "if age < HOLE_AGE:\n            return None", _SKIP),
+        Bug(LogReader, "_gap", "if age < HOLE_AGE:\n            return None", _SKIP),
         "append slowly to a reserved shard",
         None,
         Kind.LOST,
     ),
     "a hole stepped over without closing it": (
         Bug(
-            Reader,
+            LogReader,
             "_close",
             "self._log.put_tombstone(shard, start, following.accepted_ms, following.expires_s)",
             "Segment(start, 1, '', 0, 0)",
@@ -111,7 +111,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a stale read believed": (
-        Bug(Reader, "fetch", "or self._holding(shard, offset, sure=True)", "or None"),
+        Bug(LogReader, "fetch", "or self._holding(shard, offset, sure=True)", "or None"),
         "claim after a nack",
         Fault.STALE_READ,
         Kind.LOST,
@@ -129,7 +129,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a dead letter put back into line": (
-        Bug(Settler, "nack", "Ruling(Fate.DEAD,", "Ruling(Fate.RETRY,"),
+        Bug(Settler, "nack", "SettleDecision(Fate.DEAD,", "SettleDecision(Fate.RETRY,"),
         "nack as a dead letter",
         None,
         Kind.AFTER_ACK,
@@ -146,7 +146,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.AFTER_ACK,
     ),
     "a consumer seen before its cursors are there": (
-        Bug(Setup, "register", "if POLICIES[group.mode].per_consumer:", "if False:"),
+        Bug(Admin, "register", "if POLICIES[group.mode].per_consumer:", "if False:"),
         "register in a broadcast",
         None,
         Kind.UNEXPECTED,

@@ -65,13 +65,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a wait counted from when the message came": (
-        Bug(dispatcher, "ruling", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
+        Bug(dispatcher, "decision_after", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
         "push from the lane in vain",
         None,
         Kind.EARLY,
     ),
     "a subscriber's wish for more time forgotten": (
-        Bug(dispatcher, "ruling", "outcome.retry_after_ms)", "None)"),
+        Bug(dispatcher, "decision_after", "outcome.retry_after_ms)", "None)"),
         "push to one who asks for more time",
         None,
         Kind.EARLY,
@@ -100,7 +100,12 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a unit that waits for ever when no attempt is left": (
-        Bug(decision, "again", 'Ruling(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED"', "Ruling(Fate.RETRY, 1 << 52"),
+        Bug(
+            decision,
+            "decision_after_failure",
+            'SettleDecision(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED"',
+            "SettleDecision(Fate.RETRY, 1 << 52",
+        ),
         "push in order for the last time",
         None,
         Kind.LOST,
@@ -112,7 +117,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a failed message of a serial group that loses its place": (
-        Bug(decision, "again", "keeps_its_place or not due_ms", "not due_ms"),
+        Bug(decision, "decision_after_failure", "keeps_its_place or not due_ms", "not due_ms"),
         "push in order in vain",
         None,
         Kind.OUT_OF_ORDER,
@@ -142,7 +147,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a message buried with its consumer": (
-        Bug(dispatcher, "ruling", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
+        Bug(dispatcher, "decision_after", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
         "push to one who is gone",
         None,
         Kind.LOST,

@@ -13,7 +13,7 @@ from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.timer import fragment_of
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import Answer, State, Transaction
+from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -23,9 +23,9 @@ from tests.support.flows import Stage, chance, draft
 from tests.support.push import UNKNOWN, Inbox, Inline
 from tests.support.rest import timers_of
 
-COMMIT, ROLLBACK = State.COMMITTED, State.ROLLED_BACK
+COMMIT, ROLLBACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK
 CHECKS = Checks("https://bank.example.com/check", 60)
-SAYS = {COMMIT: Answer(COMMIT, "commit"), ROLLBACK: Answer(ROLLBACK, "rollback"), None: UNKNOWN}
+SAYS = {COMMIT: CheckAnswer(COMMIT, "commit"), ROLLBACK: CheckAnswer(ROLLBACK, "rollback"), None: UNKNOWN}
 _numbers = itertools.count()
 
 
@@ -36,7 +36,7 @@ class World:
     stage: Stage
     clock: ManualClock = field(default_factory=ManualClock)
     name: str = field(default_factory=lambda: f"tx{next(_numbers)}.z")
-    says: State | None = None
+    says: TransactionState | None = None
     asked: list[str] = field(default_factory=list)
     answered: list[Transaction] = field(default_factory=list)
     inbox: Inbox = field(default_factory=Inbox)
@@ -51,7 +51,7 @@ class World:
     def topic(self, deps: Deps) -> Topic:
         return deps.catalog.topic(self.name)
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         assert transaction.id not in [t.id for t in self.answered if t.decided_ms], "asked after the decision"
         self.asked.append(transaction.id)
         self.meanwhile()
@@ -59,7 +59,7 @@ class World:
 
     def all(self, deps: Deps) -> list[Transaction]:
         topic = self.topic(deps)
-        listed = [t for state in State for t in deps.transactor.listed(topic, state, None, 100)]
+        listed = [t for state in TransactionState for t in deps.transactor.listed(topic, state, None, 100)]
         return [deps.transactor.find(t.id) for t in listed]
 
 
@@ -71,7 +71,7 @@ def prepare(world: World, deps: Deps, **settings: Any) -> Transaction:
     return made
 
 
-def decide(wanted: State) -> Step:
+def decide(wanted: TransactionState) -> Step:
     def act(world: World, deps: Deps) -> None:
         (held,) = world.all(world.process())
         world.answered.append(deps.transactor.decide(deps.transactor.find(held.id), wanted))
@@ -79,7 +79,7 @@ def decide(wanted: State) -> Step:
     return act
 
 
-def decide_late(wanted: State, other: State) -> Step:
+def decide_late(wanted: TransactionState, other: TransactionState) -> Step:
     """Decide upon what was read before somebody else decided otherwise."""
 
     def act(world: World, deps: Deps) -> None:
@@ -91,7 +91,7 @@ def decide_late(wanted: State, other: State) -> Step:
     return act
 
 
-def check_late(other: State) -> Step:
+def check_late(other: TransactionState) -> Step:
     """A check whose answer comes after the decision."""
 
     def act(world: World, deps: Deps) -> None:
@@ -149,10 +149,10 @@ class Flow:
     the producer says when it is asked."""
 
     act: Step
-    end: tuple[State, ...]
+    end: tuple[TransactionState, ...]
     arrange: Step = lambda world, deps: None
     after: Step = lambda world, deps: None
-    says: State | None = None
+    says: TransactionState | None = None
 
 
 _KEYED = {"keys": ("order-7",)}
@@ -174,7 +174,7 @@ FLOWS: Mapping[str, Flow] = {
     "check: rollback, too late": Flow(check_late(COMMIT), (COMMIT, ROLLBACK), preparing(), says=ROLLBACK),
     "check: rollback": Flow(check, (ROLLBACK,), preparing(), says=ROLLBACK),
     "check: unknown": Flow(check, (ROLLBACK,), preparing()),
-    "the last check": Flow(check, (State.UNDECIDED, ROLLBACK), nearly_undecided),
+    "the last check": Flow(check, (TransactionState.UNDECIDED, ROLLBACK), nearly_undecided),
     "move and check": Flow(move, (ROLLBACK,), preparing()),
 }
 
@@ -217,7 +217,7 @@ def come_to_rest(world: World) -> None:
         _run(world, deps)
         if quiet:
             return
-        quiet = not any(t.state is State.PREPARED for t in held)
+        quiet = not any(t.state is TransactionState.PREPARED for t in held)
         quiet = quiet and not any(id in timer for timer in timers_of(deps) for id in ids)
 
 

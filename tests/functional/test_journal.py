@@ -16,7 +16,7 @@ import pytest
 from chalicelib import functions, wiring
 from chalicelib.domain.errors import unavailable
 from chalicelib.store.layout import Tables
-from local.stream import Pump, stream_event
+from local.stream import StreamPoller, stream_event
 from local.triggers import client
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -36,7 +36,9 @@ class Journaling:
         self._written = threading.Condition()
         tables = Tables(prefix)
         self._pumps = [
-            Pump(table, "journal", self._journal, client("dynamodb"), client("dynamodbstreams"), images=True)
+            StreamPoller(
+                table, "journal", self._journal, client("dynamodb"), client("dynamodbstreams"), images=True
+            )
             for table in (tables.log, tables.traces)
         ]
         self._threads = [threading.Thread(target=pump.run) for pump in self._pumps]

@@ -18,7 +18,7 @@ from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
 
 from local.functions import Context, Function, Invocations, functions_of
 from local.schedule import Schedule, Schedules, schedules_of
-from local.stream import BATCH, Pump
+from local.stream import BATCH, StreamPoller
 from local.triggers import Triggers, client
 
 _BOUND_SECONDS = 120.0
@@ -89,7 +89,7 @@ class Pumping:
     """A pump at work."""
 
     def __init__(self, table: Table, function: Function, **options: Any) -> None:
-        self.pump = Pump(table.name, "route", function, table.dynamodb, table.streams, **options)
+        self.pump = StreamPoller(table.name, "route", function, table.dynamodb, table.streams, **options)
         self.thread = threading.Thread(target=self.pump.run)
 
     def __enter__(self) -> None:

@@ -114,7 +114,9 @@ class Flow:
         """Run a replay's job; its exit code, and the replay afterwards."""
         asked = replay.asked_of(self.ask("GET", f"/v1/replays/{replay_id}"))
         code = (
-            replay.Job(self._spark, self.bucket, self._service, asked).run() if asked.state != "DONE" else 0
+            replay.ReplayJob(self._spark, self.bucket, self._service, asked).run()
+            if asked.state != "DONE"
+            else 0
         )
         return code, self.ask("GET", f"/v1/replays/{replay_id}")
 

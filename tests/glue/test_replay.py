@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import app
 from chalicelib import adapters, wiring
 from glue_jobs import replay
-from glue_jobs.replay import Asked, Job, asked_of, choose, counts, in_order
+from glue_jobs.replay import Asked, ReplayJob, asked_of, choose, counts, in_order
 from glue_jobs.schemas import MESSAGES
 from glue_jobs.service import Service, Unreachable
 from local.gateway import Gateway
@@ -113,9 +113,9 @@ def make(topic: Topic, **fields: Any) -> str:
     return str(topic.api.post("/v1/topics/orders/replays", asked).expect(202)["replay_id"])
 
 
-def job(filled: Place, service: Service, replay_id: str) -> Job:
+def job(filled: Place, service: Service, replay_id: str) -> ReplayJob:
     told = asked_of(service.ask("GET", f"/v1/replays/{replay_id}"))
-    return Job(filled.spark, filled.bucket, service, told)
+    return ReplayJob(filled.spark, filled.bucket, service, told)
 
 
 def received(topic: Topic) -> list[int]:

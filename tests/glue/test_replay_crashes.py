@@ -25,7 +25,7 @@ from glue_jobs import replay, session
 from glue_jobs.arguments import DONE, FAILED
 from glue_jobs.bucket import Bucket
 from glue_jobs.schemas import MESSAGES
-from glue_jobs.sending import Deliverer, Sent
+from glue_jobs.sending import ReplaySender, Sent
 from glue_jobs.service import Refused, Service
 from local.gateway import Gateway
 from local.problems import Answer
@@ -237,7 +237,7 @@ class Task:
 
     def attempt(self) -> Sent:
         """Try it from its beginning."""
-        sender = Deliverer(self.world.service(), self.asked, 1, lambda: 0.0, lambda _: None)
+        sender = ReplaySender(self.world.service(), self.asked, 1, lambda: 0.0, lambda _: None)
         [sent] = sender.partition(self.rows)
         return sent
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from glue_jobs.sending import MOST_BYTES, MOST_PER_BATCH, Deliverer, Pace, Sent, batches, message
+from glue_jobs.sending import MOST_BYTES, MOST_PER_BATCH, Pace, ReplaySender, Sent, batches, message
 from glue_jobs.service import Refused, Service, Unreachable
 
 Answer = tuple[int, Any]
@@ -81,12 +81,12 @@ def row(number: int, **fields: Any) -> Row:
 
 def deliverer(
     standing: Standing, time: Time, rate: float = 1000, pauses: tuple[float, ...] = (1, 2)
-) -> Deliverer:
+) -> ReplaySender:
     service = Service(standing.url, "hr_x", time.sleep, pauses)
-    return Deliverer(service, "r1", rate, time.now, time.sleep)
+    return ReplaySender(service, "r1", rate, time.now, time.sleep)
 
 
-def sent(each: Deliverer, count: int) -> Sent:
+def sent(each: ReplaySender, count: int) -> Sent:
     [total] = each.partition(row(n) for n in range(count))
     return total
 
@@ -188,7 +188,7 @@ def test_batches_are_cut_by_number_and_by_bytes_and_lose_nothing() -> None:
 
 
 def test_a_token_is_in_no_text() -> None:
-    assert "hr_secret" not in repr(Deliverer(Service("http://x", "hr_secret"), "r", 1))
+    assert "hr_secret" not in repr(ReplaySender(Service("http://x", "hr_secret"), "r", 1))
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

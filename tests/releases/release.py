@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 Request = Mapping[str, Any]
-Answer = dict[str, Any]
+CheckAnswer = dict[str, Any]
 
 
 class Release(Protocol):
@@ -26,7 +26,7 @@ class Release(Protocol):
     functions that were started, [group, consumer, message's body, attempt, whether it succeeded] for each attempt, and
     the time it was when it ended."""
 
-    def answer(self, request: Request) -> Answer: ...
+    def answer(self, request: Request) -> CheckAnswer: ...
 
 
 class Sender:
@@ -56,9 +56,9 @@ class Sender:
 
     def ask(self, transaction: Any, secret: bytes, seconds: float) -> Any:
         """What has to be decided is committed."""
-        from chalicelib.domain.transaction import Answer, State
+        from chalicelib.domain.transaction import CheckAnswer, TransactionState
 
-        return Answer(State.COMMITTED, "commit")
+        return CheckAnswer(TransactionState.COMMITTED, "commit")
 
 
 class Here:
@@ -93,7 +93,7 @@ class Here:
     def token(self) -> str:
         return str(self.deps.tokens.create("all", ("produce", "consume", "admin"))[1])
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> CheckAnswer:
         self.clock.at_ms = request["at_ms"]
         before, self._wiring.deps = self._wiring.deps, lambda: self.deps  # type: ignore[assignment]
         try:
@@ -105,7 +105,7 @@ class Here:
         self._sender.calls = []
         return {**answer, "asked": asked, "calls": calls, "at_ms": self.clock.at_ms}
 
-    def _answered(self, request: Request) -> Answer:
+    def _answered(self, request: Request) -> CheckAnswer:
         if "token" in request:
             return {"token": self.token()}
         if "http" in request:
@@ -142,14 +142,14 @@ class There:
             text=True,
         )
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> CheckAnswer:
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the other release has ended"
-        answer: Answer = json.loads(line)
+        answer: CheckAnswer = json.loads(line)
         return answer
 
     def __enter__(self) -> There:

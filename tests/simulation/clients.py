@@ -10,7 +10,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import State, Transaction
+from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.manage.admin import PULLS, Contact
 from chalicelib.services.manage.dead_letters import Wanted
@@ -173,7 +173,7 @@ class SimClient(Client):
             asking.note([replace(asked, message_id=made.message_id)])
         return made
 
-    def decide(self, transaction_id: str, wanted: State) -> Told:
+    def decide(self, transaction_id: str, wanted: TransactionState) -> Told:
         """Commit or roll back. REFUSED: the opposite was decided."""
         transactor = self.deps.transactor
         try:

@@ -23,7 +23,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.domain.transaction import Answer, State, Transaction
+from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import job_of
@@ -176,12 +176,12 @@ class Caller:
                 self._days.moods[consumer_uid] = "good"
         return Outcome(Verdict.DONE if agrees else Verdict.FAILED)
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         deal = self._days.deals.get(transaction.id)
         if deal is None or self._days.random.random() < 0.5:
-            return Answer(None, "unknown")
+            return CheckAnswer(None, "unknown")
         deal.asked = True
-        return Answer(deal.truth, "told")
+        return CheckAnswer(deal.truth, "told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class Deal:
 
     home: Home
     label: str
-    truth: State
+    truth: TransactionState
     prepared: int
     prepared_ms: int
     due_ms: int

@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import cursor_key
-from chalicelib.domain.transaction import State
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -108,7 +108,9 @@ def prepares(days: Days) -> None:
     )
     home.unsure.add(label)
     if answer:
-        truth = days.random.choice((State.COMMITTED, State.COMMITTED, State.ROLLED_BACK))
+        truth = days.random.choice(
+            (TransactionState.COMMITTED, TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
+        )
         days.deals[answer[0].id] = Deal(home, label, truth, len(days.path), now_ms, due_ms or 0)
 
 
@@ -121,7 +123,7 @@ def decides(days: Days) -> None:
 def decide(days: Days, transaction_id: str) -> None:
     deal = days.deals[transaction_id]
 
-    def request(deps: Deps) -> State:
+    def request(deps: Deps) -> TransactionState:
         return deps.transactor.decide(deps.transactor.find(transaction_id), deal.truth).state
 
     state = days.ask(f"decide {deal.label} {deal.truth}", request, mortal=False)
@@ -130,7 +132,7 @@ def decide(days: Days, transaction_id: str) -> None:
         return
     del days.deals[transaction_id]
     deal.home.unsure.discard(deal.label)
-    if state is State.ROLLED_BACK:
+    if state is TransactionState.ROLLED_BACK:
         deal.home.cancelled.add(deal.label)
         return
     due_ms = max(deal.due_ms, deal.prepared_ms)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.transaction import DECIDED, State, Transaction
+from chalicelib.domain.transaction import DECIDED, Transaction, TransactionState
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.transactions import Checks
 from tests.simulation.clients import SimClient
@@ -126,7 +126,9 @@ def trader(world: World, name: str) -> None:
     rng = world.random
     for n in range(world.plan.deals):
         world.pause(rng.expovariate(2 * world.plan.deals / world.plan.seconds))
-        truth = rng.choice((State.COMMITTED, State.COMMITTED, State.ROLLED_BACK))
+        truth = rng.choice(
+            (TransactionState.COMMITTED, TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
+        )
         deal = Deal(truth, rng.choice(_MOODS))
         world.promises.deals[f"{name}-{n}"] = deal
         held = _prepare(world, f"{name}-{n}")
@@ -155,7 +157,7 @@ def _prepare(world: World, label: str) -> Transaction | None:
         world.pause(rng.uniform(0, 2))
 
 
-def _decide(world: World, label: str, transaction_id: str, truth: State) -> None:
+def _decide(world: World, label: str, transaction_id: str, truth: TransactionState) -> None:
     """Until there is an answer, or not; some ask for the opposite next, to their own loss."""
     for wanted in (truth, *world.random.sample(DECIDED, world.random.choice((0, 0, 1, 2)))):
         for _ in range(world.random.choice((1, 3))):

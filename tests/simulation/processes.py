@@ -14,7 +14,7 @@ from chalicelib.domain.cursor import CLOSED, Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Conflict, Refused
+from chalicelib.ports.cursors import RefusalReason, WriteRefused
 from chalicelib.ports.log import Stored
 from chalicelib.wiring import Deps
 from tests.simulation.virtual import Pool, Scheduler
@@ -79,7 +79,7 @@ class Past:
 
     def note(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A write has been applied."""
-        if (method == "cursors.write" and not isinstance(answer, Refused)) or method == "cursors.create":
+        if (method == "cursors.write" and not isinstance(answer, WriteRefused)) or method == "cursors.create":
             self._versions(args[0]).append((self._of.now, answer))
         elif method == "cursors.close":
             for key in args[0]:
@@ -203,8 +203,8 @@ class Process:
             self.die()
             raise Death(f"after {method}")
         if fault == "fail_after":
-            if method == "cursors.write" and draw() < 0.5 and not isinstance(answer, Refused):
-                return Refused(Conflict.UNKNOWN, answer)
+            if method == "cursors.write" and draw() < 0.5 and not isinstance(answer, WriteRefused):
+                return WriteRefused(RefusalReason.UNKNOWN, answer)
             raise unavailable()
         return answer
 

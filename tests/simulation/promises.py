@@ -15,8 +15,8 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.segment import Segment
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import DECIDED, State, Transaction
-from chalicelib.ports.log import Movable
+from chalicelib.domain.transaction import DECIDED, Transaction, TransactionState
+from chalicelib.ports.log import Promotable
 from chalicelib.ports.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support.events import Event, Final, Op, Told
@@ -57,11 +57,11 @@ class Deal:
     """A transaction: how its producer answers when it is asked, which decisions may have been made by whoever made
     them, and which were confirmed or refused."""
 
-    truth: State | None
+    truth: TransactionState | None
     mood: str
-    asked: set[State] = field(default_factory=set)
-    confirmed: set[State] = field(default_factory=set)
-    refused: set[State] = field(default_factory=set)
+    asked: set[TransactionState] = field(default_factory=set)
+    confirmed: set[TransactionState] = field(default_factory=set)
+    refused: set[TransactionState] = field(default_factory=set)
     calls: int = 0
 
 
@@ -82,7 +82,7 @@ class Promises:
 
     # While it happens
 
-    def stored(self, segment: Segment, moved: Sequence[Movable], now_ms: int) -> None:
+    def stored(self, segment: Segment, moved: Sequence[Promotable], now_ms: int) -> None:
         """A segment was written by somebody on whose clock it is now. (Retries may be hurried.)"""
         at = self._stamp()
         self.entered |= {
@@ -104,7 +104,7 @@ class Promises:
         if Told.OK in delay.cancels and came:
             self._accuse(f"{delay.message_id} was cancelled, and has come")
 
-    def decided(self, label: str, transaction_id: str, wanted: State, answer: Told) -> None:
+    def decided(self, label: str, transaction_id: str, wanted: TransactionState, answer: Told) -> None:
         """The first decision is final, and whoever is late is told so."""
         deal, held = self.deals[label], self._transactions.get(transaction_id)
         assert held
@@ -118,7 +118,7 @@ class Promises:
     def asks(self, transaction: Transaction) -> Deal:
         """A producer is asked about its transaction: nobody may know the answer yet."""
         deal, held = self.deals[self.deal_labels[transaction.id]], self._transactions.get(transaction.id)
-        if held is None or held.state is not State.PREPARED:
+        if held is None or held.state is not TransactionState.PREPARED:
             self._accuse(f"{transaction.id} is checked, and is {held and held.state}")
         deal.calls += 1
         return deal
@@ -133,9 +133,9 @@ class Promises:
         if delay := self.delays.get(event.label):
             return Told.REFUSED if Told.OK in delay.cancels else self._lost_or(event, delay.cancels)
         deal = self.deals[event.label]
-        if State.COMMITTED in deal.confirmed and event.message_id:
+        if TransactionState.COMMITTED in deal.confirmed and event.message_id:
             return Told.OK
-        return Told.REFUSED if State.ROLLED_BACK in deal.confirmed else Told.UNKNOWN
+        return Told.REFUSED if TransactionState.ROLLED_BACK in deal.confirmed else Told.UNKNOWN
 
     def _lost_or(self, event: Event, cancels: Sequence[Told]) -> Told:
         return Told.UNKNOWN if Told.UNKNOWN in cancels else event.told
@@ -145,11 +145,11 @@ class Promises:
         for label, delay in self.delays.items():
             for message in _found(deps, topic, final, label):
                 yield from _late_form(label, delay, message, set_back_ms)
-        undecided = {t.id for t in deps.transactor.listed(topic, State.UNDECIDED, None, _PAGE)}
+        undecided = {t.id for t in deps.transactor.listed(topic, TransactionState.UNDECIDED, None, _PAGE)}
         for transaction_id, label in self.deal_labels.items():
             held = self._transactions.get(transaction_id)
             assert held
-            if (held.state is State.UNDECIDED) != (transaction_id in undecided):
+            if (held.state is TransactionState.UNDECIDED) != (transaction_id in undecided):
                 yield f"{label} is {held.state}, undecided are {undecided}"
             came = list(_found(deps, topic, final, label))
             yield from _wrong(label, self.deals[label], held, came, set_back_ms)
@@ -180,15 +180,15 @@ def _wrong(
 ) -> Iterator[str]:
     """I11 to I13."""
     came = [message.id for message in found]
-    if came != [held.message_id] * (held.state is State.COMMITTED):
+    if came != [held.message_id] * (held.state is TransactionState.COMMITTED):
         yield f"{label} is {held.state}, and in the log are {came}"
     if held.state in DECIDED and held.state not in deal.asked:
         yield f"{label} is {held.state}; asked for was {deal.asked}"
     if deal.confirmed - {held.state} or (deal.refused and held.state in deal.refused):
         yield f"{label} is {held.state}; confirmed {deal.confirmed}, refused {deal.refused}"
-    if held.state is State.PREPARED:
+    if held.state is TransactionState.PREPARED:
         yield f"{label} waits for its decision forever"
-    if held.state is State.UNDECIDED and held.check_url and held.checks != MAX_CHECKS:
+    if held.state is TransactionState.UNDECIDED and held.check_url and held.checks != MAX_CHECKS:
         yield f"{label} was given up after {held.checks} checks"
     if not held.checks <= min(deal.calls, MAX_CHECKS):
         yield f"{label} counts {held.checks} of {deal.calls} checks"

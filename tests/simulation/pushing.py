@@ -13,11 +13,10 @@ from chalicelib.domain.cursor import Fate
 from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
 from chalicelib.domain.signing import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.domain.transaction import DECIDED, Transaction
-from chalicelib.domain.transaction import Answer as Reply
+from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction
 from chalicelib.services.consume.claim import Claimant, Claimer, Delivery
-from chalicelib.services.consume.decision import Rule, Ruling
-from chalicelib.services.consume.settle import Answer, Settler
+from chalicelib.services.consume.decision import Decide, SettleDecision
+from chalicelib.services.consume.settle import SettleAnswer, Settler
 from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.flows import label_of, told
@@ -136,16 +135,18 @@ class NotingSettler:
         self._notes = notes
         self._world = world
 
-    def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule) -> list[Answer]:
+    def settle(
+        self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide
+    ) -> list[SettleAnswer]:
         notes = self._notes
-        ruled: dict[Receipt, tuple[Ruling, int]] = {}
+        ruled: dict[Receipt, tuple[SettleDecision, int]] = {}
 
-        def noting(receipt: Receipt, attempt: int) -> Ruling:
+        def noting(receipt: Receipt, attempt: int) -> SettleDecision:
             ruled[receipt] = rule(receipt, attempt), attempt
             return ruled[receipt][0]
 
         asked = notes.asked(op=Op.SETTLE)
-        answers: Sequence[Answer | None] | None = None
+        answers: Sequence[SettleAnswer | None] | None = None
         try:
             answers = self._settler.settle(topic, group, receipts, noting)
         finally:
@@ -155,7 +156,9 @@ class NotingSettler:
                 self._note(asked, receipt, ruling, attempt, answer)
         return list(answers)
 
-    def _note(self, asked: Event, receipt: Receipt, ruling: Ruling, attempt: int, answer: Told) -> None:
+    def _note(
+        self, asked: Event, receipt: Receipt, ruling: SettleDecision, attempt: int, answer: Told
+    ) -> None:
         reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
         if ruling.fate is Fate.BACK:
             self._notes.returned(receipt.token, receipt.id, counts=answer is not Told.OK)
@@ -202,18 +205,18 @@ class Line:
         if left_s < seconds:
             world.accuse(f"an attempt of {seconds} s began with {left_s} s left of its function")
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Reply:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         """A producer is asked what became of its transaction."""
         world = self._process.world
         deal = world.promises.asks(transaction)
         world.trace(self._process, "ask", (transaction.id,), deal.mood)
         world.scheduler.wait(seconds * 1000 * (deal.mood == "hanging" or world.random.random()))
         if deal.mood in ("unknown", "hanging"):
-            return Reply(None, deal.mood)
+            return CheckAnswer(None, deal.mood)
         says = deal.truth if deal.mood == "honest" else world.random.choice((*DECIDED, None))
         if says:
             deal.asked.add(says)
-        return Reply(says, deal.mood)
+        return CheckAnswer(says, deal.mood)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None

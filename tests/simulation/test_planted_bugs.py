@@ -17,7 +17,7 @@ from chalicelib.services.manage import admin
 from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.due import Due
 from chalicelib.services.produce.transactions import Transactor
-from chalicelib.services.push.dispatcher import _Run
+from chalicelib.services.push.dispatcher import DispatchRun
 from chalicelib.store.memory import cursors
 from chalicelib.store.memory.log import MemoryLog
 from chalicelib.store.memory.tables import MemoryTables
@@ -83,7 +83,7 @@ BUGS: dict[str, Bug] = {
         _Tails, "has_more", "> cursor.next", "> cursor.next + 1"
     ),
     "an attempt that waited too long for its thread": Bug(
-        _Run, "_send", "waited_ms > ", "waited_ms > 1000 * "
+        DispatchRun, "_send", "waited_ms > ", "waited_ms > 1000 * "
     ),
     "a failure that is forgotten when its timer should be filed": Bug(
         _Leased, "_write", "[step.timer for step in steps if step.timer]", "[]"
@@ -138,7 +138,7 @@ BUGS: dict[str, Bug] = {
         "if held.state in DECIDED and not (answer and held.state is not wanted):",
     ),
     "a check that is made after the decision": Bug(
-        Checker, "_check", "held is None or held.state is not State.PREPARED", "held is None"
+        Checker, "_check", "held is None or held.state is not TransactionState.PREPARED", "held is None"
     ),
     "a transaction that nobody checks": Bug(
         MemoryTransactions, "prepare", "self._tables.put_timers([check_timer(transaction)])", "pass"

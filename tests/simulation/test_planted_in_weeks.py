@@ -15,7 +15,7 @@ from chalicelib.services.core import segment_cache
 from chalicelib.services.core.tails import Tails
 from chalicelib.services.inspect import lookup
 from chalicelib.services.inspect.lookup import Lookup
-from chalicelib.services.manage.admin import Setup
+from chalicelib.services.manage.admin import Admin
 from chalicelib.services.produce.check_back import Checker
 from tests.crash.planting import Bug
 from tests.simulation.weeks import play
@@ -25,7 +25,7 @@ SEEDS = (4, 9, 21, 26, 62, 68, 346, 373, 433, 596, 1210, *range(450))  # those t
 BUGS: dict[str, Bug] = {
     "an append below a cursor": Bug(Tails, "read", "if given_out - 1 <= tail.offset:", "if True:"),
     "a deletion that does not wait for caches": Bug(
-        Setup, "_outwait_caches", "self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)", "pass"
+        Admin, "_outwait_caches", "self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)", "pass"
     ),
     "a job that begins with the first topic each time": Bug(
         _Way, "__init__", "replace(before, is_open=True", "replace(before, after=None, is_open=True"
@@ -55,13 +55,16 @@ BUGS: dict[str, Bug] = {
         _Claim, "_candidate", "wanted and not draft.cancelled and", "wanted and"
     ),
     "a check that commits what nobody decided": Bug(
-        Checker, "_conclude", "if answer.decision:", "if answer := replace(answer, decision=State.COMMITTED):"
+        Checker,
+        "_conclude",
+        "if answer.decision:",
+        "if answer := replace(answer, decision=CursorSnapshot.COMMITTED):",
     ),
     "a kept row that stands for its successor": Bug(
         segment_cache, "_follows", "segment.request_id != old.request_id or", ""
     ),
     "a broadcast's consumer who is owed what came before it": Bug(
-        Setup, "register", "group, LATEST, uid", 'group, "earliest", uid'
+        Admin, "register", "group, LATEST, uid", 'group, "earliest", uid'
     ),
     "a stranger who is asked only while others produce": Bug(
         Assigner, "see", 'consumer.state == "PENDING"', "False"

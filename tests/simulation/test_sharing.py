@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.services.consume.claim import Claimant
-from chalicelib.services.push.dispatcher import _Run
+from chalicelib.services.push.dispatcher import DispatchRun
 from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
@@ -17,7 +17,10 @@ BUGS: dict[str, tuple[int, Bug]] = {
         2,
         Bug(Claimant, "part", "sharing.room(held, self.seat, available, now_ms)", "available"),
     ),
-    "a delivery that begins with the same consumer": (1, Bug(_Run, "_in_order", "% len(consumers)", "% 1")),
+    "a delivery that begins with the same consumer": (
+        1,
+        Bug(DispatchRun, "_in_order", "% len(consumers)", "% 1"),
+    ),
 }
 """With a seed that sees it."""
 

@@ -18,8 +18,8 @@ BUGS: dict[str, tuple[str, Bug]] = {
         Bug(
             mover._Run,
             "__init__",
-            "self._moves: Beside[_Load, Report] = Beside(threads, patience_seconds)",
-            "self._moves: Beside[_Load, Report] = Beside(threads, None)",
+            "self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)",
+            "self._moves: Beside[_Load, MoveReport] = Beside(threads, None)",
         ),
     ),
     "a sweep that looks at one topic a minute": (

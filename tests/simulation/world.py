@@ -13,7 +13,7 @@ from chalicelib.adapters import memory_adapters
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
-from chalicelib.ports.cursors import Refused
+from chalicelib.ports.cursors import WriteRefused
 from chalicelib.ports.log import Stored
 from chalicelib.services.core.wake import job_of
 from chalicelib.services.produce.check_back import Check
@@ -87,7 +87,7 @@ class World:
 
     def applied(self, process: Process, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A port call has been made: the stream sees new rows, stale reads remember what was."""
-        if method == "cursors.write" and not isinstance(answer, Refused):
+        if method == "cursors.write" and not isinstance(answer, WriteRefused):
             before = self.past.cursor(args[0], 0) or Cursor()
             for law in broken(before, answer, args[1], process.clock.latest_ms):
                 self.accuse(f"{process.name} wrote {args[0].shard}: {law}")

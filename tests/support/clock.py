@@ -1,4 +1,4 @@
-"""Time and chance under a test's control (ports.Clock, ports.Chance)."""
+"""Time and chance under a test's control (ports.Clock, ports.Random)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ManualClock:
 
 
 class SeededChance:
-    """ports.Chance from one seed: same seed, same ids."""
+    """ports.Random from one seed: same seed, same ids."""
 
     def __init__(self, seed: int | str = 0) -> None:
         self._random = random.Random(seed)

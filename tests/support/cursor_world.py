@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain import ranges
 from chalicelib.domain.cursor import RETURNING, Change, Cursor, Fate, Result, Selection
-from chalicelib.modes import Candidate, Policy, Verdict
+from chalicelib.modes import Candidate, ClaimVerdict, Policy
 
 LEASE_MS = 1_000
 MOST_ATTEMPTS = 4
@@ -70,7 +70,9 @@ class World:
         unit = self.units[offset]
         settle = unit == GONE or attempt > MOST_ATTEMPTS
         shown = unit if self.policy.reads_units else ""
-        return Candidate(offset, count, attempt, shown, Verdict.SETTLE if settle else Verdict.DELIVER)
+        return Candidate(
+            offset, count, attempt, shown, ClaimVerdict.SETTLE if settle else ClaimVerdict.DELIVER
+        )
 
     def _fresh(self, at: int) -> Iterator[Candidate]:
         while at < len(self.units):

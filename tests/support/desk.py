@@ -15,7 +15,7 @@ from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claim import Delivery
-from chalicelib.services.consume.settle import Answer, Nack
+from chalicelib.services.consume.settle import Nack, SettleAnswer
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.producer import Producer
 from chalicelib.wiring import Deps
@@ -127,7 +127,7 @@ def placed(outcomes: Sequence[Placed | HeadraceError]) -> list[Placed]:
     return [o for o in outcomes if isinstance(o, Placed)]
 
 
-def codes(answers: Iterable[Answer]) -> list[str | None]:
+def codes(answers: Iterable[SettleAnswer]) -> list[str | None]:
     return [answer.code if isinstance(answer, HeadraceError) else answer and ALREADY for answer in answers]
 
 

@@ -17,7 +17,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.ports.world import Chance, Clock
+from chalicelib.ports.world import Clock, Random
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Already, Nack
 from chalicelib.services.manage.admin import PULLS, Contact
@@ -56,7 +56,7 @@ class Stage:
     prefix: str
     data: Path
 
-    def deps(self, clock: Clock, chance: Chance, plan: FaultPlan | None = None, **ways_out: Any) -> Deps:
+    def deps(self, clock: Clock, chance: Random, plan: FaultPlan | None = None, **ways_out: Any) -> Deps:
         """A process that has just started: nothing cached. Under a plan it has a client of its own. `ways_out` are
         adapters that lead to others: sender, invoker, threads."""
         adapters = self._adapters(clock, plan) if plan else self._healthy

@@ -12,8 +12,8 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer
-from chalicelib.scheduler.mover import Report
-from chalicelib.services.core.wake import Job, job_of
+from chalicelib.scheduler.mover import MoveReport
+from chalicelib.services.core.wake import DeliveryTask, job_of
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.wiring import Deps
@@ -128,7 +128,7 @@ class Runner(Client):
         for job in self.deps.waker.jobs_of(topic, found):
             self.deliver(job)
 
-    def deliver(self, job: Job) -> None:
+    def deliver(self, job: DeliveryTask) -> None:
         """One delivery: what it claimed and told nobody of is a claim unheard of."""
         told = Told.UNKNOWN
         with self._asking(self._event(Op.CLAIM, reader=job.group)):
@@ -145,11 +145,11 @@ class Runner(Client):
             if function == "deliver":
                 self.deliver(job_of(event))
 
-    def move(self) -> Report:
+    def move(self) -> MoveReport:
         """Move what is due now."""
         return _answered(self.deps.mover.tick(range(FRAGMENTS)))
 
-    def run_mover(self) -> Report:
+    def run_mover(self) -> MoveReport:
         """A scheduled run of the mover."""
         ticks = iter(range(_MOST_TICKS))
         return _answered(self.deps.mover.run_once(lambda: next(ticks, None) is not None))
@@ -214,7 +214,7 @@ class Runner(Client):
         return [self._event(op, reader=group, message_id=x.message.id, attempt=x.attempts) for x in letters]
 
 
-def _answered(report: Report) -> Report:
+def _answered(report: MoveReport) -> MoveReport:
     """A mover goes on with others beside what the store refuses; its report says so."""
     if report.refused:
         raise unavailable()

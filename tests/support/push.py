@@ -11,7 +11,7 @@ from typing import Any
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, lane_of
-from chalicelib.domain.transaction import Answer, Transaction
+from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import job_of
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.produce.check_back import Check
@@ -22,8 +22,8 @@ from .desk import Desk
 from .stages import Stage
 
 Behaviour = Callable[[Parcel], Outcome | Sequence[Outcome]]
-Producer = Callable[[Transaction], Answer]
-UNKNOWN = Answer(None, "unknown")
+Producer = Callable[[Transaction], CheckAnswer]
+UNKNOWN = CheckAnswer(None, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Subscribers:
     def greet(self, url: str) -> Outcome:
         return Outcome(Verdict.DONE if self.agrees else Verdict.FAILED)
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         self.asked.append((self.clock.now_ms(), transaction.id))
         return self.producer(transaction)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from chalicelib.domain.errors import NotFound, Unauthorized
 from chalicelib.domain.topic import Caller
 from chalicelib.services.core.catalog import Catalog
-from chalicelib.services.core.expiring_cache import Aging, Few
+from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.manage.tokens import Tokens
 from chalicelib.store.memory import MemoryControl
 from tests.support import factories as make
@@ -21,7 +21,7 @@ from tests.support.clock import DAY_MS, ManualClock, SeededChance
 
 def test_a_value_is_kept_until_it_is_too_old() -> None:
     clock = ManualClock()
-    held: Aging[str, int] = Aging(clock, 100)
+    held: TtlCache[str, int] = TtlCache(clock, 100)
     assert held.get("a") is None
     assert held.put("a", 1) == 1
     clock.advance(100)
@@ -32,7 +32,7 @@ def test_a_value_is_kept_until_it_is_too_old() -> None:
 
 def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
     clock = ManualClock()
-    held: Aging[str, int] = Aging(clock, 100)
+    held: TtlCache[str, int] = TtlCache(clock, 100)
     held.put("a", 1)
     clock.advance(60)
     held.get("a")
@@ -44,7 +44,7 @@ def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
 
 
 def test_the_oldest_make_room_and_dropping_forgets() -> None:
-    held: Aging[str, int] = Aging(ManualClock(), 100, most=2)
+    held: TtlCache[str, int] = TtlCache(ManualClock(), 100, most=2)
     for n, key in enumerate("abac"):
         held.put(key, n)
     assert [held.get(key) for key in "abc"] == [2, None, 3]
@@ -55,7 +55,7 @@ def test_the_oldest_make_room_and_dropping_forgets() -> None:
 
 def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
     clock = ManualClock()
-    held: Aging[str, int] = Aging(clock, 100)
+    held: TtlCache[str, int] = TtlCache(clock, 100)
     held.put("a", 1)
     clock.advance(-10_000)
     assert held.get("a") is None, "else it would be kept for ten seconds more"
@@ -65,7 +65,7 @@ def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
 
 def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
     clock = ManualClock()
-    held: Aging[int, int] = Aging(clock, None, most=3)
+    held: TtlCache[int, int] = TtlCache(clock, None, most=3)
     for n in range(5):
         held.put(n, n)
         clock.advance(DAY_MS if n % 2 else -DAY_MS)
@@ -74,7 +74,7 @@ def test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound() -> None:
 
 def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much() -> None:
     made: list[int] = []
-    few: Few[str, int] = Few(most=2)
+    few: BoundedCache[str, int] = BoundedCache(most=2)
 
     def make_one() -> int:
         made.append(len(made))

@@ -8,7 +8,7 @@ from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.services.push.health import Healths
+from chalicelib.services.push.health import SubscriberHealth
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 
@@ -40,11 +40,11 @@ class Registration:
         return self.held
 
 
-def healths(registration: Registration, clock: ManualClock) -> Healths:
-    return Healths(registration.save, lambda *_: None, clock)
+def healths(registration: Registration, clock: ManualClock) -> SubscriberHealth:
+    return SubscriberHealth(registration.save, lambda *_: None, clock)
 
 
-def fail(of: Healths, clock: ManualClock, consumer: Consumer, times: int) -> None:
+def fail(of: SubscriberHealth, clock: ManualClock, consumer: Consumer, times: int) -> None:
     for _ in range(times):
         clock.advance(1)
         of.note(TOPIC, GROUP, consumer, [FAILED], FULL)

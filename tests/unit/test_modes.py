@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.cursor import Cursor, Lease, Selection, Span
 from chalicelib.domain.limits import MAX_PASSED_OVER
-from chalicelib.modes import POLICIES, Candidate, Verdict
+from chalicelib.modes import POLICIES, Candidate, ClaimVerdict
 
 
 def serial(cursor: Cursor, *shown: Candidate, most: int = 9) -> Selection:
@@ -21,7 +21,7 @@ def granted(selection: Selection) -> list[int]:
     return [span.start for span in selection.granted]
 
 
-def of(unit: str, offset: int, verdict: Verdict = Verdict.DELIVER) -> Candidate:
+def of(unit: str, offset: int, verdict: ClaimVerdict = ClaimVerdict.DELIVER) -> Candidate:
     return Candidate(offset, attempt=2, unit=unit, verdict=verdict)
 
 
@@ -36,13 +36,19 @@ def waits(*units: str) -> Cursor:
         pytest.param([of("a", 0), of("a", 1), of("b", 2)], [0, 2], (), id="the first of each unit"),
         pytest.param([of("a", 1), of("b", 2)], [2], (), id="nothing before the first is due"),
         pytest.param(
-            [of("a", 0, Verdict.SETTLE), of("a", 1), of("b", 2)], [1, 2], ((0, 1),), id="behind a dead one"
+            [of("a", 0, ClaimVerdict.SETTLE), of("a", 1), of("b", 2)],
+            [1, 2],
+            ((0, 1),),
+            id="behind a dead one",
         ),
         pytest.param(
-            [of("a", 0, Verdict.SETTLE), of("b", 2)], [2], ((0, 1),), id="what is not due stops it there"
+            [of("a", 0, ClaimVerdict.SETTLE), of("b", 2)], [2], ((0, 1),), id="what is not due stops it there"
         ),
         pytest.param(
-            [of("a", 0, Verdict.SETTLE), of("a", 1, Verdict.SETTLE)], [], ((0, 2),), id="two dead ones"
+            [of("a", 0, ClaimVerdict.SETTLE), of("a", 1, ClaimVerdict.SETTLE)],
+            [],
+            ((0, 2),),
+            id="two dead ones",
         ),
     ],
 )
@@ -57,7 +63,7 @@ def test_of_what_came_back_each_unit_gets_its_first(
 def test_a_unit_that_is_under_way_gets_nothing() -> None:
     lease = Lease("t", (Span(0, unit="a"),), 9)
     cursor = Cursor(next=2, leases={"t": lease}, waiting=(Span(1, unit="a"),))
-    selection = serial(cursor, of("a", 1, Verdict.SETTLE), of("a", 2), of("b", 3), of("b", 4))
+    selection = serial(cursor, of("a", 1, ClaimVerdict.SETTLE), of("a", 2), of("b", 3), of("b", 4))
     assert granted(selection) == [3]
     assert selection.settled == ()
     assert selection.passed_over == (Span(2, unit="a"),)
@@ -83,15 +89,15 @@ def test_so_many_are_passed_over_and_then_the_shard_waits() -> None:
 
 
 def test_what_is_settled_of_fresh_ones_moves_the_frontier() -> None:
-    gap = Candidate(2, 3, verdict=Verdict.SETTLE)
+    gap = Candidate(2, 3, verdict=ClaimVerdict.SETTLE)
     selection = serial(waits("a"), of("a", 1), gap, of("a", 5))
     assert (selection.settled, selection.passed_over, selection.next) == (((2, 5),), (Span(1, unit="a"),), 5)
 
 
 def test_a_queue_takes_what_came_back_first() -> None:
     shown = (
-        [of("", 0), of("", 1, Verdict.SETTLE)],
-        [of("", 4), Candidate(5, 2, verdict=Verdict.SETTLE), of("", 7)],
+        [of("", 0), of("", 1, ClaimVerdict.SETTLE)],
+        [of("", 4), Candidate(5, 2, verdict=ClaimVerdict.SETTLE), of("", 7)],
     )
     selection = POLICIES["queue"].select(Cursor(next=4, waiting=(Span(0, 2),)), *shown, 2, 0)
     assert selection == Selection((Span(0, 1, 2), Span(4, 1, 2)), settled=((1, 2),), next=5)

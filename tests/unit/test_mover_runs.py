@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, fragment_of
-from chalicelib.scheduler.mover import Mover, Report, Ways
+from chalicelib.scheduler.mover import Mover, MoveReport, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededChance
@@ -42,7 +42,7 @@ class Shed:
 
 
 def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
-    meanwhile: list[Report] = []
+    meanwhile: list[MoveReport] = []
 
     class Reentrant(Shed):
         def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:

@@ -14,7 +14,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import State
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
@@ -263,7 +263,7 @@ def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
     draft = make.draft("x" * 300_000, due_ms=began_ms + 10 * SECOND_MS)
     made, _ = deps.transactor.prepare(topic, draft, Checks(), floats=True)
     assert (made.prepared_ms, made.delay_ms) == (began_ms, 10 * SECOND_MS)
-    decided = deps.transactor.decide(made, State.COMMITTED)
+    decided = deps.transactor.decide(made, TransactionState.COMMITTED)
     assert decided.due_ms == stage.clock.now_ms() + 10 * SECOND_MS
 
 

@@ -18,8 +18,8 @@ from chalicelib.services.inspect.key_lookup import KeyLookup
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
 from chalicelib.services.push import dispatcher
-from chalicelib.services.push.dispatcher import Deliverer, _Run
-from chalicelib.services.push.health import Healths
+from chalicelib.services.push.dispatcher import Dispatcher, DispatchRun
+from chalicelib.services.push.health import SubscriberHealth
 from chalicelib.store.memory import MemoryTimers
 from tests.contract import test_assigning as assigning
 from tests.contract import test_changes_meanwhile as meanwhile
@@ -79,31 +79,36 @@ def _shows_life(sign: str) -> None:
 
 BUGS: dict[str, tuple[Bug, Check]] = {
     "a paused group that is served on": (
-        Bug(_Run, "_find", "None if group.paused and not even_paused else (topic, group)", "(topic, group)"),
+        Bug(
+            DispatchRun,
+            "_find",
+            "None if group.paused and not even_paused else (topic, group)",
+            "(topic, group)",
+        ),
         lambda: delivering.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
             memory_stage()
         ),
     ),
     "an outcome that a pause takes away": (
-        Bug(_Run, "_settle", "self._find(even_paused=True)", "self._find()"),
+        Bug(DispatchRun, "_settle", "self._find(even_paused=True)", "self._find()"),
         lambda: delivering.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
             memory_stage()
         ),
     ),
     "a bell that nobody hears": (
-        Bug(Deliverer, "_may_end", "report.finished and not events.empty()", "False"),
+        Bug(Dispatcher, "_may_end", "report.finished and not events.empty()", "False"),
         lambda: delivering.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
     ),
     "a delivery that failed, in the way of others": (
-        Bug(Deliverer, "deliver", "del self._running[job]", "pass"),
+        Bug(Dispatcher, "deliver", "del self._running[job]", "pass"),
         lambda: delivering.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
     ),
     "a run out of time that nobody goes on with": (
-        Bug(_Run, "leave", "self._of.waker.start(self._job)", "pass"),
+        Bug(DispatchRun, "leave", "self._of.waker.start(self._job)", "pass"),
         lambda: delivering.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an open circuit that one process knows of": (
-        Bug(Healths, "_learn", "_row(after) != _row(before) and", "False and"),
+        Bug(SubscriberHealth, "_learn", "_row(after) != _row(before) and", "False and"),
         lambda: delivering.test_other_processes_hear_of_an_open_circuit(memory_stage()),
     ),
     "a waiting message found in another topic": (
@@ -161,7 +166,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
     ),
     "a function that outlives its lease": (
         Bug(
-            _Run,
+            DispatchRun,
             "_lease_seconds",
             "max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)",
             "self._attempt_seconds(sources, consumer)",
@@ -171,19 +176,19 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         ),
     ),
     "a function called again beside itself": (
-        Bug(dispatcher, "ruling", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
+        Bug(dispatcher, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
         lambda: delivering.test_i4_a_function_is_not_called_beside_itself(memory_stage(), "queue", None, 910),
     ),
     "a function that outlives its run": (
-        Bug(_Run, "_has_time", ">= seconds + _MARGIN_SECONDS", ">= _MARGIN_SECONDS"),
+        Bug(DispatchRun, "_has_time", ">= seconds + _MARGIN_SECONDS", ">= _MARGIN_SECONDS"),
         lambda: delivering.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an unreadable body that fails its neighbours": (
         Bug(
-            _Run,
+            DispatchRun,
             "_send",
             "self._of.sender.send(consumer, parcel, seconds) if attempts else ()",
-            "[Outcome(Verdict.FAILED)] * len(opened)",
+            "[Outcome(ClaimVerdict.FAILED)] * len(opened)",
         ),
         lambda: _in_a_batch(gone=True),
     ),
@@ -196,7 +201,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
     ),
     "a settlement that was throttled, forgotten": (
-        Bug(_Run, "_settle", "self._owed[receipt] = rulings[receipt]", "pass"),
+        Bug(DispatchRun, "_settle", "self._owed[receipt] = rulings[receipt]", "pass"),
         lambda: troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for(
             memory_stage(), "queue", 3
         ),
@@ -214,7 +219,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: _shows_life("extend"),
     ),
     "a bound on what is under way that each shard has": (
-        Bug(_Run, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
+        Bug(DispatchRun, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
         lambda: in_flight.test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
             memory_stage(), 3, 1, 1, "while it sends"
         ),
@@ -234,7 +239,12 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: standing.test_a_key_finds_a_message_in_every_state(memory_stage()),
     ),
     "subscribers that get all of a shard": (
-        Bug(_Run, "_in_order", "return (*consumers[start:], *consumers[:start])", "return consumers[:1]"),
+        Bug(
+            DispatchRun,
+            "_in_order",
+            "return (*consumers[start:], *consumers[:start])",
+            "return consumers[:1]",
+        ),
         lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(memory_stage(), 2, 60, 60),
     ),
     "a puller that takes what others came for": (

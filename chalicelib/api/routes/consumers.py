@@ -10,7 +10,7 @@ from ...domain.outcome import Verdict
 from ...domain.topic import Group, Topic
 from ...wiring import Deps
 from .. import parse, render
-from ..http import ANY, Answer, Context, call, invalid
+from ..http import ANY, Context, Response, call, invalid
 from ..requests import ConsumerBody, NoBody
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ _ROLES = ("consume", "admin")
 
 
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody)
-def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
+def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Response:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
     found, wanted = _find(context, topic, group, fresh=True)
     contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.admin.register(found, wanted, consumer, contact)
     context.deps.waker.joined(found, wanted, member.consumer)
     shown = _shown(context, member) | ({"secret": format_secret(secret)} if secret else {})
-    return Answer(shown, 201 if created else 200)
+    return Response(shown, 201 if created else 200)
 
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:
@@ -65,17 +65,17 @@ def _secret(text: str) -> bytes:
 
 
 @call("GET", _CONSUMER, scopes=ANY)
-def get_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
+def get_consumer(context: Context, topic: str, group: str, consumer: str) -> Response:
     """A consumer, its rank among those online, and its shards."""
     found, wanted = _find(context, topic, group)
     member = context.deps.admin.membership(
         found, wanted, context.deps.catalog.consumer(found, wanted, consumer)
     )
-    return Answer(_shown(context, member))
+    return Response(_shown(context, member))
 
 
 @call("GET", "/v1/topics/{topic}/groups/{group}/consumers", scopes=ANY, query=("limit", "page_token"))
-def list_consumers(context: Context, topic: str, group: str) -> Answer:
+def list_consumers(context: Context, topic: str, group: str) -> Response:
     """The group's consumers, by name."""
     found, wanted = _find(context, topic, group)
     purpose = f"consumers:{topic}:{group}"
@@ -83,31 +83,31 @@ def list_consumers(context: Context, topic: str, group: str) -> Answer:
     after = parse.page_start(context, purpose) or ""
     left = [c for c in context.deps.catalog.consumers(found, wanted) if c.name > after]
     items = [_shown(context, context.deps.admin.membership(found, wanted, c)) for c in left[:limit]]
-    return Answer(parse.page(context, purpose, items, left[limit - 1].name if len(left) > limit else None))
+    return Response(parse.page(context, purpose, items, left[limit - 1].name if len(left) > limit else None))
 
 
 @call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=NoBody)
-def heartbeat(context: Context, topic: str, group: str, consumer: str) -> Answer:
+def heartbeat(context: Context, topic: str, group: str, consumer: str) -> Response:
     """Stay online; the answer tells rank, total and shards."""
     found, wanted = _find(context, topic, group)
     seen = context.deps.catalog.consumer(found, wanted, consumer)
-    return Answer(_shown(context, context.deps.admin.heartbeat(found, wanted, seen)))
+    return Response(_shown(context, context.deps.admin.heartbeat(found, wanted, seen)))
 
 
 @call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=NoBody)
-def rotate_secret(context: Context, topic: str, group: str, consumer: str) -> Answer:
+def rotate_secret(context: Context, topic: str, group: str, consumer: str) -> Response:
     """Sign with a new secret; for a day more also with the old one."""
     found, wanted = _find(context, topic, group)
     signed = context.deps.catalog.consumer(found, wanted, consumer)
-    return Answer({"secret": format_secret(context.deps.admin.rotate_secret(found, wanted, signed))})
+    return Response({"secret": format_secret(context.deps.admin.rotate_secret(found, wanted, signed))})
 
 
 @call("DELETE", _CONSUMER, scopes=_ROLES)
-def delete_consumer(context: Context, topic: str, group: str, consumer: str) -> Answer:
+def delete_consumer(context: Context, topic: str, group: str, consumer: str) -> Response:
     """Leave the group; its shards go to the others at once."""
     found, wanted = _find(context, topic, group, fresh=True)
     context.deps.admin.unregister(found, wanted, context.deps.catalog.consumer(found, wanted, consumer))
-    return Answer(status=204)
+    return Response(status=204)
 
 
 def _find(context: Context, topic: str, group: str, *, fresh: bool = False) -> tuple[Topic, Group]:

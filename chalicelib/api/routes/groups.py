@@ -8,7 +8,7 @@ from ...domain.errors import Refused
 from ...domain.topic import Group, Topic
 from ...services.core.positions import EARLIEST, LATEST, Where, keys
 from .. import parse, render
-from ..http import ANY, Answer, Context, call
+from ..http import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody
 
 _BEGINS = f'"{EARLIEST}", "{LATEST}"'
@@ -16,7 +16,7 @@ _GROUP = "/v1/topics/{topic}/groups/{group}"
 
 
 @call("PUT", _GROUP, scopes=("admin",), body=GroupBody)
-def put_group(context: Context, topic: str, group: str) -> Answer:
+def put_group(context: Context, topic: str, group: str) -> Response:
     """Create a group, or change the settings that are given."""
     found = context.deps.catalog.topic(topic, fresh=True)
     fields = parse.settings(context.body)
@@ -27,7 +27,7 @@ def put_group(context: Context, topic: str, group: str) -> Answer:
     if fields.get("retry"):
         fields["retry"] = parse.retry(fields["retry"], found.retry)
     made, created = context.deps.admin.put_group(found, group, fields)
-    return Answer(render.group(made), 201 if created else 200)
+    return Response(render.group(made), 201 if created else 200)
 
 
 def _begin(text: str) -> str:
@@ -35,13 +35,13 @@ def _begin(text: str) -> str:
 
 
 @call("GET", _GROUP, scopes=ANY)
-def get_group(context: Context, topic: str, group: str) -> Answer:
+def get_group(context: Context, topic: str, group: str) -> Response:
     """A group's settings, its counts, and each shard's tail, floor, next, backlog, owner and leases."""
-    return Answer(_shown(context, *_find(context, topic, group)))
+    return Response(_shown(context, *_find(context, topic, group)))
 
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
-def list_groups(context: Context, topic: str) -> Answer:
+def list_groups(context: Context, topic: str) -> Response:
     """The topic's groups, by name."""
     found = context.deps.catalog.topic(topic)
     limit = parse.limit(context.query)
@@ -52,37 +52,37 @@ def list_groups(context: Context, topic: str) -> Answer:
         for g in groups[:limit]
     ]
     following = groups[limit - 1].name if len(groups) > limit else None
-    return Answer(parse.page(context, f"groups:{topic}", items, following))
+    return Response(parse.page(context, f"groups:{topic}", items, following))
 
 
 @call("DELETE", _GROUP, scopes=("admin",))
-def delete_group(context: Context, topic: str, group: str) -> Answer:
+def delete_group(context: Context, topic: str, group: str) -> Response:
     """Delete a group with its consumers and positions.
 
     The answer takes some three seconds: behind it, nobody works for the group any more."""
     found = context.deps.catalog.topic(topic, fresh=True)
     context.deps.admin.delete_group(found, context.deps.admin.group_to_delete(found, group))
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @call("POST", f"{_GROUP}/pause", scopes=("admin",), body=NoBody)
-def pause_group(context: Context, topic: str, group: str) -> Answer:
+def pause_group(context: Context, topic: str, group: str) -> Response:
     """Hand out no more messages until resumed; leases run on."""
     found = context.deps.catalog.topic(topic, fresh=True)
-    return Answer(render.group(context.deps.admin.pause(found, group, True)))
+    return Response(render.group(context.deps.admin.pause(found, group, True)))
 
 
 @call("POST", f"{_GROUP}/resume", scopes=("admin",), body=NoBody)
-def resume_group(context: Context, topic: str, group: str) -> Answer:
+def resume_group(context: Context, topic: str, group: str) -> Response:
     """Hand out messages again."""
     found = context.deps.catalog.topic(topic, fresh=True)
     resumed = context.deps.admin.pause(found, group, False)
     context.deps.waker.group(found, resumed)
-    return Answer(render.group(resumed))
+    return Response(render.group(resumed))
 
 
 @call("POST", f"{_GROUP}/seek", scopes=("admin",), body=SeekBody)
-def seek_group(context: Context, topic: str, group: str) -> Answer:
+def seek_group(context: Context, topic: str, group: str) -> Response:
     """Send the group to earliest, latest, a time or an offset; its open leases are void."""
     found, wanted = _find(context, topic, group, fresh=True)
     where = _where(context.body.to)
@@ -95,7 +95,7 @@ def seek_group(context: Context, topic: str, group: str) -> Answer:
         if context.body.shard is None:
             context.deps.positions.mend_lane(found, wanted, uid)
     context.deps.waker.group(found, wanted)
-    return Answer(_shown(context, found, wanted))
+    return Response(_shown(context, found, wanted))
 
 
 def _where(to: str | int) -> Where:
@@ -105,12 +105,12 @@ def _where(to: str | int) -> Where:
 
 
 @call("GET", f"{_GROUP}/assignment", scopes=ANY)
-def get_assignment(context: Context, topic: str, group: str) -> Answer:
+def get_assignment(context: Context, topic: str, group: str) -> Response:
     """Who owns which shard, and why."""
     found, wanted = _find(context, topic, group)
     held = context.deps.assignments.current(found, wanted)
     consumers = context.deps.catalog.consumers(found, wanted)
-    return Answer(render.assignment(found, held, consumers))
+    return Response(render.assignment(found, held, consumers))
 
 
 def _find(context: Context, topic: str, group: str, *, fresh: bool = False) -> tuple[Topic, Group]:

@@ -10,10 +10,10 @@ from ...domain.errors import Conflict, Refused
 from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Topic
-from ...domain.transaction import DECIDED, State, Transaction
+from ...domain.transaction import DECIDED, Transaction, TransactionState
 from ...services.core.bodies import with_body
 from .. import parse, render
-from ..http import Answer, Context, call, check_name, invalid
+from ..http import Context, Response, call, check_name, invalid
 from ..requests import AmendBody
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "pa
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
-def get_message(context: Context, topic: str, id: str) -> Answer:
+def get_message(context: Context, topic: str, id: str) -> Response:
     """Everything known about a message, with its status per group."""
     found = context.deps.catalog.topic(topic)
-    return Answer(render.to_json(_shown(context, found, context.deps.lookup.find(found, id))))
+    return Response(render.to_json(_shown(context, found, context.deps.lookup.find(found, id))))
 
 
 def _shown(context: Context, topic: Topic, seen: Seen, look: Look | None = None) -> dict[str, Any]:
@@ -48,53 +48,53 @@ def _shown(context: Context, topic: Topic, seen: Seen, look: Look | None = None)
 
 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
-def amend_message(context: Context, topic: str, id: str) -> Answer:
+def amend_message(context: Context, topic: str, id: str) -> Response:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
     found = context.deps.catalog.topic(topic)
     changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms())
     message = context.deps.lookup.find(found, id)
     if isinstance(message, Message):
         amended: Seen = context.deps.amender.amend(found, message, changes, context.by)
-        return Answer(render.to_json(_shown(context, found, amended)))
+        return Response(render.to_json(_shown(context, found, amended)))
     if isinstance(message, Transaction):
         raise _in_transaction(message)
     waiting = context.deps.delayed.amend(found, message, changes, context.by)
-    return Answer(render.to_json(_shown(context, found, waiting)))
+    return Response(render.to_json(_shown(context, found, waiting)))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES)
-def cancel_message(context: Context, topic: str, id: str) -> Answer:
+def cancel_message(context: Context, topic: str, id: str) -> Response:
     """Take a message back that no group has claimed."""
     found = context.deps.catalog.topic(topic)
     message = context.deps.lookup.find(found, id)
     if isinstance(message, Message):
         context.deps.amender.cancel(found, message, context.by)
     elif isinstance(message, Transaction):
-        if message.state is not State.ROLLED_BACK:
+        if message.state is not TransactionState.ROLLED_BACK:
             raise _in_transaction(message)
     else:
         context.deps.delayed.cancel(found, message, context.by)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 def _in_transaction(held: Transaction) -> Conflict:
-    if held.state is State.ROLLED_BACK:
+    if held.state is TransactionState.ROLLED_BACK:
         return Conflict("MESSAGE_CANCELLED", "The message was rolled back; publish a new one.")
     return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
-def get_trace(context: Context, topic: str, id: str) -> Answer:
+def get_trace(context: Context, topic: str, id: str) -> Response:
     """A message's path: what was done to it and by which token, each attempt with who made it; in order of time."""
     found = context.deps.catalog.topic(topic)
     message, tracer = context.deps.lookup.find(found, id), context.deps.tracer
     path = tracer.path(found, message) if isinstance(message, Message) else tracer.before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
-    return Answer({"events": [render.event(e, names) for e in path]})
+    return Response({"events": [render.event(e, names) for e in path]})
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
-def get_fate(context: Context, topic: str, id: str) -> Answer:
+def get_fate(context: Context, topic: str, id: str) -> Response:
     """Where a message stands everywhere: for each group its status, and the one place in which it is."""
     from ...services.inspect.fate import is_complete
 
@@ -108,11 +108,11 @@ def get_fate(context: Context, topic: str, id: str) -> Answer:
         "complete": shown["status"] == "CANCELLED" or is_complete(fates),
         "adds_up": all(fate.adds_up for fate in fates.values()),
     }
-    return Answer(render.to_json(answer))
+    return Response(render.to_json(answer))
 
 
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
-def list_messages(context: Context, topic: str) -> Answer:
+def list_messages(context: Context, topic: str) -> Response:
     """Messages, newest first; those with status DELAYED soonest first, those PREPARED in the order they were.
 
     A page may be short or empty while `next_page_token` says there is more."""
@@ -130,30 +130,30 @@ def list_messages(context: Context, topic: str) -> Answer:
     look = context.deps.statuses.look(found)
     page, following = _newest_first(context, look, filters, told)
     items = [_shown(context, found, seen, look) for seen in page]
-    return Answer(render.to_json(parse.page(context, purpose, items, following)))
+    return Response(render.to_json(parse.page(context, purpose, items, following)))
 
 
-def _delayed(context: Context, topic: Topic, filters: Filters, purpose: str, told: str | None) -> Answer:
+def _delayed(context: Context, topic: Topic, filters: Filters, purpose: str, told: str | None) -> Response:
     """A page of what waits for its time; `from` and `to` are then times of delivery."""
     from ...services.inspect.delayed_list import soonest_first
 
     timers, limit = context.deps.adapters.timers, parse.limit(context.query)
     page, following = soonest_first(timers, topic, filters, _key(context), limit, told)
     items = [_shown(context, topic, waiting) for waiting in page]
-    return Answer(render.to_json(parse.page(context, purpose, items, following)))
+    return Response(render.to_json(parse.page(context, purpose, items, following)))
 
 
-def _prepared(context: Context, topic: Topic, filters: Filters, purpose: str, told: Any) -> Answer:
+def _prepared(context: Context, topic: Topic, filters: Filters, purpose: str, told: Any) -> Response:
     """A page of what waits for a decision; `from` and `to` are then times of preparation."""
-    state, after = told or (State.PREPARED, None)
+    state, after = told or (TransactionState.PREPARED, None)
     limit, transactions = parse.limit(context.query), context.deps.adapters.transactions
-    listed = transactions.listed(topic, State(state), after, limit)
+    listed = transactions.listed(topic, TransactionState(state), after, limit)
     whole = (transactions.get(each.id) for each in listed)
     items = [_shown(context, topic, each) for each in whole if each and _is_prepared(each, filters)]
     following = [state, listed[-1].mark] if len(listed) == limit else None
-    if following is None and state == State.PREPARED:
-        following = [State.UNDECIDED, None]
-    return Answer(render.to_json(parse.page(context, purpose, items, following)))
+    if following is None and state == TransactionState.PREPARED:
+        following = [TransactionState.UNDECIDED, None]
+    return Response(render.to_json(parse.page(context, purpose, items, following)))
 
 
 def _is_prepared(transaction: Transaction, filters: Filters) -> bool:

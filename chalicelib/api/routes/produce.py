@@ -13,7 +13,7 @@ from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Topic
 from .. import parse, problems, render, tracing
-from ..http import Answer, Context, call, convert
+from ..http import Context, Response, call, convert
 from ..requests import BatchBody, MessageBody
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ class _JsonTexts(msgspec.Struct):
 
 
 @call("POST", "/v1/topics/{topic}/messages", scopes=("produce",), body=MessageBody)
-def produce(context: Context, topic: str) -> Answer:
+def produce(context: Context, topic: str) -> Response:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     found = context.deps.catalog.topic(topic)
     draft = parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw)
     return one(context, found, draft)
 
 
-def one(context: Context, topic: Topic, draft: Draft) -> Answer:
+def one(context: Context, topic: Topic, draft: Draft) -> Response:
     """Store a single message and answer where it stands."""
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Answer(_shown(topic, outcome, _standing(context, topic)), 200 if outcome.duplicate else 201)
+    return Response(_shown(topic, outcome, _standing(context, topic)), 200 if outcome.duplicate else 201)
 
 
 def _standing(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
@@ -61,7 +61,7 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Plac
 
 
 @call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody)
-def produce_batch(context: Context, topic: str) -> Answer:
+def produce_batch(context: Context, topic: str) -> Response:
     """Accept up to 1,000 messages; bad ones are refused one by one, good ones are stored."""
     found = context.deps.catalog.topic(topic)
     if len(context.raw) > MAX_BATCH_BYTES:
@@ -80,7 +80,7 @@ def produce_batch(context: Context, topic: str) -> Answer:
             results.append({"index": i, "error": problems.problem(outcome, context.request_id)})
         else:
             results.append({"index": i, **_shown(found, outcome, standing)})
-    return Answer({"results": results})
+    return Response({"results": results})
 
 
 def _checked(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:

@@ -15,7 +15,7 @@ from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
 from ...domain.topic import Topic
 from .. import parse, strict
-from ..http import Answer, Context, call, convert, invalid
+from ..http import Context, Response, call, convert, invalid
 from ..requests import MessageBody
 from .produce import one
 
@@ -40,7 +40,7 @@ class _DataText(msgspec.Struct):
 
 
 @call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True, headers=tuple(_OPTIONS))
-def publish(context: Context, topic: str) -> Answer:
+def publish(context: Context, topic: str) -> Response:
     """Accept the raw body as one message, with options in headers."""
     found = context.deps.catalog.topic(topic)
     draft = _draft(context, found)

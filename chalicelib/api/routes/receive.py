@@ -10,18 +10,18 @@ from msgspec import UNSET
 from ...domain.errors import HeadraceError
 from ...domain.topic import Group, Topic
 from .. import problems, render
-from ..http import Answer, Context, call
+from ..http import Context, Response, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
 
 if TYPE_CHECKING:
-    from ...services.consume.settle import Answer as Settled
+    from ...services.consume.settle import SettleAnswer
 
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 _CONSUME = ("consume",)
 
 
 @call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)
-def receive(context: Context, topic: str, group: str) -> Answer:
+def receive(context: Context, topic: str, group: str) -> Response:
     """Claim messages; each comes with a receipt that is good for the lease."""
     deps, asked = context.deps, context.body
     found, wanted = _find(context, topic, group)
@@ -34,18 +34,18 @@ def receive(context: Context, topic: str, group: str) -> Answer:
     received = deps.receiver.receive(found, wanted, consumer, asked.max, asked.wait_seconds, lease_seconds)
     if consumer is not None:
         deps.admin.alive(found, wanted, consumer.uid)
-    return Answer(render.deliveries(received, signing_key))
+    return Response(render.deliveries(received, signing_key))
 
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
-def ack(context: Context, topic: str, group: str) -> Answer:
+def ack(context: Context, topic: str, group: str) -> Response:
     """Record success."""
     found, wanted = _find(context, topic, group)
     return _results(context, context.deps.settler.ack(found, wanted, context.body.receipts))
 
 
 @call("POST", f"{_GROUP}/nack", scopes=_CONSUME, body=NackBody)
-def nack(context: Context, topic: str, group: str) -> Answer:
+def nack(context: Context, topic: str, group: str) -> Response:
     """Give messages back for another attempt, or bury them as dead letters."""
     found, wanted = _find(context, topic, group)
     asked = context.body
@@ -57,7 +57,7 @@ def nack(context: Context, topic: str, group: str) -> Answer:
 
 
 @call("POST", f"{_GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
-def extend(context: Context, topic: str, group: str) -> Answer:
+def extend(context: Context, topic: str, group: str) -> Response:
     """Give a lease more time, counted from now."""
     found, wanted = _find(context, topic, group)
     asked = context.body
@@ -69,12 +69,12 @@ def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
     return found, context.deps.catalog.group(found, group)
 
 
-def _results(context: Context, settled: Sequence[Settled]) -> Answer:
+def _results(context: Context, settled: Sequence[SettleAnswer]) -> Response:
     receipts = context.body.receipts
-    return Answer({"results": [_result(context, r, s) for r, s in zip(receipts, settled, strict=True)]})
+    return Response({"results": [_result(context, r, s) for r, s in zip(receipts, settled, strict=True)]})
 
 
-def _result(context: Context, receipt: str, settled: Settled) -> dict[str, Any]:
+def _result(context: Context, receipt: str, settled: SettleAnswer) -> dict[str, Any]:
     if settled is None:
         return {"receipt": receipt, "ok": True}
     if not isinstance(settled, HeadraceError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
 from .. import parse, problems, render
-from ..http import Answer, Context, call, convert, invalid
+from ..http import Context, Response, call, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ _ROLES = ("admin",)
 
 
 @call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody)
-def create_replay(context: Context, topic: str) -> Answer:
+def create_replay(context: Context, topic: str) -> Response:
     """Send archived messages of a topic again, or with dry_run only count them: 202, and a job begins."""
     wanted = _wanted(context.body, topic)
     _check_topics(context, wanted)
     made, started = context.deps.replays.create(wanted, start=context.body.start)
     how = {} if started else {"run_with": f"make replay ARGS='--replay {made.id}'"}
-    return Answer({**render.replay(made), "started": started, **how}, 202)
+    return Response({**render.replay(made), "started": started, **how}, 202)
 
 
 def _wanted(body: ReplayBody, topic: str) -> Replay:
@@ -59,7 +59,7 @@ def _forbidden(context: Context, replay: Replay) -> bool:
 
 
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
-def list_replays(context: Context, topic: str) -> Answer:
+def list_replays(context: Context, topic: str) -> Response:
     """Replays of a topic's messages, the newest first: those whose topics the token may use."""
     purpose = f"replays:{topic}"
     replays, following = parse.visible(
@@ -69,27 +69,27 @@ def list_replays(context: Context, topic: str) -> Answer:
         lambda replay: not _forbidden(context, replay),
         lambda replay: replay.id,
     )
-    return Answer(parse.page(context, purpose, [render.replay(each) for each in replays], following))
+    return Response(parse.page(context, purpose, [render.replay(each) for each in replays], following))
 
 
 @call("GET", _REPLAY, scopes=_ROLES)
-def get_replay(context: Context, id: str) -> Answer:
+def get_replay(context: Context, id: str) -> Response:
     """A replay: what it chooses, its state, and how many messages it found and sent."""
-    return Answer(render.replay(_find(context, id)))
+    return Response(render.replay(_find(context, id)))
 
 
 @call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
-def tell_progress(context: Context, id: str) -> Answer:
+def tell_progress(context: Context, id: str) -> Response:
     """Tell how far a replay is: for its job."""
     body = context.body
     from ...services.manage.replays import Progress
 
     progress = Progress(ReplayState(body.state), body.matched, body.sent, body.error)
-    return Answer(render.replay(context.deps.replays.tell(_find(context, id), progress)))
+    return Response(render.replay(context.deps.replays.tell(_find(context, id), progress)))
 
 
 @call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
-def send_archived(context: Context, id: str) -> Answer:
+def send_archived(context: Context, id: str) -> Response:
     """Send up to 1,000 archived messages under a replay, each once however often it is asked: for its job."""
     replay = _find(context, id)
     checked = [_checked(item, i) for i, item in enumerate(context.body.messages)]
@@ -99,7 +99,7 @@ def send_archived(context: Context, id: str) -> Answer:
         _result(context, replay, i, each if isinstance(each, HeadraceError) else next(outcomes))
         for i, each in enumerate(checked)
     ]
-    return Answer({"results": results})
+    return Response({"results": results})
 
 
 def _checked(item: Any, index: int) -> Archived | HeadraceError:

@@ -10,7 +10,7 @@ from ...domain import ladder
 from ...domain.errors import NotFound
 from ...domain.limits import DEFAULT_MAX_ATTEMPTS, MAX_ATTEMPTS, MAX_STEP_SECONDS
 from .. import openapi, parse, render
-from ..http import ANY, Answer, Context, call, invalid
+from ..http import ANY, Context, Response, call, invalid
 
 _NUMBERS = {"base_seconds": (1, MAX_STEP_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_STEP_SECONDS)}
 _WHOLE = re.compile(r"[0-9]{1,7}\Z")
@@ -18,14 +18,14 @@ _DECIMAL = re.compile(r"[0-9]{1,2}(\.[0-9]{1,9})?\Z")
 
 
 @call("GET", "/v1/health", scopes=())
-def health(context: Context) -> Answer:
+def health(context: Context) -> Response:
     """Can every table be read? 503 where one cannot. An answer is up to five seconds old."""
     context.deps.readiness.check()
-    return Answer({"status": "ok", "store": "ok"})
+    return Response({"status": "ok", "store": "ok"})
 
 
 @call("GET", "/v1/ladders/{name}", scopes=ANY, query=(*_NUMBERS, "max_attempts"))
-def preview_ladder(context: Context, name: str) -> Answer:
+def preview_ladder(context: Context, name: str) -> Response:
     """The steps of a ladder and their sum; and the waits that so many attempts make of them, and theirs."""
     known = [*ladder.NAMED, ladder.EXPONENTIAL]
     if name not in known:
@@ -33,7 +33,7 @@ def preview_ladder(context: Context, name: str) -> Answer:
     attempts = ladder.ATTEMPTS.get(name, DEFAULT_MAX_ATTEMPTS)
     retry = replace(ladder.Retry(attempts, name), **_given(context))
     steps, waits = ladder.steps(retry), ladder.waits(retry)
-    return Answer(
+    return Response(
         {
             "ladder": name,
             "steps_seconds": list(steps),
@@ -59,23 +59,23 @@ def _given(context: Context) -> dict[str, Any]:
 
 
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
-def stats(context: Context) -> Answer:
+def stats(context: Context) -> Response:
     """Counts per topic and group."""
     topics, following = parse.visible_topics(context, "stats")
     counted = zip(topics, context.deps.lookup.stats(topics), strict=True)
     items = [{"topic": topic.name, **render.stats(each)} for topic, each in counted]
-    return Answer(parse.page(context, "stats", items, following))
+    return Response(parse.page(context, "stats", items, following))
 
 
 @call("GET", "/v1/openapi.json", scopes=())
-def openapi_document(context: Context) -> Answer:
+def openapi_document(context: Context) -> Response:
     """This interface as OpenAPI 3.1, generated from the code."""
-    return Answer(openapi.document())
+    return Response(openapi.document())
 
 
 @call("GET", "/docs", scopes=())
-def docs(context: Context) -> Answer:
+def docs(context: Context) -> Response:
     """This interface as a page to read."""
     from .. import page
 
-    return Answer(page.of(openapi.document()), headers=page.HEADERS)
+    return Response(page.of(openapi.document()), headers=page.HEADERS)

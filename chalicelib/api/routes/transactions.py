@@ -9,9 +9,9 @@ import msgspec
 from ...delivery.webhooks import format_secret
 from ...domain.errors import Forbidden, HeadraceError, Refused
 from ...domain.message import Draft
-from ...domain.transaction import State, Transaction
+from ...domain.transaction import Transaction, TransactionState
 from .. import parse, render, tracing
-from ..http import Answer, Context, call, invalid
+from ..http import Context, Response, call, invalid
 from ..requests import NoBody, TransactionBody
 
 _TRANSACTION = "/v1/transactions/{id}"
@@ -25,7 +25,7 @@ class _JsonText(msgspec.Struct):
 
 
 @call("POST", "/v1/topics/{topic}/transactions", scopes=("produce",), body=TransactionBody)
-def prepare(context: Context, topic: str) -> Answer:
+def prepare(context: Context, topic: str) -> Response:
     """Prepare a message: nobody sees it before the commit. 200 for a repeated dedup_id."""
     found, body, deps = context.deps.catalog.topic(topic), context.body, context.deps
     draft = _draft(context)
@@ -39,7 +39,7 @@ def prepare(context: Context, topic: str) -> Answer:
     transaction, created = deps.transactor.prepare(found, admitted, checks, floats=floats, by=context.by)
     secret = format_secret(deps.transactor.secret(found))
     shown = render.transaction(transaction) | {"check_secret": secret, "duplicate": not created}
-    return Answer(shown, 201 if created else 200)
+    return Response(shown, 201 if created else 200)
 
 
 def _draft(context: Context) -> Draft:
@@ -51,26 +51,26 @@ def _draft(context: Context) -> Draft:
 
 
 @call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody)
-def commit(context: Context, id: str) -> Answer:
+def commit(context: Context, id: str) -> Response:
     """Commit: the message enters its topic, or waits there for its time. Repeating it is harmless."""
-    return _decide(context, id, State.COMMITTED)
+    return _decide(context, id, TransactionState.COMMITTED)
 
 
 @call("POST", f"{_TRANSACTION}/rollback", scopes=_ROLES, body=NoBody)
-def roll_back(context: Context, id: str) -> Answer:
+def roll_back(context: Context, id: str) -> Response:
     """Roll back: nobody will ever see the message. Repeating it is harmless."""
-    return _decide(context, id, State.ROLLED_BACK)
+    return _decide(context, id, TransactionState.ROLLED_BACK)
 
 
-def _decide(context: Context, id: str, wanted: State) -> Answer:
+def _decide(context: Context, id: str, wanted: TransactionState) -> Response:
     decided = context.deps.transactor.decide(_find(context, id), wanted, by=context.by)
-    return Answer(render.transaction(decided))
+    return Response(render.transaction(decided))
 
 
 @call("GET", _TRANSACTION, scopes=_ROLES)
-def get_transaction(context: Context, id: str) -> Answer:
+def get_transaction(context: Context, id: str) -> Response:
     """A transaction: its state, its checks, and where its message went."""
-    return Answer(render.transaction(_find(context, id)))
+    return Response(render.transaction(_find(context, id)))
 
 
 def _find(context: Context, id: str) -> Transaction:
@@ -82,14 +82,14 @@ def _find(context: Context, id: str) -> Transaction:
 
 
 @call("GET", "/v1/topics/{topic}/transactions", scopes=_ROLES, query=("state", "limit", "page_token"))
-def list_transactions(context: Context, topic: str) -> Answer:
+def list_transactions(context: Context, topic: str) -> Response:
     """Transactions of a state (PREPARED unless another is given), by time of preparation."""
     found = context.deps.catalog.topic(topic)
-    state = context.query.get("state", State.PREPARED)
-    if state not in set(State):
-        raise invalid("state", f"must be one of {', '.join(State)}")
+    state = context.query.get("state", TransactionState.PREPARED)
+    if state not in set(TransactionState):
+        raise invalid("state", f"must be one of {', '.join(TransactionState)}")
     purpose = "transactions:" + json.dumps([topic, state])
     after, limit = parse.page_start(context, purpose), parse.limit(context.query)
-    held = context.deps.transactor.listed(found, State(state), after, limit)
+    held = context.deps.transactor.listed(found, TransactionState(state), after, limit)
     following = held[-1].mark if len(held) == limit else None
-    return Answer(parse.page(context, purpose, [render.transaction(t) for t in held], following))
+    return Response(parse.page(context, purpose, [render.transaction(t) for t in held], following))

@@ -20,11 +20,11 @@ from ...domain.sharing import Round, Seat
 from ...domain.signing import Receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, matches
 from ...domain.trace import Tried
-from ...modes import POLICIES, Candidate, Policy, Verdict
-from ...ports.world import Chance, Clock
-from ..core.attempt_log import Witness
-from ..core.cursor_store import CursorStates, State
-from ..core.log_reader import Reader, Slot, Trust
+from ...modes import POLICIES, Candidate, ClaimVerdict, Policy
+from ...ports.world import Clock, Random
+from ..core.attempt_log import AttemptLog
+from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_queue
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
@@ -111,12 +111,12 @@ class Claimer:
 
     def __init__(
         self,
-        states: CursorStates,
-        reader: Reader,
-        witness: Witness,
+        states: CursorStore,
+        reader: LogReader,
+        witness: AttemptLog,
         is_registered: Registered,
         clock: Clock,
-        chance: Chance,
+        chance: Random,
     ) -> None:
         self._states = states
         self._is_registered = is_registered
@@ -180,7 +180,12 @@ class Claimer:
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
 
     def _wrote(
-        self, key: CursorKey, state: State, change: algebra.Change, dead: Sequence[Record], token: str
+        self,
+        key: CursorKey,
+        state: CursorSnapshot,
+        change: algebra.Change,
+        dead: Sequence[Record],
+        token: str,
     ) -> bool:
         """Write a claim; False where it lost a race. Of one whose answer was lost the cursor tells: what it granted
         would be nobody's until its lease ends."""
@@ -248,7 +253,7 @@ class _Claim:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: LogReader,
         claimant: Claimant,
         shard: int | None,
         key: CursorKey,
@@ -344,21 +349,21 @@ class _Claim:
         counted = replace(selection, skipped=ranges.total(selection.settled) - len(records))
         return _Plan(self._with_hint(ahead, current, counted), current, messages, records, available)
 
-    def _ahead(self, current: Cursor, want: int, trust: Trust) -> list[Slot]:
+    def _ahead(self, current: Cursor, want: int, trust: Freshness) -> list[Slot]:
         slots = self._reader.fresh(self._key.shard, current.next, current.segment_at, want, trust)
         return list(takewhile(lambda slot: not slot.newer, self._meant(slots, trust)))
 
-    def _trust(self, cursor: Cursor) -> Trust:
+    def _trust(self, cursor: Cursor) -> Freshness:
         """Which copies of messages will do: a lane's cursor has no notes, and needs none."""
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
 
-    def _meant(self, slots: Iterable[Slot], trust: Trust) -> list[Slot]:
+    def _meant(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
         """What a lane's entries stand for, kept as long as the entries are; a topic's messages as they are."""
         if self._shard is not None:
             return list(slots)
         return [self._meant_by(slot, trust) for slot in slots]
 
-    def _meant_by(self, slot: Slot, trust: Trust) -> Slot:
+    def _meant_by(self, slot: Slot, trust: Freshness) -> Slot:
         if slot.message is None:
             return slot
         message = retry_queue.meant(self._reader, self._claimant.topic, slot.message, trust)
@@ -373,7 +378,7 @@ class _Claim:
         """What the message shows: deliver it, or settle it without a delivery."""
         attempt = span.attempt if span else 1
         if slot.message is None:
-            return Candidate(slot.offset, slot.count, attempt, span.unit if span else "", Verdict.SETTLE)
+            return Candidate(slot.offset, slot.count, attempt, span.unit if span else "", ClaimVerdict.SETTLE)
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         group = self._claimant.group
@@ -381,7 +386,7 @@ class _Claim:
         wanted = wanted and not draft.cancelled and draft.only in (None, group.uid)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
         dead = exhausted or draft.dead is not None or self._is_over(slot.message)
-        verdict = Verdict.DELIVER if wanted and not dead else Verdict.SETTLE
+        verdict = ClaimVerdict.DELIVER if wanted and not dead else ClaimVerdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
 
     def _is_over(self, message: Message) -> bool:
@@ -435,7 +440,7 @@ class _Claim:
 
 
 def _is_settled(candidate: Candidate) -> bool:
-    return candidate.verdict is Verdict.SETTLE
+    return candidate.verdict is ClaimVerdict.SETTLE
 
 
 def _before(draft: Draft) -> int:
@@ -443,7 +448,7 @@ def _before(draft: Draft) -> int:
     return draft.origin.attempts if draft.origin else 0
 
 
-def _change(state: State, after: Cursor) -> algebra.Change:
+def _change(state: CursorSnapshot, after: Cursor) -> algebra.Change:
     """What to write: the whole item where none is stored yet."""
     return algebra.change(state.cursor, after) if state.exists else algebra.replacement(state.cursor, after)
 

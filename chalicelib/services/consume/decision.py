@@ -19,7 +19,7 @@ HELD_PAUSE = timedelta(seconds=1)  # before what could not even be attempted is 
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt; `reason` is a dead
     letter's; `detail` says what went wrong, for people. Where it `climbs`, the message's ladder says when instead."""
 
@@ -31,7 +31,7 @@ class Ruling:
     climbs: bool = False
 
 
-Rule = Callable[[Receipt, int], Ruling]
+Decide = Callable[[Receipt, int], SettleDecision]
 """Receipt and attempt number → ruling."""
 
 
@@ -40,41 +40,43 @@ def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
     return overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
 
 
-def ruling(
+def decision_after(
     topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int, *, is_split: bool = False
-) -> Ruling:
+) -> SettleDecision:
     """What becomes of a delivery after an attempt. `is_split`: in a batch that is to be cut and tried again at once;
     but nobody's last attempt comes at once."""
     told, took = outcome.detail or None, outcome.duration_ms
     if outcome.verdict is Verdict.DONE:
-        return Ruling(Fate.SUCCESS, duration_ms=took)
+        return SettleDecision(Fate.SUCCESS, duration_ms=took)
     if outcome.verdict is Verdict.REFUSED:
-        return Ruling(Fate.DEAD, reason="REJECTED", detail=told, duration_ms=took)
+        return SettleDecision(Fate.DEAD, reason="REJECTED", detail=told, duration_ms=took)
     if outcome.verdict is Verdict.UNDECODABLE:
-        return Ruling(Fate.DEAD, reason="UNDECODABLE", detail=told)
+        return SettleDecision(Fate.DEAD, reason="UNDECODABLE", detail=told)
     if outcome.verdict is Verdict.HELD:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
-        return Ruling(Fate.BACK, now_ms + pause_ms)
+        return SettleDecision(Fate.BACK, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
-        return Ruling(Fate.RETRY, 0, None, told, took)
+        return SettleDecision(Fate.RETRY, 0, None, told, took)
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:
         # Whoever did not answer may be at work still: nobody else may begin, nor what this message holds back.
         ended_ms = now_ms + outcome.busy_ms
         if delivery.attempt >= receipt.last_attempt:  # buried by the claim that finds it due
-            return Ruling(Fate.RETRY, ended_ms, None, told, took)
+            return SettleDecision(Fate.RETRY, ended_ms, None, told, took)
         due_ms = max(due_ms, ended_ms)
-    ruled = again(group, receipt, delivery.attempt, due_ms, told)
-    return Ruling(ruled.fate, ruled.due_ms, ruled.reason, ruled.detail, took)
+    ruled = decision_after_failure(group, receipt, delivery.attempt, due_ms, told)
+    return SettleDecision(ruled.fate, ruled.due_ms, ruled.reason, ruled.detail, took)
 
 
-def again(group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None) -> Ruling:
+def decision_after_failure(
+    group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None
+) -> SettleDecision:
     """The ruling on a failed delivery: another attempt at `due_ms` (0: at once) in the manner of the group's mode,
     or none is left."""
     if attempt >= receipt.last_attempt:
-        return Ruling(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED", detail=detail)
+        return SettleDecision(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED", detail=detail)
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
-    return Ruling(Fate.RETRY if keeps_its_place or not due_ms else Fate.LATER, due_ms, detail=detail)
+    return SettleDecision(Fate.RETRY if keeps_its_place or not due_ms else Fate.LATER, due_ms, detail=detail)

@@ -13,13 +13,13 @@ from ...domain.message import Message
 from ...domain.outcome import Outcome
 from ...domain.topic import Consumer, CursorKey, Group, Topic
 from ...modes import POLICIES
-from ...ports.world import Blobs, Chance, Clock
+from ...ports.world import Blobs, Clock, Random
 from ..core.assignments import Assignments
 from ..core.bodies import with_bodies
 from ..core.catalog import broadcast_needs_consumer
-from ..core.expiring_cache import Aging, Few
+from ..core.expiring_cache import BoundedCache, TtlCache
 from .claim import Claimant, Claimer, Delivery
-from .decision import ruling
+from .decision import decision_after
 from .settle import Settler
 
 LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
@@ -41,8 +41,8 @@ class Receiver:
         settler: Settler,
         blobs: Blobs,
         clock: Clock,
-        chance: Chance,
-        empty_lanes: Aging[CursorKey, bool],
+        chance: Random,
+        empty_lanes: TtlCache[CursorKey, bool],
     ) -> None:
         """`empty_lanes` are retry lanes that need no look for a moment."""
         self._assignments = assignments
@@ -51,9 +51,9 @@ class Receiver:
         self._blobs = blobs
         self._clock = clock
         self._chance = chance
-        self._giving: Aging[str, int] = Aging(clock, _GIVING_MS)
+        self._giving: TtlCache[str, int] = TtlCache(clock, _GIVING_MS)
         self._empty_lanes = empty_lanes
-        self._turns: Few[CursorKey, threading.Lock] = Few()
+        self._turns: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
         self,
@@ -87,7 +87,7 @@ class Receiver:
         opened = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
         now_ms = self._clock.now_ms()
         rulings = {
-            delivery.receipt: ruling(topic, group, delivery, outcome, now_ms)
+            delivery.receipt: decision_after(topic, group, delivery, outcome, now_ms)
             for delivery, outcome in zip(granted, opened, strict=True)
             if isinstance(outcome, Outcome)
         }

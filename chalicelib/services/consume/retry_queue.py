@@ -12,12 +12,12 @@ from dataclasses import replace
 from ...domain.ids import message_id
 from ...domain.message import Draft, Message, Origin
 from ...domain.topic import Topic
-from ..core.log_reader import Reader, Trust
+from ..core.log_reader import Freshness, LogReader
 
 _LONG_AGO_MS = 1
 
 
-def meant(reader: Reader, topic: Topic, entry: Message, trust: Trust) -> Message | None:
+def meant(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> Message | None:
     """The message an entry stands for, with its origin, kept as long as row and entry; an ordinary one is itself.
     None for one that only a later release can read.
 

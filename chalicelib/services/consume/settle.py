@@ -22,12 +22,12 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import Tried
 from ...modes import POLICIES
 from ...ports.world import Clock
-from ..core.attempt_log import Witness
-from ..core.counters import DELIVERED, FAILED, Tally
-from ..core.cursor_store import CursorStates, State
-from ..core.log_reader import Reader
+from ..core.attempt_log import AttemptLog
+from ..core.counters import DELIVERED, FAILED, Counters
+from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.log_reader import LogReader
 from . import retry_queue
-from .decision import Rule, Ruling, again
+from .decision import Decide, SettleDecision, decision_after_failure
 
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
@@ -46,7 +46,7 @@ class Already(Enum):
     SETTLED = "settled"
 
 
-Answer = HeadraceError | Already | None
+SettleAnswer = HeadraceError | Already | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class Settler:
 
     def __init__(
         self,
-        states: CursorStates,
-        reader: Reader,
-        witness: Witness,
+        states: CursorStore,
+        reader: LogReader,
+        witness: AttemptLog,
         clock: Clock,
         signing_key: Callable[[], bytes],
         filed: Callable[[Sequence[Timer]], None],
-        tally: Tally,
+        tally: Counters,
         alive: Alive,
         filled: Callable[[CursorKey], None],
     ) -> None:
@@ -110,23 +110,25 @@ class Settler:
         self._alive = alive
         self._filled = filled
 
-    def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[Answer]:
+    def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[SettleAnswer]:
         """Record SUCCESS; per receipt None, Already, or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
-        return self._settle_texts(topic, group, receipts, lambda *_: Ruling(Fate.SUCCESS))
+        return self._settle_texts(topic, group, receipts, lambda *_: SettleDecision(Fate.SUCCESS))
 
-    def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[Answer]:
+    def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Give messages back for another attempt, or bury them; per receipt None, Already, or why not."""
         climbs = how.delay_ms is None
         due_ms = self._clock.now_ms() + (how.delay_ms or 0) if climbs or how.delay_ms else 0
 
-        def rule(receipt: Receipt, attempt: int) -> Ruling:
+        def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.dead_letter:
-                return Ruling(Fate.DEAD, reason="REJECTED", detail=how.reason)
-            return replace(again(group, receipt, attempt, due_ms, how.reason), climbs=climbs)
+                return SettleDecision(Fate.DEAD, reason="REJECTED", detail=how.reason)
+            return replace(decision_after_failure(group, receipt, attempt, due_ms, how.reason), climbs=climbs)
 
         return self._settle_texts(topic, group, receipts, rule)
 
-    def extend(self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int) -> list[Answer]:
+    def extend(
+        self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int
+    ) -> list[SettleAnswer]:
         """Move the deadline of the receipts' leases to `lease_seconds` from now."""
         deadline_ms = self._clock.now_ms() + lease_seconds * 1000
         answers, opened = self._open(group, receipts)
@@ -137,7 +139,9 @@ class Settler:
         self._note_signs(topic, group, owners)
         return answers
 
-    def _extend(self, key: CursorKey, token: str, offset: int, deadline_ms: int, owners: set[str]) -> Answer:
+    def _extend(
+        self, key: CursorKey, token: str, offset: int, deadline_ms: int, owners: set[str]
+    ) -> SettleAnswer:
         state = self._states.last(key)
         for fresh in (False, True, True, True):
             state = self._states.read(key) if fresh else state
@@ -155,9 +159,11 @@ class Settler:
                 return error
         return _stale()
 
-    def _open(self, group: Group, texts: Sequence[str]) -> tuple[list[Answer], list[tuple[int, Receipt]]]:
+    def _open(
+        self, group: Group, texts: Sequence[str]
+    ) -> tuple[list[SettleAnswer], list[tuple[int, Receipt]]]:
         """Verify receipts; those that are good, with their places."""
-        answers: list[Answer] = [None] * len(texts)
+        answers: list[SettleAnswer] = [None] * len(texts)
         good: list[tuple[int, Receipt]] = []
         signing_key = self._signing_key()
         for i, text in enumerate(texts):
@@ -168,7 +174,9 @@ class Settler:
                 good.append((i, receipt))
         return answers, good
 
-    def _settle_texts(self, topic: Topic, group: Group, texts: Sequence[str], rule: Rule) -> list[Answer]:
+    def _settle_texts(
+        self, topic: Topic, group: Group, texts: Sequence[str], rule: Decide
+    ) -> list[SettleAnswer]:
         answers, opened = self._open(group, texts)
         owners: set[str] = set()
         settled = self._settle(topic, group, [receipt for _, receipt in opened], rule, owners)
@@ -182,15 +190,17 @@ class Settler:
                 answers[i] = lease.repeated(receipt, rule)
         return answers
 
-    def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule) -> list[Answer]:
+    def settle(
+        self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide
+    ) -> list[SettleAnswer]:
         """Settle deliveries as `rule` decides; per receipt None or why not."""
         return self._settle(topic, group, receipts, rule, set())
 
     def _settle(
-        self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Rule, owners: set[str]
-    ) -> list[Answer]:
+        self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide, owners: set[str]
+    ) -> list[SettleAnswer]:
         """The same; `owners` becomes those whose leases it met."""
-        answers: list[Answer] = [None] * len(receipts)
+        answers: list[SettleAnswer] = [None] * len(receipts)
         for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
             lease = _Leased(self, topic, group, key, token)
             settled, error = lease.settle([receipt for _, receipt in members], rule)
@@ -220,7 +230,7 @@ class _Leased:
         self._known: dict[tuple[int, int], Tried] = {}
         self._misses = 0
 
-    def settle(self, receipts: Sequence[Receipt], rule: Rule) -> tuple[set[int], HeadraceError | None]:
+    def settle(self, receipts: Sequence[Receipt], rule: Decide) -> tuple[set[int], HeadraceError | None]:
         """The leased offsets that were settled, in as few writes as can hold them, and what stopped the others."""
         states = self._of._states
         state, fresh = states.last(self._key), False
@@ -256,7 +266,7 @@ class _Leased:
             state = written or states.last(self._key)
         return settled, None
 
-    def repeated(self, receipt: Receipt, rule: Rule) -> Answer:
+    def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
         """Already, where this lease has settled the delivery before just as `rule` would now. The traces tell, as far
         as they go: what they do not know of is as good as stale."""
         try:
@@ -275,7 +285,7 @@ class _Leased:
             self._misses += not row
         return self._known.get(place)
 
-    def _can_wait(self, state: State, steps: Sequence[_Step]) -> bool:
+    def _can_wait(self, state: CursorSnapshot, steps: Sequence[_Step]) -> bool:
         """Has the cursor room for what comes back? For what keeps its place there, it always has."""
         in_lane = self._key.shard.topic_uid != self._topic.uid
         keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
@@ -284,7 +294,7 @@ class _Leased:
         after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
         return algebra.has_room_to_wait(after)
 
-    def _step_onwards(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
+    def _step_onwards(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> _Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
         if ruled.fate not in RETURNING:
             return self._step(receipt, ruled, attempt)
@@ -293,7 +303,7 @@ class _Leased:
         step = self._step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, tried=None)
 
-    def _write(self, state: State, steps: Sequence[_Step]) -> State | None:
+    def _write(self, state: CursorSnapshot, steps: Sequence[_Step]) -> CursorSnapshot | None:
         after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
@@ -310,7 +320,7 @@ class _Leased:
         self._of._tally.add(DELIVERED, fates.count(Fate.SUCCESS))
         self._of._tally.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
 
-    def _step(self, receipt: Receipt, ruled: Ruling, attempt: int) -> _Step:
+    def _step(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> _Step:
         ruled = self._climbed(receipt, ruled, attempt) if ruled.climbs else ruled
         tried = _tried(receipt, ruled, attempt, self._now_ms)
         step = Result(receipt.leased, ruled.fate, ruled.due_ms)
@@ -324,7 +334,7 @@ class _Leased:
         record = self._record(receipt, status, ruled, attempt) if status and told else None
         return _Step(step, tried, receipt.shard, record)
 
-    def _climbed(self, receipt: Receipt, ruled: Ruling, attempt: int) -> Ruling:
+    def _climbed(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> SettleDecision:
         """The ruling with the time that the message's ladder says. What retention took has no ladder of its own."""
         message = self._message(receipt)
         policy = self._group.retry or self._topic.retry
@@ -333,13 +343,13 @@ class _Leased:
         wait = wait_ms(policy, attempt - receipt.spent, receipt.id)
         return replace(ruled, due_ms=self._now_ms + wait)
 
-    def _next_ms(self, receipt: Receipt, ruled: Ruling) -> int | None:
+    def _next_ms(self, receipt: Receipt, ruled: SettleDecision) -> int | None:
         """When the next attempt of what has left its shard's cursor is due. Of what waits in it, the cursor tells."""
         if ruled.fate is Fate.LATER:
             return ruled.due_ms
         return self._now_ms if ruled.fate is Fate.RETRY and receipt.entry is not None else None
 
-    def _record(self, receipt: Receipt, status: str, ruled: Ruling, attempt: int) -> Record:
+    def _record(self, receipt: Receipt, status: str, ruled: SettleDecision, attempt: int) -> Record:
         dead = ruled.fate is Fate.DEAD
         ends_ms = max(self._now_ms, ruled.due_ms)
         return Record(
@@ -376,7 +386,7 @@ class _Leased:
         message = self._message(receipt)
         return retry_queue.content(message) if message else None
 
-    def _timer(self, receipt: Receipt, ruled: Ruling, attempt: int) -> Timer:
+    def _timer(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Timer:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
         message = self._message(receipt)
         if message is not None:
@@ -398,7 +408,7 @@ class _Leased:
         )
 
 
-def _tried(receipt: Receipt, ruled: Ruling, attempt: int, now_ms: int) -> Tried | None:
+def _tried(receipt: Receipt, ruled: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
     if ruled.fate is Fate.BACK or ruled.reason == "UNDECODABLE":
         return None
     took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms

@@ -16,7 +16,7 @@ from ...modes import POLICIES
 from ...ports.control import Control, Staffed
 from ...ports.world import Clock
 from .catalog import CACHE_MS, Catalog
-from .expiring_cache import Aging
+from .expiring_cache import TtlCache
 
 _TRIES = 8
 _Wanted = tuple[str, tuple[str, ...], int]  # strategy, members, shards
@@ -29,7 +29,7 @@ class Assignments:
         self._control = control
         self._catalog = catalog
         self._clock = clock
-        self._stored: Aging[str, Assignment] = Aging(clock, CACHE_MS)
+        self._stored: TtlCache[str, Assignment] = TtlCache(clock, CACHE_MS)
 
     def current(self, topic: Topic, group: Group) -> Assignment:
         """The group's assignment, fit for who is online as far as this process has heard (within 3 s)."""

@@ -15,7 +15,7 @@ Standing = Callable[[Topic, Group, str], tuple[str, int | None, int]]
 """Name, rank and total of a group's consumer by its uid."""
 
 
-class Witness:
+class AttemptLog:
     """One row for each batch of attempts and shard."""
 
     def __init__(self, traces: Traces, standing: Standing, clock: Clock) -> None:

@@ -7,21 +7,21 @@ from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.world import Clock
-from .expiring_cache import Aging
+from .expiring_cache import TtlCache
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 
 
 class Catalog:
     """Reads of control data. Nothing absent is cached, so what was just made is found at once. What was deleted is
-    found for CACHE_MS more at most, and a deletion waits for that: see Setup."""
+    found for CACHE_MS more at most, and a deletion waits for that: see Admin."""
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self.control = control
         self._clock = clock
-        self._topics: Aging[str, Topic] = Aging(clock, CACHE_MS)
-        self._groups: Aging[tuple[str, str], Group] = Aging(clock, CACHE_MS)
-        self._consumers: Aging[str, list[Consumer]] = Aging(clock, CACHE_MS)
+        self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
+        self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
+        self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
 
     def topic(self, name: str, *, fresh: bool = False) -> Topic:
         """The topic, or NotFound. `fresh`: as it stands, for those who change what belongs to it."""

@@ -15,7 +15,7 @@ NEWER_FORMAT = "NewerFormat"
 _MOST_EVENTS = 100
 
 
-class Tally:
+class Counters:
     """Counts by name. Threads share it."""
 
     def __init__(self) -> None:

@@ -11,51 +11,51 @@ from ...domain.message import UNDECODABLE
 from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports.cursors import Conflict, Cursors, Refused
+from ...ports.cursors import Cursors, RefusalReason, WriteRefused
 from ...ports.world import Clock
-from .counters import DEAD, Tally
+from .counters import DEAD, Counters
 from .counters import UNDECODABLE as UNREADABLE
-from .expiring_cache import Aging
+from .expiring_cache import TtlCache
 
 _FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CursorSnapshot:
     """A cursor as last seen; `exists` is False where none is stored yet."""
 
     cursor: Cursor
     exists: bool
 
 
-class CursorStates:
+class CursorStore:
     """Reads and conditional writes of cursors, with the last state kept."""
 
-    def __init__(self, cursors: Cursors, clock: Clock, tally: Tally) -> None:
+    def __init__(self, cursors: Cursors, clock: Clock, tally: Counters) -> None:
         """`tally` counts what becomes a dead letter: that is always part of a cursor's write."""
         self.cursors = cursors
         self._tally = tally
-        self._seen: Aging[CursorKey, State] = Aging(clock, _FRESH_MS)
+        self._seen: TtlCache[CursorKey, CursorSnapshot] = TtlCache(clock, _FRESH_MS)
 
-    def last(self, key: CursorKey) -> State:
+    def last(self, key: CursorKey) -> CursorSnapshot:
         """The state seen within the last second, else a cheap read: what it misses, a refused write tells."""
         return self._seen.get(key) or self._keep(key, self.cursors.get(key))
 
-    def read(self, key: CursorKey) -> State:
+    def read(self, key: CursorKey) -> CursorSnapshot:
         """The state as stored."""
         return self._keep(key, self.cursors.get(key, consistent=True))
 
-    def _keep(self, key: CursorKey, cursor: Cursor | None) -> State:
-        return self._seen.put(key, State(cursor or Cursor(), cursor is not None))
+    def _keep(self, key: CursorKey, cursor: Cursor | None) -> CursorSnapshot:
+        return self._seen.put(key, CursorSnapshot(cursor or Cursor(), cursor is not None))
 
     def write(
         self,
         key: CursorKey,
-        state: State,
+        state: CursorSnapshot,
         change: Change,
         records: Sequence[Record] = (),
         timers: Sequence[Timer] = (),
-    ) -> State | None:
+    ) -> CursorSnapshot | None:
         """The state after the write; None where it lost a race (the winner's state is then the last seen).
 
         Raises Unavailable where an answer was lost and nobody can tell.
@@ -64,9 +64,9 @@ class CursorStates:
         records = list({(record.shard, record.offset): record for record in records}.values())
         timers = list({(timer.due_ms, timer.id): timer for timer in timers}.values())
         result = self.cursors.write(key, change, records, timers, exists=state.exists)
-        if isinstance(result, Refused):
+        if isinstance(result, WriteRefused):
             self._keep(key, result.current) if result.current else self._seen.drop(key)
-            if result.why is Conflict.UNKNOWN:
+            if result.why is RefusalReason.UNKNOWN:
                 raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
             return None
         self._tally.add(DEAD, sum(record.status == "DEAD" for record in records))
@@ -79,7 +79,9 @@ class CursorStates:
             place = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
             self._tally.note("undecodable", **place, group_uid=key.group_uid)
 
-    def update(self, key: CursorKey, attempt: Callable[[State], Change | None]) -> State | None:
+    def update(
+        self, key: CursorKey, attempt: Callable[[CursorSnapshot], Change | None]
+    ) -> CursorSnapshot | None:
         """Try a change until it wins; `attempt` answers None to give up."""
         state = self.last(key)
         while (change := attempt(state)) is not None:
@@ -89,7 +91,7 @@ class CursorStates:
             state = self.last(key)
         return None
 
-    def rebuild(self, key: CursorKey, cursor: Cursor) -> State:
+    def rebuild(self, key: CursorKey, cursor: Cursor) -> CursorSnapshot:
         """Put a cursor in the place of one that is damaged, and tell of it. Raises Conflict, Unavailable."""
         state = self._keep(key, self.cursors.rebuild(key, cursor))
         self._tally.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)

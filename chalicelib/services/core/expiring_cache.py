@@ -13,7 +13,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Aging(Generic[K, V]):
+class TtlCache(Generic[K, V]):
     """Keeps at most `most` values; `get` answers only those younger than `max_age_ms` (None: all). What seems to come
     from the future is as old as can be: the clock was set back since."""
 
@@ -45,7 +45,7 @@ class Aging(Generic[K, V]):
             self._held.pop(key, None)
 
 
-class Few(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """Keeps what can be made anew at any time: where there would be more than `most`, all is forgotten."""
 
     def __init__(self, most: int = 4096) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...domain import ids
 from ...domain.timer import fragment_of, fragment_of_line
 from ...domain.topic import Topic
-from ...ports.world import Chance, Clock
+from ...ports.world import Clock, Random
 
 _TURNS_PER_MS = 1 << 15
 
@@ -21,7 +21,7 @@ _TURNS_PER_MS = 1 << 15
 class Lines:
     """Makes names, one process's in the order of its calls, those of several by their clocks."""
 
-    def __init__(self, clock: Clock, chance: Chance) -> None:
+    def __init__(self, clock: Clock, chance: Random) -> None:
         self._clock = clock
         self._chance = chance
         self._turn = 0

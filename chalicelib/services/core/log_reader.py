@@ -14,9 +14,9 @@ from ...domain.segment import Segment, ShardKey, Way
 from ...domain.topic import Group
 from ...ports.log import Log
 from ...ports.world import Clock
-from .counters import NEWER_FORMAT, Tally
-from .expiring_cache import Aging, Few
-from .segment_cache import Segments
+from .counters import NEWER_FORMAT, Counters
+from .expiring_cache import BoundedCache, TtlCache
+from .segment_cache import SegmentCache
 
 _FIRST_ROWS = 8
 _MOST_ROWS = 256
@@ -42,7 +42,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class Freshness:
     """Which copies of what is kept will do: those read from moment `since` on, and of the offsets in `amended` those
     read consistently from moment `now` on."""
 
@@ -51,24 +51,24 @@ class Trust:
     now: int = 0
 
 
-ANY_COPY = Trust()
+ANY_COPY = Freshness()
 
 
-class Reader:
+class LogReader:
     """Reads segments, keeps them, and answers offsets and messages."""
 
-    def __init__(self, log: Log, clock: Clock, tally: Tally) -> None:
+    def __init__(self, log: Log, clock: Clock, tally: Counters) -> None:
         """`tally` counts the reads that ended before a row of a later release."""
         self._tally = tally
         self._log = log
         self._clock = clock
-        self._segments = Segments()
-        self._ended: Aging[ShardKey, int] = Aging(clock, None)  # where the last claim's reading ended
+        self._segments = SegmentCache()
+        self._ended: TtlCache[ShardKey, int] = TtlCache(clock, None)  # where the last claim's reading ended
         self._began_ms = self._marked_ms = clock.now_ms()
         self._mark = 0
-        self._met: Few[str, int] = Few()
+        self._met: BoundedCache[str, int] = BoundedCache()
 
-    def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Trust:
+    def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Freshness:
         """What will do for a group (in a broadcast, a consumer) whose cursor has these notes.
 
         What was amended before the group was there is in no note of its cursor. So it takes nothing that was read
@@ -76,22 +76,22 @@ class Reader:
         """
         now = self._segments.moment()
         if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
-            return Trust(0, amended, now)
-        return Trust(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
+            return Freshness(0, amended, now)
+        return Freshness(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
 
-    def recent(self) -> Trust:
+    def recent(self) -> Freshness:
         """What will do for people who look: what was read within the last second."""
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._marked_ms <= _RECENT_MS:
             self._marked_ms, self._mark = now_ms, self._segments.moment()
-        return Trust(self._mark)
+        return Freshness(self._mark)
 
     def keep(self, shard: ShardKey, segment: Segment) -> None:
         """Keep a segment as it was just written."""
         self._segments.keep(shard, segment, 0, sure=False)
 
     def fresh(
-        self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Trust = ANY_COPY
+        self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
     ) -> list[Slot]:
         """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young, where
         only a later release can read on, or where the bodies are more than an answer can hold.
@@ -117,7 +117,7 @@ class Reader:
         self._ended.put(shard, at)
         return slots
 
-    def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Trust = ANY_COPY) -> dict[int, Slot]:
+    def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Freshness = ANY_COPY) -> dict[int, Slot]:
         """The slots of single offsets that were written some time ago."""
         found: dict[int, Slot] = {}
         for offset in offsets:
@@ -141,7 +141,7 @@ class Reader:
         kept = self._segments.holding(shard, last.offset)
         return last.segment_first if kept and kept.segment.end > following else following
 
-    def _copy(self, shard: ShardKey, at: int, trust: Trust, end: int | None = None) -> Segment | None:
+    def _copy(self, shard: ShardKey, at: int, trust: Freshness, end: int | None = None) -> Segment | None:
         """The kept segment that holds `at`, if it will do from there to its end (or to `end`)."""
         kept = self._segments.holding(shard, at)
         if kept is None or kept.read < trust.since:

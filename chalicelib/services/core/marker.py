@@ -10,7 +10,7 @@ from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.rounds import Marks
 from ...ports.world import Clock
-from .expiring_cache import Aging
+from .expiring_cache import TtlCache
 
 
 class Marker:
@@ -22,7 +22,7 @@ class Marker:
         self._marks = marks
         self._file = file
         self._clock = clock
-        self._marked: Aging[str, int] = Aging(clock, WINDOW_MS)
+        self._marked: TtlCache[str, int] = TtlCache(clock, WINDOW_MS)
 
     def mark(self, topic: Topic) -> None:
         """Mark a topic (of a lane, its topic). To be called first: a process may die between the mark and what it is

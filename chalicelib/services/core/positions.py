@@ -13,7 +13,7 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.world import Clock
-from .cursor_store import CursorStates, State
+from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 EARLIEST = "earliest"
@@ -27,7 +27,7 @@ _SHORTEST_RETENTION_MS = 86_400_000
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
-    def __init__(self, log: Log, tails: Tails, states: CursorStates, records: Records, clock: Clock) -> None:
+    def __init__(self, log: Log, tails: Tails, states: CursorStore, records: Records, clock: Clock) -> None:
         self._log = log
         self._records = records
         self._tails = tails
@@ -98,7 +98,7 @@ class Positions:
         its group was deleted."""
         offset, segment_at = self.find(topic, key.shard, where)
 
-        def attempt(state: State) -> algebra.Change | None:
+        def attempt(state: CursorSnapshot) -> algebra.Change | None:
             if state.cursor.is_closed:
                 return None
             after = replace(algebra.seek(state.cursor, offset), segment_at=segment_at)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...domain.errors import unavailable
 from ...ports.world import Clock
-from .expiring_cache import Aging
+from .expiring_cache import TtlCache
 
 _ANSWER_MS = 5_000
 
@@ -17,7 +17,7 @@ class Readiness:
     def __init__(self, unreadable: Callable[[], str | None], clock: Clock) -> None:
         """`unreadable` names a table that cannot be read, None where all can."""
         self._unreadable = unreadable
-        self._answers: Aging[str, str] = Aging(clock, _ANSWER_MS)
+        self._answers: TtlCache[str, str] = TtlCache(clock, _ANSWER_MS)
 
     def check(self) -> None:
         """Raises Unavailable, with the table's name, where one could not be read some seconds ago or now."""

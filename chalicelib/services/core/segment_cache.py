@@ -1,4 +1,4 @@
-"""Segments read lately: many claims and groups share one read. They may change; `Kept` says how old a copy is."""
+"""Segments read lately: many claims and groups share one read. They may change; a copy says how old it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OVERHEAD_BYTES = 512  # of a message in memory, beside its body
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedSegment:
     """A segment, and the last moments (in this process's count) at which it was asked for, and consistently so: it
     is no older than that."""
 
@@ -24,7 +24,7 @@ class Kept:
     sure: int
 
 
-class Segments:
+class SegmentCache:
     """Keeps some megabytes of segments, dropping first what was read first. Safe for threads."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -34,14 +34,14 @@ class Segments:
         self._bytes = 0
         self._order: deque[tuple[ShardKey, int]] = deque()
         self._firsts: dict[ShardKey, list[int]] = {}
-        self._held: dict[tuple[ShardKey, int], Kept] = {}
+        self._held: dict[tuple[ShardKey, int], CachedSegment] = {}
         self._messages: dict[ShardKey, int] = {}
 
     def moment(self) -> int:
         """A number higher than all before: what is read from now on is newer than what was."""
         return next(self._moments)
 
-    def holding(self, shard: ShardKey, offset: int) -> Kept | None:
+    def holding(self, shard: ShardKey, offset: int) -> CachedSegment | None:
         """The kept segment that holds the offset."""
         with self._lock:
             firsts = self._firsts.get(shard, ())
@@ -66,7 +66,7 @@ class Segments:
                 segment = old.segment
             if old:
                 read, surely = max(read, old.read), max(surely, old.sure)
-            self._held[shard, segment.first] = Kept(segment, read, surely)
+            self._held[shard, segment.first] = CachedSegment(segment, read, surely)
             while self._bytes > self._most_bytes and len(self._order) > 1:
                 self._drop(*self._order.popleft())
         return segment

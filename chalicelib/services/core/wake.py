@@ -17,14 +17,14 @@ from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from .catalog import Catalog
-from .expiring_cache import Aging
+from .expiring_cache import TtlCache
 
 _CHECKS_TOGETHER = 25
 _AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DeliveryTask:
     """One delivery's work: the shards that leave `worker` over when divided by the number of workers; worker 0 also
     has the retry lane. `consumer_uid` is a broadcast's consumer."""
 
@@ -37,9 +37,11 @@ class Job:
         return asdict(self)
 
 
-def job_of(event: Mapping[str, Any]) -> Job:
+def job_of(event: Mapping[str, Any]) -> DeliveryTask:
     """The job in an event of the `deliver` function."""
-    return Job(event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", ""))
+    return DeliveryTask(
+        event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", "")
+    )
 
 
 def workers_of(topic: Topic, group: Group) -> int:
@@ -61,7 +63,7 @@ class Waker:
         self._mark = mark
         self._invoker = invoker
         self._clock = clock
-        self._woken: Aging[Job, bool] = Aging(clock, _AGAIN_MS)
+        self._woken: TtlCache[DeliveryTask, bool] = TtlCache(clock, _AGAIN_MS)
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
     def route(self, shards: Iterable[str]) -> int:
@@ -80,7 +82,7 @@ class Waker:
                 self._woken.put(job, True)
                 self._start("deliver", job.event())
 
-    def start(self, job: Job) -> None:
+    def start(self, job: DeliveryTask) -> None:
         """Start one delivery."""
         self._start("deliver", job.event())
 
@@ -96,13 +98,13 @@ class Waker:
             if job.consumer_uid in ("", consumer.uid):
                 self.start(job)
 
-    def jobs_of(self, topic: Topic, group: Group) -> Iterator[Job]:
+    def jobs_of(self, topic: Topic, group: Group) -> Iterator[DeliveryTask]:
         """All jobs of a group; none where Headrace calls nobody."""
         for uid in self._called(topic, group):
             for worker in range(workers_of(topic, group)):
-                yield Job(topic.name, group.name, worker, uid)
+                yield DeliveryTask(topic.name, group.name, worker, uid)
 
-    def _jobs(self, partition: str) -> Iterator[Job]:
+    def _jobs(self, partition: str) -> Iterator[DeliveryTask]:
         name, _, place = partition.partition(":")
         uid, _, number = place.partition("/")
         name, _, group_name = name.partition("~")
@@ -118,7 +120,7 @@ class Waker:
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
                     workers = workers_of(topic, group)
                     for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
-                        yield Job(topic.name, group.name, worker, consumer_uid)
+                        yield DeliveryTask(topic.name, group.name, worker, consumer_uid)
 
     def _called(self, topic: Topic, group: Group) -> Sequence[str]:
         """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""

@@ -45,7 +45,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class MessageFate:
     """A group's delivery (in a broadcast: its consumers') and where it is."""
 
     status: DeliveryStatus
@@ -63,12 +63,12 @@ class Fates:
         self._records = records
         self._log = log
 
-    def of(self, topic: Topic, message: Message) -> dict[str, Fate]:
+    def of(self, topic: Topic, message: Message) -> dict[str, MessageFate]:
         """The fate of a message in the log, for every group that is owed it."""
         found = {group.name: self._of_group(topic, group, message) for group in self._catalog.groups(topic)}
         return {name: fate for name, fate in found.items() if fate}
 
-    def _of_group(self, topic: Topic, group: Group, message: Message) -> Fate | None:
+    def _of_group(self, topic: Topic, group: Group, message: Message) -> MessageFate | None:
         fate = self._look(topic, group, message)
         for _ in range(_TRIES):
             if fate is None or fate.adds_up:
@@ -76,7 +76,7 @@ class Fates:
             fate = self._look(topic, group, message)
         return fate
 
-    def _look(self, topic: Topic, group: Group, message: Message) -> Fate | None:
+    def _look(self, topic: Topic, group: Group, message: Message) -> MessageFate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
         seen = {key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)}
         status = self._statuses.delivery(topic, group, message, seen)
@@ -87,7 +87,7 @@ class Fates:
             for key, cursor in seen.items()
             if algebra.position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
-        return Fate(
+        return MessageFate(
             status,
             tuple(dict.fromkeys(each.place for each in where if each.place)),
             tuple(dict.fromkeys(each.older for each in where if each.older)),
@@ -143,6 +143,6 @@ class Fates:
         return Place.UNKNOWN
 
 
-def is_complete(fates: Mapping[str, Fate]) -> bool:
+def is_complete(fates: Mapping[str, MessageFate]) -> bool:
     """Has every group come to an end with the message? Without a group, nobody has."""
     return bool(fates) and all(fate.status.status in OVER for fate in fates.values())

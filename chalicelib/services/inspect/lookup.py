@@ -19,14 +19,14 @@ from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.status import OPEN
 from ...domain.topic import CursorKey, Group, Topic
-from ...domain.transaction import UNDECIDED, State, Transaction
+from ...domain.transaction import UNDECIDED, Transaction, TransactionState
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.timers import Timers
 from ...ports.transactions import Counted, Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.log_reader import Reader
+from ..core.log_reader import LogReader
 from ..produce.delayed import Delayed, Waiting
 from .statuses import Look, Statuses
 
@@ -95,7 +95,7 @@ class Lookup:
         catalog: Catalog,
         log: Log,
         records: Records,
-        reader: Reader,
+        reader: LogReader,
         delayed: Delayed,
         statuses: Statuses,
         timers: Timers,
@@ -330,7 +330,7 @@ def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in
 def before_log(held: Waiting | Transaction) -> str:
     """The status of a message before its log."""
     if isinstance(held, Transaction):
-        return "CANCELLED" if held.state is State.ROLLED_BACK else "PREPARED"
+        return "CANCELLED" if held.state is TransactionState.ROLLED_BACK else "PREPARED"
     return "CANCELLED" if held.cancelled else "DELAYED"
 
 

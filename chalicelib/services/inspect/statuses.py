@@ -19,7 +19,7 @@ from ...ports.records import Records
 from ...ports.timers import Timers
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.log_reader import Reader
+from ..core.log_reader import LogReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Statuses:
         cursors: Cursors,
         records: Records,
         timers: Timers,
-        reader: Reader,
+        reader: LogReader,
         clock: Clock,
     ) -> None:
         self._catalog = catalog

@@ -15,11 +15,11 @@ from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.records import Records
 from ...ports.rounds import Marks
-from ...ports.world import Chance, Clock
+from ...ports.world import Clock, Random
 from ..core.assignments import Assignments
 from ..core.catalog import CACHE_MS, Catalog
-from ..core.cursor_store import CursorStates
-from ..core.expiring_cache import Aging
+from ..core.cursor_store import CursorStore
+from ..core.expiring_cache import TtlCache
 from ..core.positions import LATEST, Positions, all_keys, keys
 
 _UID_CHARS = 8
@@ -65,7 +65,7 @@ class Registration(NamedTuple):
 PULLS = Contact()
 
 
-class Setup:
+class Admin:
     """Changes of control data; each is one conditional write, repeated when another came first."""
 
     def __init__(
@@ -73,13 +73,13 @@ class Setup:
         control: Control,
         catalog: Catalog,
         positions: Positions,
-        states: CursorStates,
+        states: CursorStore,
         records: Records,
         assignments: Assignments,
         marks: Marks,
         mark: Callable[[Topic], None],
         clock: Clock,
-        chance: Chance,
+        chance: Random,
     ) -> None:
         """`mark` is called before a consumer is called that was not."""
         self._control = control
@@ -92,7 +92,7 @@ class Setup:
         self._mark = mark
         self._clock = clock
         self._chance = chance
-        self._signs: Aging[str, bool] = Aging(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
+        self._signs: TtlCache[str, bool] = TtlCache(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
 
     def put_topic(self, name: str, settings: Mapping[str, Any]) -> tuple[Topic, bool]:
         """Create or change a topic; settings not given keep their value. True: created."""

@@ -24,7 +24,7 @@ from ...ports.cursors import Cursors
 from ...ports.log import Log, Pack
 from ...ports.records import Records
 from ...ports.world import Clock
-from ..core.log_reader import Reader
+from ..core.log_reader import LogReader
 from ..produce.producer import Producer, check_size
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
@@ -42,7 +42,7 @@ class Amender:
         cursors: Cursors,
         records: Records,
         producer: Producer,
-        reader: Reader,
+        reader: LogReader,
         clock: Clock,
     ) -> None:
         self._control = control

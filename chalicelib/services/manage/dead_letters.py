@@ -16,9 +16,9 @@ from ...domain.trace import DELETED, EDITED, REDRIVEN, Tried
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..consume import retry_queue
-from ..core.attempt_log import Witness
+from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
-from ..core.cursor_store import CursorStates, State
+from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
 from ..inspect.lookup import Lookup
 from ..produce.producer import Producer, check_size
@@ -52,8 +52,8 @@ class Redriver:
         catalog: Catalog,
         lookup: Lookup,
         records: Records,
-        witness: Witness,
-        states: CursorStates,
+        witness: AttemptLog,
+        states: CursorStore,
         producer: Producer,
         waker: Waker,
         clock: Clock,
@@ -233,7 +233,7 @@ class Redriver:
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
 
-        def attempt(state: State) -> algebra.Change | None:
+        def attempt(state: CursorSnapshot) -> algebra.Change | None:
             after = algebra.hurry(state.cursor, offset)
             return algebra.change(state.cursor, after) if after else None
 

@@ -6,13 +6,13 @@ from ...domain.outcome import Verdict
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Sender
 from ..core.wake import Waker
-from .admin import Setup
+from .admin import Admin
 
 
 class Consent:
     """Asks again who is PENDING."""
 
-    def __init__(self, sender: Sender, setup: Setup, waker: Waker) -> None:
+    def __init__(self, sender: Sender, setup: Admin, waker: Waker) -> None:
         self._sender = sender
         self._setup = setup
         self._waker = waker

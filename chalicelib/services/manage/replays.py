@@ -18,9 +18,9 @@ from ...domain.message import Draft
 from ...domain.replay import MARK, MARK_OF, Replay, ReplayState, may_become
 from ...domain.topic import Topic
 from ...ports.control import Control
-from ...ports.world import Chance, Clock, Jobs
+from ...ports.world import Clock, Jobs, Random
 from ..core.catalog import Catalog
-from ..core.counters import ACCEPTED, Tally
+from ..core.counters import ACCEPTED, Counters
 from ..core.wake import Waker
 from ..produce.appender import Placed
 from ..produce.producer import Producer
@@ -59,8 +59,8 @@ class Replays:
         waker: Waker,
         jobs: Jobs,
         clock: Clock,
-        chance: Chance,
-        tally: Tally,
+        chance: Random,
+        tally: Counters,
     ) -> None:
         self._control = control
         self._catalog = catalog

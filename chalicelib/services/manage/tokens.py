@@ -11,8 +11,8 @@ from ...domain.errors import NotFound, Unauthorized
 from ...domain.ids import base32
 from ...domain.topic import Caller, Token
 from ...ports.control import Control
-from ...ports.world import Chance, Clock
-from ..core.expiring_cache import Aging
+from ...ports.world import Clock, Random
+from ..core.expiring_cache import TtlCache
 
 SCOPES = ("produce", "consume", "admin")
 _CACHE_MS = 15_000  # with the gateway's 30 s, a revocation is felt within a minute
@@ -25,11 +25,11 @@ _TOKEN = re.compile(r"hr_([0-9A-Za-z]{1,64})_([0-9A-Za-z_-]{8,256})\Z")
 class Tokens:
     """Makes, checks and revokes tokens."""
 
-    def __init__(self, control: Control, clock: Clock, chance: Chance) -> None:
+    def __init__(self, control: Control, clock: Clock, chance: Random) -> None:
         self._control = control
         self._clock = clock
         self._chance = chance
-        self._known: Aging[str, Token] = Aging(clock, _CACHE_MS)
+        self._known: TtlCache[str, Token] = TtlCache(clock, _CACHE_MS)
 
     def create(
         self,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...domain.errors import HeadraceError, TooMany
 from ...domain.message import RATE_LIMITED, Draft
 from ...domain.topic import Topic
-from ..core.counters import ACCEPTED, Tally
+from ..core.counters import ACCEPTED, Counters
 from .appender import Placed
 from .producer import Producer, refusal
 from .rate_limiter import RateLimits
@@ -17,7 +17,7 @@ from .rate_limiter import RateLimits
 class Intake:
     """Producer.produce for topics that may have a rate limit."""
 
-    def __init__(self, producer: Producer, limits: RateLimits, tally: Tally) -> None:
+    def __init__(self, producer: Producer, limits: RateLimits, tally: Counters) -> None:
         self._producer = producer
         self._tally = tally
         self._limits = limits

@@ -16,9 +16,9 @@ from ...domain.segment import Segment, ShardKey, Tail, Way
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import DedupEntry, Gone, KeyEntry, Known, Log, Movable, Pack, Stored, Taken
-from ...ports.world import Chance, Clock
-from ..core.expiring_cache import Aging, Few
+from ...ports.log import AlreadyMoved, DedupEntry, KeyEntry, Known, Log, OffsetTaken, Pack, Promotable, Stored
+from ...ports.world import Clock, Random
+from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
 from .key_index import entries_of
@@ -43,7 +43,7 @@ class Appender:
     wins."""
 
     def __init__(
-        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, chance: Chance
+        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, chance: Random
     ) -> None:
         """`mark` is called before anything is put into a topic's log, and once that is done."""
         self._log = log
@@ -52,9 +52,9 @@ class Appender:
         self._mark = mark
         self._clock = clock
         self._chance = chance
-        self._tails: Aging[ShardKey, Tail] = Aging(clock, TAIL_TRUST // timedelta(milliseconds=1))
+        self._tails: TtlCache[ShardKey, Tail] = TtlCache(clock, TAIL_TRUST // timedelta(milliseconds=1))
         self._favourite: dict[str, int] = {}
-        self._turns: Few[ShardKey, threading.Lock] = Few()
+        self._turns: BoundedCache[ShardKey, threading.Lock] = BoundedCache()
 
     def append(
         self,
@@ -62,9 +62,9 @@ class Appender:
         shard: int | None,
         pack: Pack,
         originals: Sequence[Draft],
-        moved: Sequence[Movable] = (),
+        moved: Sequence[Promotable] = (),
         by: str = "",
-    ) -> list[Placed] | Known | Gone:
+    ) -> list[Placed] | Known | AlreadyMoved:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the token's id
         that all of it was produced with."""
         losses = 0
@@ -78,7 +78,7 @@ class Appender:
                 ]
                 self._note_keys(topic, key, segment)
                 result = self._log.put(key, segment, pack, entries, moved)
-                if isinstance(result, Known | Gone):
+                if isinstance(result, Known | AlreadyMoved):
                     return result
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
@@ -119,7 +119,7 @@ class Appender:
             self._log.begin_reserving(key, self._read_tail(key).offset + 1)
         return first
 
-    def _learn(self, key: ShardKey, segment: Segment, result: Stored | Taken, losses: int) -> None:
+    def _learn(self, key: ShardKey, segment: Segment, result: Stored | OffsetTaken, losses: int) -> None:
         """Remember the tail that a put has shown."""
         if isinstance(result, Stored):
             known = self._tails.get(key)

@@ -17,7 +17,7 @@ from ...domain.errors import Conflict, NotFound, Unavailable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
-from ...domain.transaction import Answer, State, Transaction, check_timer
+from ...domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
 from ...ports.timers import Timers
 from ...ports.transactions import Transactions
 from ...ports.world import Sender
@@ -59,7 +59,7 @@ class Checker:
 
     def _check(self, check: Check, seconds_left: Callable[[], float]) -> str:
         held = self.transactions.get(check.transaction_id)
-        if held is None or held.state is not State.PREPARED:
+        if held is None or held.state is not TransactionState.PREPARED:
             self._end(check)
             return "decided before"
         if held.check_ms >= check.next_ms:
@@ -68,7 +68,7 @@ class Checker:
         try:
             topic = self.transactor.topic_of(held)
         except NotFound:
-            self.transactor.decide(held, State.ROLLED_BACK)
+            self.transactor.decide(held, TransactionState.ROLLED_BACK)
             return "topic gone"
         if held.check_url is None:
             return "UNDECIDED" if self._give_up(held, begun) else "repeated"
@@ -84,14 +84,14 @@ class Checker:
         anywhere = ShardKey("", "", ANY)
         self.timers.drop([Timer(check.next_ms, check.transaction_id, TimerKind.CHECK, anywhere)])
 
-    def _conclude(self, asked: Transaction, answer: Answer) -> str:
+    def _conclude(self, asked: Transaction, answer: CheckAnswer) -> str:
         """Do what the producer said; count the call."""
         try:
             while True:
                 held = self.transactor.find(asked.id)
                 if answer.decision:
                     return self.transactor.decide(held, answer.decision, answer).state
-                if held.state is not State.PREPARED:
+                if held.state is not TransactionState.PREPARED:
                     return "decided before"
                 new = replace(held, checks=held.checks + 1, last_answer=answer.detail)
                 if new.checks >= MAX_CHECKS:
@@ -104,5 +104,5 @@ class Checker:
 
     def _give_up(self, held: Transaction, new: Transaction) -> bool:
         """From now on it is only decided by a commit or a rollback."""
-        undecided = replace(new, state=State.UNDECIDED)
+        undecided = replace(new, state=TransactionState.UNDECIDED)
         return self.transactions.change(held, undecided, drop=[check_timer(new)])

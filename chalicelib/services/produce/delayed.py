@@ -12,7 +12,7 @@ from ...domain.message import Act, Message, acted
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
 from ...domain.topic import Topic
-from ...domain.transaction import State, Transaction
+from ...domain.transaction import Transaction, TransactionState
 from ...ports.log import Log
 from ...ports.timers import Timers
 from ...ports.transactions import Transactions
@@ -76,7 +76,7 @@ class Delayed:
         held = self._transactions.get(transaction_id)
         if held is None or held.topic_uid != topic.uid:
             return None
-        if held.state is not State.COMMITTED:
+        if held.state is not TransactionState.COMMITTED:
             return held
         if held.due_ms is not None:
             return self._find_timed(topic, held.message_id, held.due_ms, held.shard)

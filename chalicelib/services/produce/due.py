@@ -15,7 +15,7 @@ from ...ports.log import Log
 from ...ports.timers import Timers
 from ..core import counters
 from ..core.catalog import Catalog
-from ..core.counters import Tally
+from ..core.counters import Counters
 from ..core.wake import Waker
 from .producer import Producer
 
@@ -24,7 +24,7 @@ class Due:
     """Puts delayed messages and retries into their logs."""
 
     def __init__(
-        self, catalog: Catalog, producer: Producer, timers: Timers, log: Log, waker: Waker, tally: Tally
+        self, catalog: Catalog, producer: Producer, timers: Timers, log: Log, waker: Waker, tally: Counters
     ) -> None:
         self._catalog = catalog
         self._producer = producer

@@ -15,9 +15,9 @@ from ...domain.sharding import line_of, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import DedupEntry, Gone, KeyEntry, Known, Log, Movable
+from ...ports.log import AlreadyMoved, DedupEntry, KeyEntry, Known, Log, Promotable
 from ...ports.timers import Timers
-from ...ports.world import Blobs, Chance, Clock
+from ...ports.world import Blobs, Clock, Random
 from ..core.lines import Lines
 from ..core.tails import Tails
 from .appender import Appender, Placed
@@ -41,7 +41,7 @@ class Producer:
         keys: Keys,
         blobs: Blobs,
         clock: Clock,
-        chance: Chance,
+        chance: Random,
         filed: Callable[[Sequence[Timer]], None],
         mark: Callable[[Topic], None],
     ) -> None:
@@ -78,7 +78,7 @@ class Producer:
                 outcomes[i] = _repeated(drafts[first], draft, outcomes[first])
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def move(self, topic: Topic, members: Sequence[tuple[Movable, Draft]]) -> list[Placed | None]:
+    def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[Placed | None]:
         """Put drafts into the log, each in the transaction that takes its timer or dead letter away: however often
         it is tried, once. None: it had been taken before. What belongs to one shard becomes one segment.
 
@@ -94,7 +94,7 @@ class Producer:
                 pack = self._log.pack([members[i][1] for i in places[:now]])
                 taken = places[: len(pack.drafts)]
                 answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in taken])
-                if isinstance(answer, Gone):
+                if isinstance(answer, AlreadyMoved):
                     places = [i for n, i in enumerate(places) if n not in answer.places]
                     continue
                 assert not isinstance(answer, Known)
@@ -211,7 +211,7 @@ class Producer:
         pack = self._log.pack([stored for *_, stored in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now], by=by)
-        assert not isinstance(answer, Gone)
+        assert not isinstance(answer, AlreadyMoved)
         if isinstance(answer, Known):
             entries = {entry.dedup_id: entry for entry in answer.entries}
             for i, given, _ in now:
@@ -266,7 +266,7 @@ def _line_of(topic: Topic, draft: Draft) -> str | None:
     return line_of(draft.ordering_key, _shard_of(topic, draft))
 
 
-def _that_can_move(moved: Sequence[Movable]) -> int:
+def _that_can_move(moved: Sequence[Promotable]) -> int:
     """How many of them one transaction can hold."""
     actions = 0
     for n, each in enumerate(moved):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...domain.topic import Topic
 from ...ports.rates import Rates
 from ...ports.world import Clock
-from ..core.expiring_cache import Few
+from ..core.expiring_cache import BoundedCache
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
@@ -20,7 +20,7 @@ _WORTH_PERMITS = 10  # or so many
 
 
 @dataclass(slots=True)
-class _Purse:
+class _LocalTokenBucket:
     """What this process has in hand for one topic, and knows of the demand since its last visit to the account."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -39,13 +39,13 @@ class RateLimits:
     def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
         self._clock = clock
-        self._purses: Few[str, _Purse] = Few()
+        self._purses: BoundedCache[str, _LocalTokenBucket] = BoundedCache()
 
     def admit(self, topic: Topic, count: int) -> int:
         """How many of `count` messages the topic's rate lets in now; all where it has no limit."""
         if topic.rate_limit is None or not count:
             return count
-        purse = self._purses.of(topic.uid, _Purse)
+        purse = self._purses.of(topic.uid, _LocalTokenBucket)
         with purse.lock:
             now_ms = self._clock.now_ms()
             if now_ms >= purse.good_until_ms:
@@ -57,7 +57,7 @@ class RateLimits:
             purse.permits -= granted
             return granted
 
-    def _visit(self, purse: _Purse, topic_uid: str, limit: int, missing: int, now_ms: int) -> None:
+    def _visit(self, purse: _LocalTokenBucket, topic_uid: str, limit: int, missing: int, now_ms: int) -> None:
         """Take what is missing from the account, and in advance what the demand seen lately will need soon. (It may
         double from visit to visit, no more: two messages in one millisecond are no flood.)
 

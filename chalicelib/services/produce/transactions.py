@@ -17,9 +17,9 @@ from ...domain.timer import ANY
 from ...domain.topic import Topic
 from ...domain.transaction import (
     DECIDED,
-    Answer,
-    State,
+    CheckAnswer,
     Transaction,
+    TransactionState,
     check_timer,
     committed,
     released,
@@ -27,9 +27,9 @@ from ...domain.transaction import (
 )
 from ...ports.log import DedupEntry
 from ...ports.transactions import Transactions
-from ...ports.world import Chance, Clock
+from ...ports.world import Clock, Random
 from ..core.catalog import Catalog
-from ..core.counters import ACCEPTED, Tally
+from ..core.counters import ACCEPTED, Counters
 from ..core.wake import Waker
 from .dedup import content_hash, mismatch
 from .producer import Producer, refusal
@@ -59,9 +59,9 @@ class Transactor:
         producer: Producer,
         waker: Waker,
         clock: Clock,
-        chance: Chance,
+        chance: Random,
         key: Callable[[], bytes],
-        tally: Tally,
+        tally: Counters,
     ) -> None:
         self._catalog = catalog
         self._transactions = transactions
@@ -126,7 +126,9 @@ class Transactor:
             )
         return held
 
-    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+    def listed(
+        self, topic: Topic, state: TransactionState, after: str | None, limit: int
+    ) -> list[Transaction]:
         """Transactions of a state by time of preparation, behind a mark, without their messages."""
         return self._transactions.listed(topic, state, after, limit)
 
@@ -142,7 +144,7 @@ class Transactor:
         return topic
 
     def decide(
-        self, held: Transaction, wanted: State, answer: Answer | None = None, by: str = ""
+        self, held: Transaction, wanted: TransactionState, answer: CheckAnswer | None = None, by: str = ""
     ) -> Transaction:
         """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
         a check's, which counts. `by` is the id of the token of whoever decides.
@@ -154,9 +156,11 @@ class Transactor:
                 return _agreed(held, wanted)
             if answer:
                 held = replace(held, checks=held.checks + 1, last_answer=answer.detail)
-            decided = self._commit(held) if wanted is State.COMMITTED else self._roll_back(held, by)
+            decided = (
+                self._commit(held) if wanted is TransactionState.COMMITTED else self._roll_back(held, by)
+            )
             if decided:
-                self._tally.add(ACCEPTED, wanted is State.COMMITTED)
+                self._tally.add(ACCEPTED, wanted is TransactionState.COMMITTED)
                 return decided
             held = self.find(held.id)
         raise unavailable("Others keep changing this transaction; try again.")
@@ -199,9 +203,9 @@ def _patience_ms(new: Transaction) -> int:
     return max(checked_ms + new.delay_ms, new.due_ms or 0)
 
 
-def _agreed(held: Transaction, wanted: State) -> Transaction:
+def _agreed(held: Transaction, wanted: TransactionState) -> Transaction:
     if held.state is not wanted:
-        done = "committed" if held.state is State.COMMITTED else "rolled back"
+        done = "committed" if held.state is TransactionState.COMMITTED else "rolled back"
         raise Conflict("TRANSACTION_DECIDED", f"The transaction was {done}; the first decision is final.")
     return held
 

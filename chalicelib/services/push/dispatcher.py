@@ -22,13 +22,13 @@ from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimant, Claimer, Delivery
-from ..consume.decision import Ruling, ruling
+from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.bodies import with_bodies
 from ..core.catalog import Catalog
-from ..core.wake import Job, Waker
+from ..core.wake import DeliveryTask, Waker
 from .batches import batch_of, is_to_be_split, parcels
-from .health import Healths
+from .health import SubscriberHealth
 from .sources import Sources, lane_share
 
 MAX_ATTEMPT_SECONDS = 60
@@ -50,7 +50,7 @@ Events = queue.SimpleQueue[Finished | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FailedAttempt:
     """An attempt that failed, by its ids."""
 
     message_id: str
@@ -64,21 +64,21 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Report:
+class DispatchReport:
     """What one delivery did: attempts by what came of them, and settlements that came too late. `troubles` are the
     first failed attempts; what there is more of is only counted."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     stale: int = 0
     finished: bool = True
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[FailedAttempt] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, int | bool]:
         return {**self.outcomes, "stale": self.stale, "finished": self.finished}
 
 
 @dataclass(frozen=True)
-class Deliverer:
+class Dispatcher:
     """Delivers. Within a process one delivery runs for a job: a second one only rings the first one's bell."""
 
     catalog: Catalog
@@ -88,14 +88,14 @@ class Deliverer:
     blobs: Blobs
     timers: Timers
     waker: Waker
-    healths: Healths
+    healths: SubscriberHealth
     teams: Teams
     clock: Clock
     threads: Callable[[], Executor]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _running: dict[Job, Events] = field(default_factory=dict)
+    _running: dict[DeliveryTask, Events] = field(default_factory=dict)
 
-    def deliver(self, job: Job, seconds_left: Callable[[], float]) -> Report:
+    def deliver(self, job: DeliveryTask, seconds_left: Callable[[], float]) -> DispatchReport:
         """Deliver until there is nothing left to claim. Where time ends first, the job is started anew.
 
         No attempt begins that could not end, with its settlement, within `seconds_left()`.
@@ -104,8 +104,8 @@ class Deliverer:
         with self._lock:
             if self._running.setdefault(job, events) is not events:
                 self._running[job].put(None)
-                return Report()
-        run = _Run(self, job, events, seconds_left)
+                return DispatchReport()
+        run = DispatchRun(self, job, events, seconds_left)
         try:
             run.until_drained()
             while not self._may_end(job, events, run.report):
@@ -116,7 +116,7 @@ class Deliverer:
         run.leave()
         return run.report
 
-    def _may_end(self, job: Job, events: Events, report: Report) -> bool:
+    def _may_end(self, job: DeliveryTask, events: Events, report: DispatchReport) -> bool:
         """Was the bell not rung since the last look? From now on who rings starts anew."""
         with self._lock:
             if report.finished and not events.empty():
@@ -126,10 +126,12 @@ class Deliverer:
             return True
 
 
-class _Run:
+class DispatchRun:
     """One delivery at work."""
 
-    def __init__(self, of: Deliverer, job: Job, events: Events, seconds_left: Callable[[], float]) -> None:
+    def __init__(
+        self, of: Dispatcher, job: DeliveryTask, events: Events, seconds_left: Callable[[], float]
+    ) -> None:
         self._of = of
         self._job = job
         self._events = events
@@ -145,9 +147,9 @@ class _Run:
         self._looked_ms = 0
         self._looks = 0
         self._fault: Unavailable | None = None
-        self._owed: dict[Receipt, Ruling] = {}  # settlements that the store has not taken yet
+        self._owed: dict[Receipt, SettleDecision] = {}  # settlements that the store has not taken yet
         self._pauses = 0  # since it took one
-        self.report = Report()
+        self.report = DispatchReport()
 
     def until_drained(self) -> None:
         """Claim and send as long as there is something; every outcome is settled."""
@@ -301,7 +303,7 @@ class _Run:
         return granted[:kept]
 
     def _give_back(self, sources: Sources, receipts: Sequence[Receipt]) -> None:
-        back = Ruling(Fate.BACK)
+        back = SettleDecision(Fate.BACK)
         answers = self._of.settler.settle(sources.topic, sources.group, receipts, lambda *_: back)
         for receipt, answer in zip(receipts, answers, strict=True):
             if isinstance(answer, Unavailable):
@@ -434,7 +436,9 @@ class _Run:
                 is_split = is_to_be_split(deliveries, outcomes)
                 now_ms = self._of.clock.now_ms()
                 for delivery, outcome in zip(deliveries, outcomes, strict=True):
-                    rulings[delivery.receipt] = ruling(*found, delivery, outcome, now_ms, is_split=is_split)
+                    rulings[delivery.receipt] = decision_after(
+                        *found, delivery, outcome, now_ms, is_split=is_split
+                    )
         if not found or not rulings:
             return
         answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])
@@ -452,4 +456,4 @@ class _Run:
                 message = delivery.message
                 place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
                 told = outcome.verdict.value, outcome.detail, traceparent(message.draft)
-                self.report.troubles.append(Trouble(*place, *told))
+                self.report.troubles.append(FailedAttempt(*place, *told))

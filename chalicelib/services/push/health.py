@@ -12,14 +12,14 @@ from ...domain.errors import Unavailable
 from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
-from ..core.expiring_cache import Aging
+from ..core.expiring_cache import TtlCache
 
 Save = Callable[[Topic, Group, Consumer, Health], Consumer | None]
 """Write a consumer's failing_ms, open_until_ms and trips to its registration, if it still is there."""
 Disable = Callable[[Topic, Group, Consumer, str], object]
 
 
-class Healths:
+class SubscriberHealth:
     """The subscribers' health as this process has seen it."""
 
     def __init__(self, save: Save, disable: Disable, clock: Clock) -> None:
@@ -28,7 +28,7 @@ class Healths:
         self._clock = clock
         self._lock = threading.Lock()
         # With the version of the row that it knows of.
-        self._seen: Aging[str, tuple[int, Health]] = Aging(clock, None)
+        self._seen: TtlCache[str, tuple[int, Health]] = TtlCache(clock, None)
 
     def allowance(self, consumer: Consumer, full: int) -> int:
         """How many messages may be under way to a consumer: none while its circuit is open, few after that."""

@@ -11,13 +11,13 @@ from ...domain.topic import Consumer, Group, Topic, lane_of
 from ...modes import POLICIES
 from ..consume.claim import Delivery
 from ..consume.receive import LANE_SHARE
-from ..core.wake import Job, workers_of
+from ..core.wake import DeliveryTask, workers_of
 
 
 class Sources:
     """The shards and the lane of one job: who may have their messages, and how many may be under way."""
 
-    def __init__(self, topic: Topic, group: Group, job: Job, team: Team) -> None:
+    def __init__(self, topic: Topic, group: Group, job: DeliveryTask, team: Team) -> None:
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight

@@ -9,7 +9,7 @@ from ...domain.errors import unavailable
 from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
-from ...ports.cursors import Conflict, Refused
+from ...ports.cursors import RefusalReason, WriteRefused
 from .tables import MemoryTables
 
 
@@ -48,11 +48,11 @@ class MemoryCursors:
         timers: Sequence[Timer] = (),
         *,
         exists: bool = True,
-    ) -> Cursor | Refused:
+    ) -> Cursor | WriteRefused:
         with self._lock:
             current = self._items.get(key)
             if (current is not None) != exists or (current is not None and not holds(change, current)):
-                return Refused(Conflict.LOST, current)
+                return WriteRefused(RefusalReason.LOST, current)
             self._items[key] = apply(current or Cursor(), change)
             self._tables.put_records(key, records)
             self._tables.put_timers(timers)

@@ -10,7 +10,7 @@ from ...domain.cursor import Cursor
 from ...domain.message import Draft
 from ...domain.segment import Segment, ShardKey, Tail, Way
 from ...domain.topic import CursorKey
-from ...ports.log import DedupEntry, Gone, Known, Movable, Pack, PutResult, Stored, Taken
+from ...ports.log import AlreadyMoved, DedupEntry, Known, OffsetTaken, Pack, Promotable, PutResult, Stored
 from .. import codec
 from ..log import TOMBSTONE
 from .tables import MemoryTables
@@ -46,16 +46,16 @@ class MemoryLog:
         segment: Segment,
         pack: Pack,
         dedup: Sequence[DedupEntry] = (),
-        moved: Sequence[Movable] = (),
+        moved: Sequence[Promotable] = (),
     ) -> PutResult:
         with self._lock:
             by = self._rows.get((shard, segment.first))
             if by is not None:
-                return Stored() if by.request_id == segment.request_id else Taken(by)
+                return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
             if known := self._tables.known(dedup):
                 return Known(known)
             if gone := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
-                return Gone(gone)
+                return AlreadyMoved(gone)
             self._tables.remember(dedup)
             for n, each in enumerate(moved):
                 self._tables.move(each, shard, segment, n)

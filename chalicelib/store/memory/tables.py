@@ -12,7 +12,7 @@ from ...domain.segment import Segment, ShardKey
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...domain.transaction import Transaction, check_timer, committed
-from ...ports.log import DedupEntry, Movable
+from ...ports.log import DedupEntry, Promotable
 from .. import codec
 from ..layout import record_key, timer_key
 from ..records import DEAD, RETRYING, letter_of
@@ -78,7 +78,7 @@ class MemoryTables:
         there = self.letters.get(letter_place(letter))
         return there is not None and (there.version, there.at_ms) == (letter.version, letter.at_ms)
 
-    def has(self, moved: Movable) -> bool:
+    def has(self, moved: Promotable) -> bool:
         if isinstance(moved, DeadLetter):
             return self.has_letter(moved)
         if isinstance(moved, Transaction):
@@ -94,7 +94,7 @@ class MemoryTables:
         draft = codec.stored(new.draft) if new.draft else None
         self.transactions[new.id] = replace(new, draft=draft)
 
-    def move(self, moved: Movable, shard: ShardKey, segment: Segment, n: int) -> None:
+    def move(self, moved: Promotable, shard: ShardKey, segment: Segment, n: int) -> None:
         """Take the n-th of what is moved away; a dead letter begins a new life, a transaction is committed."""
         at_ms = segment.accepted_ms
         if isinstance(moved, Timer):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...domain.timer import Timer
 from ...domain.topic import Topic
-from ...domain.transaction import State, Transaction, check_timer
+from ...domain.transaction import Transaction, TransactionState, check_timer
 from ...ports.log import DedupEntry
 from ...ports.transactions import Counted
 from .tables import MemoryTables, timer_place
@@ -44,7 +44,9 @@ class MemoryTransactions:
                 self._tables.timers.pop(timer_place(timer), None)
             return True
 
-    def listed(self, topic: Topic, state: State, after: str | None, limit: int) -> list[Transaction]:
+    def listed(
+        self, topic: Topic, state: TransactionState, after: str | None, limit: int
+    ) -> list[Transaction]:
         with self._tables.lock:
             of_topic = [t for t in self._tables.transactions.values() if t.topic_uid == topic.uid]
         found = sorted((t for t in of_topic if t.state is state), key=lambda t: t.mark)
@@ -52,7 +54,7 @@ class MemoryTransactions:
             :limit
         ]
 
-    def count(self, topic: Topic, state: State, most: int) -> Counted:
+    def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
         return Counted(len(self.listed(topic, state, None, sys.maxsize)))
 
     def drop_expired(self, now_s: int) -> None:

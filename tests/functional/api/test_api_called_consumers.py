@@ -12,7 +12,7 @@ from chalicelib import wiring
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
-from chalicelib.domain.transaction import Answer, Transaction
+from chalicelib.domain.transaction import CheckAnswer, Transaction
 from tests.support.clock import DAY_MS, SECOND_MS
 from tests.support.http import Client, Group, ShiftingClock
 
@@ -33,7 +33,7 @@ class World:
     def refusal(self, kind: str, target: str) -> str | None:
         return "must begin with https://" if target == "http://10.0.0.1/" else None
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> Answer:
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         raise AssertionError("nobody is asked by registering")
 
     def greet(self, url: str) -> Outcome:
