@@ -74,12 +74,12 @@ class Form:
     starts = False  # the start of a lease is kept apart from it
 
     def __init__(self, client: Any, cell: Cell, name: str) -> None:
-        self.client, self.cell, self.name, self.tally = client, cell, name, Counter[str]()
+        self.client, self.cell, self.name, self.counters = client, cell, name, Counter[str]()
         self.cache = {s: opening(cell, s, self.starts) for s in range(cell.shards)}
 
     def write(self, shard: int, verb: str, condition: str, values: Item, **args: Any) -> Item:
         """A conditional write; returns and caches the item after it, or caches the item as it is and raises Lost."""
-        self.tally["trips"] += 1
+        self.counters["trips"] += 1
         try:
             answer = getattr(self.client, verb)(
                 TableName=TABLE,
@@ -92,11 +92,11 @@ class Form:
         except self.client.exceptions.ConditionalCheckFailedException as e:
             self.cache[shard] = plain({"M": e.response["Item"]})
             units = -(-size(self.cache[shard], True) // 1024)  # the exception does not say: 1 per started KiB
-            self.tally.update(failed=1, writes=units)
+            self.counters.update(failed=1, writes=units)
             raise Lost from None
-        self.tally["writes"] += answer["ConsumedCapacity"]["CapacityUnits"]
+        self.counters["writes"] += answer["ConsumedCapacity"]["CapacityUnits"]
         item: Item = plain({"M": answer.get("Attributes") or args["Item"]})
-        self.cache[shard], self.tally["largest"] = item, max(self.tally["largest"], size(item, True))
+        self.cache[shard], self.counters["largest"] = item, max(self.counters["largest"], size(item, True))
         return item
 
     def update(self, shard: int, expr: str, condition: str, token: str, **values: Any) -> Item:
@@ -120,7 +120,7 @@ class Form:
             | {f":{i}": typed(n) for i, n in enumerate(values)},
             **args,
         )
-        self.tally.update(trips=1, reads=answer["ConsumedCapacity"]["CapacityUnits"])
+        self.counters.update(trips=1, reads=answer["ConsumedCapacity"]["CapacityUnits"])
         return list(answer["Items"])
 
     def read(self, shard: int, r: Range) -> list[Item]:
@@ -264,7 +264,7 @@ def worker(number: int, endpoint: str, pipe: Any) -> None:
         for i in range(0 if cell.form else PUTS // cell.consumers):
             item = {"p": f"x/{seed}/{number}", "o": i, "v": "x" * BODY}
             form.write(0, "put_item", "p <> :p", {"p": "-"}, Item=typed(item)["M"])
-        pipe.send((form.tally, settled, time.time() - at))
+        pipe.send((form.counters, settled, time.time() - at))
 
 
 def prepare(client: Any, per_shard: dict[int, int]) -> None:

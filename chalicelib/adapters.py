@@ -40,7 +40,7 @@ class SystemClock:
         time.sleep(seconds)
 
 
-class SystemChance:
+class SystemRandom:
     """ports.Random: the machine's randomness."""
 
     def below(self, n: int) -> int:
@@ -160,7 +160,7 @@ def dynamo_adapters(
     from .store.traces import DynamoTraces
     from .store.transactions import DynamoTransactions
 
-    clock, chance = clock or SystemClock(), chance or SystemChance()
+    clock, chance = clock or SystemClock(), chance or SystemRandom()
     tables = Tables(settings.prefix)
     clients = Clients(settings.region, on_client)
     client = clients.get("dynamodb")

@@ -171,8 +171,8 @@ def _told(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]:
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
     if not report.get("finished", True):
         counts["Unfinished"] = 1
-    observe.metrics(deps.adapters.stage, counts | deps.tally.take())
-    for event, place in deps.tally.events():
+    observe.metrics(deps.adapters.stage, counts | deps.counters.take())
+    for event, place in deps.counters.events():
         observe.event(event, **place)
     if any(value for name, value in report.items() if name not in _ROUTINE and value is not True):
         observe.report(function, report)

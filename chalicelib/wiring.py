@@ -62,7 +62,7 @@ class Deps:
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
-        self.tally = Counters()
+        self.counters = Counters()
 
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
@@ -94,13 +94,13 @@ class Deps:
     def states(self) -> CursorStore:
         from .services.core.cursor_store import CursorStore
 
-        return CursorStore(self.adapters.cursors, self.adapters.clock, self.tally)
+        return CursorStore(self.adapters.cursors, self.adapters.clock, self.counters)
 
     @cached_property
     def reader(self) -> LogReader:
         from .services.core.log_reader import LogReader
 
-        return LogReader(self.adapters.log, self.adapters.clock, self.tally)
+        return LogReader(self.adapters.log, self.adapters.clock, self.counters)
 
     @cached_property
     def tails(self) -> Tails:
@@ -131,7 +131,7 @@ class Deps:
         from .services.produce.admission import Intake
         from .services.produce.rate_limiter import RateLimits
 
-        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock), self.tally)
+        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock), self.counters)
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -154,10 +154,12 @@ class Deps:
         from .services.consume.claim import Claimer
 
         a = self.adapters
-        return Claimer(self.states, self.reader, self.witness, self.catalog.is_registered, a.clock, a.chance)
+        return Claimer(
+            self.states, self.reader, self.attempt_log, self.catalog.is_registered, a.clock, a.chance
+        )
 
     @cached_property
-    def witness(self) -> AttemptLog:
+    def attempt_log(self) -> AttemptLog:
         from .services.core.attempt_log import AttemptLog
 
         return AttemptLog(self.adapters.traces, self.assignments.standing, self.adapters.clock)
@@ -175,11 +177,11 @@ class Deps:
         return Settler(
             self.states,
             self.reader,
-            self.witness,
+            self.attempt_log,
             self.adapters.clock,
             lambda: self.signing_key,
             self.waker.filed,
-            self.tally,
+            self.counters,
             lambda *who: self.admin.alive(*who),
             self.empty_lanes.drop,
         )
@@ -217,7 +219,7 @@ class Deps:
             self.catalog,
             self.lookup,
             a.records,
-            self.witness,
+            self.attempt_log,
             self.states,
             self.producer,
             self.waker,
@@ -238,14 +240,14 @@ class Deps:
 
         a = self.adapters
         producer, waker = self.producer, self.waker
-        return Replays(a.control, self.catalog, producer, waker, a.jobs, a.clock, a.chance, self.tally)
+        return Replays(a.control, self.catalog, producer, waker, a.jobs, a.clock, a.chance, self.counters)
 
     @cached_property
     def due(self) -> Due:
         from .services.produce.due import Due
 
         a = self.adapters
-        return Due(self.catalog, self.producer, a.timers, a.log, self.waker, self.tally)
+        return Due(self.catalog, self.producer, a.timers, a.log, self.waker, self.counters)
 
     @cached_property
     def delayed(self) -> Delayed:
@@ -267,7 +269,7 @@ class Deps:
             a.clock,
             a.chance,
             lambda: self.signing_key,
-            self.tally,
+            self.counters,
         )
 
     @cached_property

@@ -140,9 +140,9 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
 
 def tell(deps: Deps) -> None:
     """What happened to messages, as metrics and log lines."""
-    if counts := deps.tally.take():
+    if counts := deps.counters.take():
         observe.metrics(deps.adapters.stage, counts)
-    for event, place in deps.tally.events():
+    for event, place in deps.counters.events():
         observe.event(event, **place)
 
 

@@ -137,9 +137,9 @@ def test_a_damaged_row_becomes_dead_letters_and_its_neighbours_are_delivered(
     assert first in buried
     assert {*buried} | {*seen} >= {first, first + 1}
     assert not {*buried} & {*seen}
-    counts = reader.deps.tally.take()
+    counts = reader.deps.counters.take()
     assert counts["Undecodable"] == len(buried)
-    assert {place["offset"] for event, place in reader.deps.tally.events() if event == "undecodable"} == {
+    assert {place["offset"] for event, place in reader.deps.counters.events() if event == "undecodable"} == {
         *buried
     }
     look_everywhere(reader, group)
@@ -224,7 +224,7 @@ def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stag
         seen += [(d.message.shard, d.message.offset) for d in deliveries]
         old.ack(group, deliveries)
     assert sorted(seen) == [(0, 0), (1, 0), (1, 1), (1, 2)]
-    assert old.deps.tally.take()["NewerFormat"]
+    assert old.deps.counters.take()["NewerFormat"]
     look_everywhere(old, group)
     hidden = desk.rows()[1]
     id = f"{hidden.request_id}-0-1"
@@ -327,7 +327,7 @@ def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
     with pytest.raises(Unavailable, match="A seek of the group mends it"):
         reader.receive(group)
     assert reader.seek(group, 2).next == 2
-    assert [event for event, _ in reader.deps.tally.events()] == ["cursor rebuilt"]
+    assert [event for event, _ in reader.deps.counters.events()] == ["cursor rebuilt"]
     assert desk.ack(group, held) == ["RECEIPT_STALE"] * 2
     again = behind.receive(group)
     assert offsets(again) == [2, 3, 4, 5]
@@ -370,7 +370,7 @@ def test_a_damaged_cursor_of_a_retry_lane_is_made_anew_of_what_is_retrying(stage
     with pytest.raises(Unavailable, match="A seek of the group mends it"):
         reader.receive(group)
     reader.deps.positions.mend_lane(desk.topic, group)
-    assert [event for event, _ in reader.deps.tally.events()] == ["cursor rebuilt"]
+    assert [event for event, _ in reader.deps.counters.events()] == ["cursor rebuilt"]
     reader.deps.positions.mend_lane(desk.topic, group)
     got = reader.receive(group, 100)
     _, *put_off = (d.message.offset for d in again[:3])

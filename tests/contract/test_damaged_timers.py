@@ -122,8 +122,8 @@ def test_what_says_no_place_is_set_aside_and_told(stage: Stage, damage: Change) 
     change_timer(stage, due_ms, ids[2], damage)
     assert move(desk).set_aside == 1
     assert [d.message.id for d in desk.receive(group, 100)] == [*ids[:2], *ids[3:]]
-    assert desk.deps.tally.take()["Undecodable"] == 1
-    ((event, told),) = desk.deps.tally.events()
+    assert desk.deps.counters.take()["Undecodable"] == 1
+    ((event, told),) = desk.deps.counters.events()
     assert (event, told["timer"]) == ("timer set aside", f"{due_ms:015d}#{ids[2]}")
     (row,) = row_aside(stage)
     assert row["t"]["S"].startswith("damaged#")

@@ -47,7 +47,7 @@ def test_i3_processes_that_send_the_same_at_once_send_it_once(stage: Stage) -> N
     assert {draft.headers[MARK] for draft in drafts(desk)} == {replay.id}
     assert len({tuple(place.id for place in answer) for answer in answers}) == 1
     assert sum(not place.duplicate for answer in answers for place in answer) == 20
-    assert sum(deps.tally.take().get(ACCEPTED, 0) for deps in processes) == 20
+    assert sum(deps.counters.take().get(ACCEPTED, 0) for deps in processes) == 20
     stage.clock.advance(6 * DAY_MS)
     assert all(place.duplicate for place in placed(desk.deps.replays.send(replay, archived(*range(20)))))
 

@@ -90,7 +90,7 @@ def test_a_shard_is_with_one_sender_by_offset_and_nothing_is_left_out(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
     """Headrace on this machine, in memory."""
-    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemChance()))
+    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemRandom()))
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     token = deps.tokens.ensure_admin(None)
     assert token

@@ -100,7 +100,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemChance()))
+    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemRandom()))
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     gateway = Gateway(app.app)
     road = Road(gateway)

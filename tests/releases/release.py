@@ -67,7 +67,7 @@ class Here:
     def __init__(self, prefix: str, folder: str) -> None:
         import app
         from chalicelib import wiring
-        from chalicelib.adapters import SystemChance, dynamo_adapters
+        from chalicelib.adapters import SystemRandom, dynamo_adapters
         from chalicelib.settings import Settings
         from local.functions import functions_of
         from local.gateway import Gateway
@@ -76,7 +76,7 @@ class Here:
 
         self.clock, self._inbox, self._sender = ManualClock(), Inbox(), Sender()
         settings = Settings(prefix, "us-east-1", None, Path(folder))
-        adapters = dynamo_adapters(settings, self.clock, SystemChance())
+        adapters = dynamo_adapters(settings, self.clock, SystemRandom())
         adapters.create_tables()
         self._wiring = wiring
         self.deps = wiring.Deps(

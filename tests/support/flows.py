@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from chalicelib.adapters import Adapters, SystemChance, dynamo_adapters
+from chalicelib.adapters import Adapters, SystemRandom, dynamo_adapters
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
 from chalicelib.domain.replay import Replay
@@ -69,7 +69,7 @@ class Stage:
     def _adapters(self, clock: Clock, plan: FaultPlan | None = None) -> Adapters:
         """Adapters by themselves use chance for the names of transactions, which an engine remembers over runs."""
         settings = Settings(self.prefix, "us-east-1", None, self.data)
-        return dynamo_adapters(settings, clock, SystemChance(), plan.attach if plan else None)
+        return dynamo_adapters(settings, clock, SystemRandom(), plan.attach if plan else None)
 
     def remove(self) -> None:
         """Delete the tables."""

@@ -40,7 +40,7 @@ class Registration:
         return self.held
 
 
-def healths(registration: Registration, clock: ManualClock) -> SubscriberHealth:
+def subscriber_health(registration: Registration, clock: ManualClock) -> SubscriberHealth:
     return SubscriberHealth(registration.save, lambda *_: None, clock)
 
 
@@ -55,14 +55,14 @@ def test_many_outcomes_of_requests_sent_long_ago_write_the_row_twice_when_failur
 ):
     registration, clock = Registration(), ManualClock()
     as_it_was_when_they_were_sent = registration.held
-    fail(healths(registration, clock), clock, as_it_was_when_they_were_sent, 250)
+    fail(subscriber_health(registration, clock), clock, as_it_was_when_they_were_sent, 250)
     assert registration.writes == 2
     assert registration.held.trips == 1
 
 
 def test_the_circuit_is_known_though_the_consumer_at_hand_is_old() -> None:
     registration, clock = Registration(), ManualClock()
-    old, of = registration.held, healths(registration, clock)
+    old, of = registration.held, subscriber_health(registration, clock)
     fail(of, clock, old, 10)
     assert of.allowance(old, FULL) == 0
     assert of.allowance(registration.held, FULL) == 0
@@ -70,7 +70,7 @@ def test_the_circuit_is_known_though_the_consumer_at_hand_is_old() -> None:
 
 def test_what_others_wrote_since_counts() -> None:
     registration, clock = Registration(), ManualClock()
-    mine, other = healths(registration, clock), healths(registration, clock)
+    mine, other = subscriber_health(registration, clock), subscriber_health(registration, clock)
     fail(mine, clock, registration.held, 1)
     fail(other, clock, registration.held, 10)
     assert mine.allowance(registration.held, FULL) == 0
@@ -78,7 +78,7 @@ def test_what_others_wrote_since_counts() -> None:
 
 def test_a_row_that_cannot_be_written_now_stops_nobody_and_the_process_knows() -> None:
     registration, clock = Registration(reachable=False), ManualClock()
-    of = healths(registration, clock)
+    of = subscriber_health(registration, clock)
     fail(of, clock, registration.held, 10)
     assert of.allowance(registration.held, FULL) == 0
 
@@ -89,7 +89,7 @@ def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fai
 
     def is_called_after_ten_answers(**row: int) -> bool:
         registration = Registration(replace(make.consumer(GROUP, kind="url"), **row))
-        of = healths(registration, clock)
+        of = subscriber_health(registration, clock)
         for _ in range(10):
             of.note(TOPIC, GROUP, registration.held, [answer], FULL)
         return of.allowance(registration.held, FULL) > 0

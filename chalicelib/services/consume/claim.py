@@ -113,7 +113,7 @@ class Claimer:
         self,
         states: CursorStore,
         reader: LogReader,
-        witness: AttemptLog,
+        attempt_log: AttemptLog,
         is_registered: Registered,
         clock: Clock,
         chance: Random,
@@ -121,7 +121,7 @@ class Claimer:
         self._states = states
         self._is_registered = is_registered
         self._reader = reader
-        self._witness = witness
+        self._attempt_log = attempt_log
         self._clock = clock
         self._chance = chance
 
@@ -233,7 +233,7 @@ class Claimer:
             ]
             who = (lease.owner, claimant.consumer_uid)
             told = [each for each in tried if each]
-            self._witness.note(claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, told)
+            self._attempt_log.note(claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, told)
 
 
 def _lapsed(

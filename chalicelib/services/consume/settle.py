@@ -90,11 +90,11 @@ class Settler:
         self,
         states: CursorStore,
         reader: LogReader,
-        witness: AttemptLog,
+        attempt_log: AttemptLog,
         clock: Clock,
         signing_key: Callable[[], bytes],
         filed: Callable[[Sequence[Timer]], None],
-        tally: Counters,
+        counters: Counters,
         alive: Alive,
         filled: Callable[[CursorKey], None],
     ) -> None:
@@ -102,11 +102,11 @@ class Settler:
         in which something waits again."""
         self._states = states
         self._reader = reader
-        self._witness = witness
+        self._attempt_log = attempt_log
         self._clock = clock
         self._signing_key = signing_key
         self._filed = filed
-        self._tally = tally
+        self._counters = counters
         self._alive = alive
         self._filled = filled
 
@@ -262,7 +262,7 @@ class _Leased:
                 left = [receipt for receipt in left if receipt.leased not in settled]
                 who, started_ms = (lease.owner, self._key.consumer_uid), held[0].claimed_ms
                 tried = [(step.shard, step.tried) for step in steps if step.tried]
-                self._of._witness.note(self._topic, self._group, who, self._token, started_ms, tried)
+                self._of._attempt_log.note(self._topic, self._group, who, self._token, started_ms, tried)
             state = written or states.last(self._key)
         return settled, None
 
@@ -280,7 +280,7 @@ class _Leased:
         """The attempt at this delivery, if it was noted under this lease. What was settled in one write is one row."""
         place = receipt.shard, receipt.offset
         if place not in self._known and self._misses < _MISSES:
-            row = self._of._witness.tried(self._place(receipt.shard), receipt.offset, self._token)
+            row = self._of._attempt_log.tried(self._place(receipt.shard), receipt.offset, self._token)
             self._known |= {(receipt.shard, tried.offset): tried for tried in row}
             self._misses += not row
         return self._known.get(place)
@@ -317,8 +317,8 @@ class _Leased:
 
     def _count(self, steps: Sequence[_Step]) -> None:
         fates = [step.result.fate for step in steps if step.result.fate is not Fate.BACK]
-        self._of._tally.add(DELIVERED, fates.count(Fate.SUCCESS))
-        self._of._tally.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
+        self._of._counters.add(DELIVERED, fates.count(Fate.SUCCESS))
+        self._of._counters.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
 
     def _step(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> _Step:
         ruled = self._climbed(receipt, ruled, attempt) if ruled.climbs else ruled

@@ -31,10 +31,10 @@ class CursorSnapshot:
 class CursorStore:
     """Reads and conditional writes of cursors, with the last state kept."""
 
-    def __init__(self, cursors: Cursors, clock: Clock, tally: Counters) -> None:
+    def __init__(self, cursors: Cursors, clock: Clock, counters: Counters) -> None:
         """`tally` counts what becomes a dead letter: that is always part of a cursor's write."""
         self.cursors = cursors
-        self._tally = tally
+        self._counters = counters
         self._seen: TtlCache[CursorKey, CursorSnapshot] = TtlCache(clock, _FRESH_MS)
 
     def last(self, key: CursorKey) -> CursorSnapshot:
@@ -69,15 +69,15 @@ class CursorStore:
             if result.why is RefusalReason.UNKNOWN:
                 raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
             return None
-        self._tally.add(DEAD, sum(record.status == "DEAD" for record in records))
+        self._counters.add(DEAD, sum(record.status == "DEAD" for record in records))
         self._tell_unreadable(key, [record for record in records if record.reason == UNDECODABLE])
         return self._keep(key, result)
 
     def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:
-        self._tally.add(UNREADABLE, len(records))
+        self._counters.add(UNREADABLE, len(records))
         for record in records:
             place = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
-            self._tally.note("undecodable", **place, group_uid=key.group_uid)
+            self._counters.note("undecodable", **place, group_uid=key.group_uid)
 
     def update(
         self, key: CursorKey, attempt: Callable[[CursorSnapshot], Change | None]
@@ -94,7 +94,7 @@ class CursorStore:
     def rebuild(self, key: CursorKey, cursor: Cursor) -> CursorSnapshot:
         """Put a cursor in the place of one that is damaged, and tell of it. Raises Conflict, Unavailable."""
         state = self._keep(key, self.cursors.rebuild(key, cursor))
-        self._tally.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
+        self._counters.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
         return state
 
     def close(self, keys: Sequence[CursorKey], until_s: int) -> None:

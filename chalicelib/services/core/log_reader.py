@@ -57,9 +57,9 @@ ANY_COPY = Freshness()
 class LogReader:
     """Reads segments, keeps them, and answers offsets and messages."""
 
-    def __init__(self, log: Log, clock: Clock, tally: Counters) -> None:
+    def __init__(self, log: Log, clock: Clock, counters: Counters) -> None:
         """`tally` counts the reads that ended before a row of a later release."""
-        self._tally = tally
+        self._counters = counters
         self._log = log
         self._clock = clock
         self._segments = SegmentCache()
@@ -107,7 +107,7 @@ class LogReader:
             rows = self._rows_for(shard, first, most - len(slots))
             segment = self._copy(shard, at, trust) or self._load(shard, at, hint, rows, sure)
             if segment and segment.newer:
-                self._tally.add(NEWER_FORMAT, 1)
+                self._counters.add(NEWER_FORMAT, 1)
             if segment is None or segment.newer:
                 break
             found = list(_slots(shard, segment, at, most - len(slots)))

@@ -52,7 +52,7 @@ class Redriver:
         catalog: Catalog,
         lookup: Lookup,
         records: Records,
-        witness: AttemptLog,
+        attempt_log: AttemptLog,
         states: CursorStore,
         producer: Producer,
         waker: Waker,
@@ -63,7 +63,7 @@ class Redriver:
         self._catalog = catalog
         self._lookup = lookup
         self._records = records
-        self._witness = witness
+        self._attempt_log = attempt_log
         self._states = states
         self._producer = producer
         self._waker = waker
@@ -147,7 +147,7 @@ class Redriver:
         now_ms = self._clock.now_ms()
         tried = [(letter.key.shard.shard, Tried(letter.offset, letter.attempts, what, detail=by))]
         row_id = f"{what.lower()}.{letter.version}.{now_ms}"
-        self._witness.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, tried)
+        self._attempt_log.note(topic, group, ("", letter.key.consumer_uid), row_id, now_ms, tried)
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
@@ -166,7 +166,7 @@ class Redriver:
             self._filled(cursor_key(topic, group, None, uid))
             gone = [x for x, place in zip(members, placed, strict=True) if place]
             tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, REDRIVEN, detail=by)) for x in gone]
-            self._witness.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
+            self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
         if went:
             self._waker.group(topic, group)

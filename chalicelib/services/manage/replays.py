@@ -60,7 +60,7 @@ class Replays:
         jobs: Jobs,
         clock: Clock,
         chance: Random,
-        tally: Counters,
+        counters: Counters,
     ) -> None:
         self._control = control
         self._catalog = catalog
@@ -69,7 +69,7 @@ class Replays:
         self._jobs = jobs
         self._clock = clock
         self._chance = chance
-        self._tally = tally
+        self._counters = counters
 
     def create(self, wanted: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay under an id and time of its own, and start its job; was that started?
@@ -132,7 +132,7 @@ class Replays:
         drafts = [_marked(replay, topic, each) for each in messages]
         outcomes = self._producer.produce(patient, drafts)
         placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
-        self._tally.add(ACCEPTED, sum(not each.duplicate for each in placed))
+        self._counters.add(ACCEPTED, sum(not each.duplicate for each in placed))
         self._waker.appended(topic, {each.shard for each in placed if each.shard is not None})
         return outcomes
 

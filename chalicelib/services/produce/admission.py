@@ -17,16 +17,16 @@ from .rate_limiter import RateLimits
 class Intake:
     """Producer.produce for topics that may have a rate limit."""
 
-    def __init__(self, producer: Producer, limits: RateLimits, tally: Counters) -> None:
+    def __init__(self, producer: Producer, limits: RateLimits, counters: Counters) -> None:
         self._producer = producer
-        self._tally = tally
+        self._counters = counters
         self._limits = limits
 
     def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
         """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
         as a dead letter for every group, where the topic wants that. What would be refused anyway does not count."""
         outcomes = self._produce(topic, drafts, by)
-        self._tally.add(ACCEPTED, sum(isinstance(o, Placed) and not o.duplicate for o in outcomes))
+        self._counters.add(ACCEPTED, sum(isinstance(o, Placed) and not o.duplicate for o in outcomes))
         return outcomes
 
     def _produce(self, topic: Topic, drafts: Sequence[Draft], by: str) -> list[Placed | HeadraceError]:

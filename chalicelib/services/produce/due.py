@@ -13,9 +13,8 @@ from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.log import Log
 from ...ports.timers import Timers
-from ..core import counters
 from ..core.catalog import Catalog
-from ..core.counters import Counters
+from ..core.counters import NEWER_FORMAT, UNDECODABLE, Counters
 from ..core.wake import Waker
 from .producer import Producer
 
@@ -24,14 +23,14 @@ class Due:
     """Puts delayed messages and retries into their logs."""
 
     def __init__(
-        self, catalog: Catalog, producer: Producer, timers: Timers, log: Log, waker: Waker, tally: Counters
+        self, catalog: Catalog, producer: Producer, timers: Timers, log: Log, waker: Waker, counters: Counters
     ) -> None:
         self._catalog = catalog
         self._producer = producer
         self._timers = timers
         self._log = log
         self._waker = waker
-        self._tally = tally
+        self._counters = counters
 
     def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
         """Put what timers hold into a shard (ANY: whichever is free); how many went (the others had gone before)."""
@@ -65,10 +64,8 @@ class Due:
         """Take what cannot be read out of the movers' way, and tell of it."""
         for timer in timers:
             self._timers.set_aside(timer)
-            self._tally.add(
-                counters.NEWER_FORMAT if timer.kind is TimerKind.NEWER else counters.UNDECODABLE, 1
-            )
-            self._tally.note("timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.mark)
+            self._counters.add(NEWER_FORMAT if timer.kind is TimerKind.NEWER else UNDECODABLE, 1)
+            self._counters.note("timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.mark)
 
     def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
         """The topic of a shard, or the lane it is; None where that is no more. What another uid calls so may only be

@@ -61,7 +61,7 @@ class Transactor:
         clock: Clock,
         chance: Random,
         key: Callable[[], bytes],
-        tally: Counters,
+        counters: Counters,
     ) -> None:
         self._catalog = catalog
         self._transactions = transactions
@@ -70,7 +70,7 @@ class Transactor:
         self._clock = clock
         self._chance = chance
         self._key = key
-        self._tally = tally
+        self._counters = counters
 
     def prepare(
         self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False, by: str = ""
@@ -160,7 +160,7 @@ class Transactor:
                 self._commit(held) if wanted is TransactionState.COMMITTED else self._roll_back(held, by)
             )
             if decided:
-                self._tally.add(ACCEPTED, wanted is TransactionState.COMMITTED)
+                self._counters.add(ACCEPTED, wanted is TransactionState.COMMITTED)
                 return decided
             held = self.find(held.id)
         raise unavailable("Others keep changing this transaction; try again.")

@@ -88,7 +88,7 @@ class Dispatcher:
     blobs: Blobs
     timers: Timers
     waker: Waker
-    healths: SubscriberHealth
+    subscriber_health: SubscriberHealth
     teams: Teams
     clock: Clock
     threads: Callable[[], Executor]
@@ -344,8 +344,8 @@ class DispatchRun:
 
     def _room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
         """How many more messages of a source a consumer may have under way now."""
-        healths = self._of.healths
-        allowed = healths.allowance(consumer, sources.most)
+        subscriber_health = self._of.subscriber_health
+        allowed = subscriber_health.allowance(consumer, sources.most)
         now_ms = self._of.clock.now_ms()
         if not allowed and not any(at_ms > now_ms for at_ms in self._circuits_ms):
             self._circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
@@ -354,7 +354,9 @@ class DispatchRun:
         return room if shard is not None else min(room, lane_share(allowed) - self._flying_from_lane)
 
     def _allowance(self, sources: Sources) -> int:
-        allowances = [self._of.healths.allowance(c, sources.most) for c in sources.consumers_of(None)]
+        allowances = [
+            self._of.subscriber_health.allowance(c, sources.most) for c in sources.consumers_of(None)
+        ]
         return max(allowances, default=0)
 
     def _send_all(
@@ -432,7 +434,7 @@ class DispatchRun:
             if found:
                 repeated = all(d.attempt - d.receipt.spent > 1 for d in deliveries)
                 most = found[1].max_in_flight
-                self._of.healths.note(*found, consumer, outcomes, most, repeated=repeated)
+                self._of.subscriber_health.note(*found, consumer, outcomes, most, repeated=repeated)
                 is_split = is_to_be_split(deliveries, outcomes)
                 now_ms = self._of.clock.now_ms()
                 for delivery, outcome in zip(deliveries, outcomes, strict=True):
