@@ -61,7 +61,7 @@ class Sender:
     def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
         secrets = live_secrets(consumer, self._clock.now_ms())
         if not secrets:
-            return Outcome(Verdict.HELD, "the consumer has no secret to sign with")
+            return Outcome(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
         post = events.post(parcel)
         signature = webhooks.sign(secrets, post.id, self._world.now_ms() // 1000, post.body)
         answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
@@ -89,7 +89,7 @@ class Sender:
         ms = spent.spent_ms()
         count = len(parcel.attempts)
         if isinstance(answer, Throttled):
-            return (Outcome(Verdict.HELD, "the function is throttled", duration_ms=ms),) * count
+            return (Outcome(Verdict.NOT_ATTEMPTED, "the function is throttled", duration_ms=ms),) * count
         if isinstance(answer, FunctionFailed):
             busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
             ran = answer.ran

@@ -140,12 +140,12 @@ class Fate(StrEnum):
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"  # waits in the cursor for its next attempt
-    LATER = "LATER"  # settled here: a timer carries it on
-    BACK = "BACK"  # nothing was attempted: waits in the cursor under the same number
+    RETRY_LATER = "RETRY_LATER"  # settled here: a timer carries it on
+    RELEASED = "RELEASED"  # nothing was attempted: waits in the cursor under the same number
     DEAD = "DEAD"
 
 
-RETURNING = (Fate.RETRY, Fate.BACK)
+RETURNING = (Fate.RETRY, Fate.RELEASED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
 def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Cursor, tuple[Result, ...]]:
     """Apply the results that the lease still holds; the others are refused by being absent from the answer.
 
-    RETRY puts the offset back to `waiting` with the next attempt number, BACK with the same; all others settle it.
+    RETRY puts the offset back to `waiting` with the next attempt number, RELEASED with the same; all others settle it.
     """
     lease = cursor.leases.get(token)
     if lease is None:

@@ -15,7 +15,7 @@ class Verdict(StrEnum):
     FAILED = "FAILED"  # to be tried again on the ladder
     REFUSED = "REFUSED"  # never try again: buried
     GONE = "GONE"  # a failed attempt, after which the consumer is not called any more
-    HELD = "HELD"  # nothing was attempted: no attempt is counted
+    NOT_ATTEMPTED = "NOT_ATTEMPTED"  # nothing was attempted: no attempt is counted
     UNDECODABLE = "UNDECODABLE"  # nothing can be attempted any more: buried
 
 

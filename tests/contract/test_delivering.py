@@ -257,7 +257,9 @@ def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
     held = iter([True, True])
-    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.HELD if next(held, False) else Verdict.DONE))
+    desk.subscriber(
+        group, "one", does=lambda _: Outcome(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE)
+    )
     (placed,) = desk.produce(make.draft())
     desk.push()
     desk.pass_time(3)

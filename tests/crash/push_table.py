@@ -32,7 +32,7 @@ OK = Outcome(Verdict.DONE)
 FAILS = Outcome(Verdict.FAILED, "HTTP 500", 500)
 REFUSES = Outcome(Verdict.REFUSED, "HTTP 489", 489)
 GONE = Outcome(Verdict.GONE, "HTTP 410", 410)
-HELD = Outcome(Verdict.HELD)
+HELD = Outcome(Verdict.NOT_ATTEMPTED)
 LATER = replace(FAILS, status=429, retry_after_ms=45_000)
 
 RETRY = Retry(3, (LADDER_SECONDS,), jitter=0.0)

@@ -135,7 +135,7 @@ PAIRS: dict[str, tuple[Kind, History, History]] = {
     "an attempt number twice, though something was attempted": (
         Kind.ATTEMPT,
         ((*DELIVERED[:3], settle(fate="RETRY"), claim(5), settle(6, token="5.abcd")), end()),
-        ((*DELIVERED[:3], settle(fate="BACK"), claim(5), settle(6, token="5.abcd")), end()),
+        ((*DELIVERED[:3], settle(fate="RELEASED"), claim(5), settle(6, token="5.abcd")), end()),
     ),
     "an accepted message that is nowhere": (
         Kind.LOST,

@@ -21,7 +21,7 @@ from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.flows import label_of, told
 
-_FATES = {Fate.SUCCESS: "SUCCESS", Fate.DEAD: "DEAD", Fate.RETRY: "RETRY", Fate.LATER: "RETRY"}
+_FATES = {Fate.SUCCESS: "SUCCESS", Fate.DEAD: "DEAD", Fate.RETRY: "RETRY", Fate.RETRY_LATER: "RETRY"}
 
 
 class Notes:
@@ -160,7 +160,7 @@ class NotingSettler:
         self, asked: Event, receipt: Receipt, ruling: SettleDecision, attempt: int, answer: Told
     ) -> None:
         reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
-        if ruling.fate is Fate.BACK:
+        if ruling.fate is Fate.RELEASED:
             self._notes.returned(receipt.token, receipt.id, counts=answer is not Told.OK)
             return
         self._notes.add(
@@ -187,7 +187,7 @@ class Line:
         world = self._process.world
         mood = world.subscribers.mood_of(consumer)
         if mood == "held":
-            return (Outcome(Verdict.HELD),) * len(parcel.attempts)
+            return (Outcome(Verdict.NOT_ATTEMPTED),) * len(parcel.attempts)
         self._process.notes.began(parcel.group, consumer, parcel, seconds)
         world.trace(
             self._process, "send", (consumer.name, [(a.message.id, a.number) for a in parcel.attempts]), mood

@@ -121,7 +121,7 @@ class World:
             assert result.offset in leased, "I5: accepted an offset that the lease did not hold"
             assert result.offset not in self.settled, "I5: settled a second time"
             self.accepted[token, result.offset] = result.fate
-            if result.fate is Fate.BACK:
+            if result.fate is Fate.RELEASED:
                 self.grants[result.offset] -= 1
             if result.fate in RETURNING:
                 self.due[result.offset] = result.due_ms

@@ -63,7 +63,7 @@ class Event:
     attempt: int = 0  # REDRIVE: how many there were before
     lane: bool = False  # CLAIM: from the retry lane
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
-    fate: str = ""  # SETTLE: SUCCESS, RETRY, BACK (nothing was attempted) or DEAD
+    fate: str = ""  # SETTLE: SUCCESS, RETRY, RELEASED (nothing was attempted) or DEAD
     delay_ms: int = 0  # SETTLE as RETRY or BACK
     expires: bool = False  # PRODUCE: with a time after which nobody wants it
     later: bool = False  # PRODUCE: it comes into the log some time after the answer

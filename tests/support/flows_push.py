@@ -28,7 +28,7 @@ PUSH_SECONDS = 60.0  # what a delivery has
 _HELD_MS = 1_000
 _SETTLING_MS = 5_000  # by which a lease outlives an attempt, at least
 _MOST_TICKS = 6
-_FATES = {Verdict.DONE: "SUCCESS", Verdict.REFUSED: "DEAD", Verdict.HELD: "BACK"}
+_FATES = {Verdict.DONE: "SUCCESS", Verdict.REFUSED: "DEAD", Verdict.NOT_ATTEMPTED: "RELEASED"}
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Audience:
 
     def _answer(self, claim: Event, outcome: Outcome) -> Event:
         ladder_ms = max(LADDER_SECONDS * 1000, outcome.retry_after_ms or 0)
-        delays = {Verdict.FAILED: ladder_ms, Verdict.GONE: ladder_ms, Verdict.HELD: _HELD_MS}
+        delays = {Verdict.FAILED: ladder_ms, Verdict.GONE: ladder_ms, Verdict.NOT_ATTEMPTED: _HELD_MS}
         return replace(
             claim,
             op=Op.SETTLE,

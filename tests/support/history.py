@@ -113,7 +113,7 @@ def _settled(case: Case) -> Iterator[Violation]:
 
 def _terminal(case: Case, delivery: Delivery, settle: Event) -> str:
     """SUCCESS or DEAD, if the settlement ends the delivery."""
-    if settle.fate == "BACK":
+    if settle.fate == "RELEASED":
         return ""
     if settle.fate == "RETRY":
         last = case.join(settle.reader).max_attempts + delivery.spent(settle.began)
@@ -150,7 +150,7 @@ def _repeated(case: Case) -> Iterator[Violation]:
 
 def _attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I14: 1..n without repetition, without a gap that no unheard claim explains."""
-    made = [c for c in delivery.claims if not any(s.fate == "BACK" for s in delivery.answers(c))]
+    made = [c for c in delivery.claims if not any(s.fate == "RELEASED" for s in delivery.answers(c))]
     numbers = [claim.attempt for claim in made]
     fell = any(a.ended < b.began and a.attempt > b.attempt for a, b in pairwise(delivery.claims))
     if len(set(numbers)) != len(numbers) or fell:

@@ -108,7 +108,7 @@ class BoundMachine(RuleBasedStateMachine):
         actor=st.sampled_from(ACTORS),
         seed=st.integers(0, 1 << 32),
         share=st.sampled_from((0.02, 0.5, 0.9, 1.0)),
-        fate=st.sampled_from((Fate.SUCCESS, Fate.SUCCESS, Fate.RETRY, Fate.BACK, Fate.LATER)),
+        fate=st.sampled_from((Fate.SUCCESS, Fate.SUCCESS, Fate.RETRY, Fate.RELEASED, Fate.RETRY_LATER)),
         together=st.sampled_from((1, 1, 30, 1000)),
         leases=st.sampled_from((1, 3, 30)),
     )
@@ -130,7 +130,7 @@ class BoundMachine(RuleBasedStateMachine):
         after, held = algebra.settle(known, token, results)
         returns = any(result.fate in RETURNING for result in held)
         if returns and not self.policy.holds_back and not algebra.has_room_to_wait(after):
-            results = [Result(result.offset, Fate.LATER) for result in held]
+            results = [Result(result.offset, Fate.RETRY_LATER) for result in held]
             after, held = algebra.settle(known, token, results)
         if not held:
             self.known[actor] = self.stored

@@ -120,7 +120,7 @@ def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
 
 
 def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
-    settled, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.SUCCESS), Result(5, Fate.BACK)])
+    settled, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.SUCCESS), Result(5, Fate.RELEASED)])
     assert settled.leases == {}
     claimed = algebra.claim(algebra.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200)
     for after in (settled, claimed, algebra.seek(CURSOR, 3)):

@@ -93,7 +93,7 @@ def test_many_runs_close_to_one_another_become_one_entry(
 @given(
     scattered,
     st.sets(st.integers(FIRST, FIRST + 260)),
-    st.sampled_from([Fate.SUCCESS, Fate.RETRY, Fate.BACK]),
+    st.sampled_from([Fate.SUCCESS, Fate.RETRY, Fate.RELEASED]),
 )
 def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fate: Fate) -> None:
     spans = algebra.coalesce([Span(offset, attempt=3) for offset in leased])
@@ -103,7 +103,7 @@ def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fat
     left = after.leases["t"].spans if "t" in after.leases else ()
     assert {result.offset for result in applied} == leased & named
     assert fates_of(left) == dict.fromkeys(leased - named, (3, "", 0))
-    back = {Fate.SUCCESS: set[int](), Fate.RETRY: leased & named, Fate.BACK: leased & named}[fate]
+    back = {Fate.SUCCESS: set[int](), Fate.RETRY: leased & named, Fate.RELEASED: leased & named}[fate]
     assert fates_of(after.waiting) == dict.fromkeys(back, (3 + (fate is Fate.RETRY), "", 5))
 
 

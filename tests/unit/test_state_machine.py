@@ -64,8 +64,8 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "exhaust": _settled_by_claim,
     "ack": _settle(Fate.SUCCESS),
     "nack": _settle(Fate.RETRY),
-    "later": _settle(Fate.LATER),
-    "back": _settle(Fate.BACK),
+    "later": _settle(Fate.RETRY_LATER),
+    "back": _settle(Fate.RELEASED),
     "bury": _settle(Fate.DEAD),
     "lease ends": lambda cursor: algebra.expire(cursor, NOW + 30_000),
     "extend": lambda cursor: algebra.extend(cursor, TOKEN, NOW + 60_000) or cursor,
@@ -125,12 +125,12 @@ def test_the_table_names_every_event() -> None:
 
 
 def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not() -> None:
-    for attempt, fate, expected in ((1, Fate.BACK, 1), (3, Fate.BACK, 3), (3, Fate.RETRY, 4)):
+    for attempt, fate, expected in ((1, Fate.RELEASED, 1), (3, Fate.RELEASED, 3), (3, Fate.RETRY, 4)):
         after, _ = algebra.settle(_running(attempt), TOKEN, [Result(OFFSET, fate)])
         _, span = algebra.position(after, OFFSET)
         assert span is not None
         assert span.attempt == expected
-    tried = algebra.settle(_running(3), TOKEN, [Result(OFFSET, Fate.BACK)])[0]
+    tried = algebra.settle(_running(3), TOKEN, [Result(OFFSET, Fate.RELEASED)])[0]
     assert _status(tried) == "RETRYING"
 
 

@@ -52,9 +52,9 @@ def decision_after(
         return SettleDecision(Fate.DEAD, reason="REJECTED", detail=told, duration_ms=took)
     if outcome.verdict is Verdict.UNDECODABLE:
         return SettleDecision(Fate.DEAD, reason="UNDECODABLE", detail=told)
-    if outcome.verdict is Verdict.HELD:
+    if outcome.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
-        return SettleDecision(Fate.BACK, now_ms + pause_ms)
+        return SettleDecision(Fate.RELEASED, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
@@ -79,4 +79,6 @@ def decision_after_failure(
     if attempt >= receipt.last_attempt:
         return SettleDecision(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED", detail=detail)
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
-    return SettleDecision(Fate.RETRY if keeps_its_place or not due_ms else Fate.LATER, due_ms, detail=detail)
+    return SettleDecision(
+        Fate.RETRY if keeps_its_place or not due_ms else Fate.RETRY_LATER, due_ms, detail=detail
+    )

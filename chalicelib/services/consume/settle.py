@@ -299,7 +299,7 @@ class _Leased:
         if ruled.fate not in RETURNING:
             return self._step(receipt, ruled, attempt)
         was_tried = ruled.fate is Fate.RETRY
-        later = replace(ruled, fate=Fate.LATER, due_ms=max(ruled.due_ms, self._now_ms))
+        later = replace(ruled, fate=Fate.RETRY_LATER, due_ms=max(ruled.due_ms, self._now_ms))
         step = self._step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, tried=None)
 
@@ -316,7 +316,7 @@ class _Leased:
         return written
 
     def _count(self, steps: Sequence[_Step]) -> None:
-        fates = [step.result.fate for step in steps if step.result.fate is not Fate.BACK]
+        fates = [step.result.fate for step in steps if step.result.fate is not Fate.RELEASED]
         self._of._counters.add(DELIVERED, fates.count(Fate.SUCCESS))
         self._of._counters.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
 
@@ -324,7 +324,7 @@ class _Leased:
         ruled = self._climbed(receipt, ruled, attempt) if ruled.climbs else ruled
         tried = _tried(receipt, ruled, attempt, self._now_ms)
         step = Result(receipt.leased, ruled.fate, ruled.due_ms)
-        if ruled.fate is Fate.LATER:
+        if ruled.fate is Fate.RETRY_LATER:
             timer = self._timer(receipt, ruled, attempt)
             return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
         status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
@@ -345,7 +345,7 @@ class _Leased:
 
     def _next_ms(self, receipt: Receipt, ruled: SettleDecision) -> int | None:
         """When the next attempt of what has left its shard's cursor is due. Of what waits in it, the cursor tells."""
-        if ruled.fate is Fate.LATER:
+        if ruled.fate is Fate.RETRY_LATER:
             return ruled.due_ms
         return self._now_ms if ruled.fate is Fate.RETRY and receipt.entry is not None else None
 
@@ -409,7 +409,7 @@ class _Leased:
 
 
 def _tried(receipt: Receipt, ruled: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
-    if ruled.fate is Fate.BACK or ruled.reason == "UNDECODABLE":
+    if ruled.fate is Fate.RELEASED or ruled.reason == "UNDECODABLE":
         return None
     took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
     return Tried(receipt.offset, attempt, _outcome(ruled.fate), took_ms, ruled.detail or "")
@@ -417,7 +417,7 @@ def _tried(receipt: Receipt, ruled: SettleDecision, attempt: int, now_ms: int) -
 
 def _outcome(fate: Fate) -> str:
     """What a trace calls it."""
-    return "RETRY" if fate is Fate.LATER else fate.value
+    return "RETRY" if fate is Fate.RETRY_LATER else fate.value
 
 
 def _by_lease(

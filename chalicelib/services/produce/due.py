@@ -14,7 +14,8 @@ from ...modes import POLICIES
 from ...ports.log import Log
 from ...ports.timers import Timers
 from ..core.catalog import Catalog
-from ..core.counters import NEWER_FORMAT, UNDECODABLE, Counters
+from ..core.counters import NEWER_FORMAT, Counters
+from ..core.counters import UNDECODABLE as UNDECODABLE_ROWS
 from ..core.wake import Waker
 from .producer import Producer
 
@@ -64,7 +65,7 @@ class Due:
         """Take what cannot be read out of the movers' way, and tell of it."""
         for timer in timers:
             self._timers.set_aside(timer)
-            self._counters.add(NEWER_FORMAT if timer.kind is TimerKind.NEWER else UNDECODABLE, 1)
+            self._counters.add(NEWER_FORMAT if timer.kind is TimerKind.NEWER else UNDECODABLE_ROWS, 1)
             self._counters.note("timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.mark)
 
     def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:

@@ -303,7 +303,7 @@ class DispatchRun:
         return granted[:kept]
 
     def _give_back(self, sources: Sources, receipts: Sequence[Receipt]) -> None:
-        back = SettleDecision(Fate.BACK)
+        back = SettleDecision(Fate.RELEASED)
         answers = self._of.settler.settle(sources.topic, sources.group, receipts, lambda *_: back)
         for receipt, answer in zip(receipts, answers, strict=True):
             if isinstance(answer, Unavailable):
@@ -397,7 +397,7 @@ class DispatchRun:
         waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
         # For a thread, or the store was slow: the lease, or what is left of the function, is too short now.
         if waited_ms > _MARGIN_SECONDS * 1000 or self._seconds_left() < seconds:
-            return (Outcome(Verdict.HELD),) * len(deliveries)
+            return (Outcome(Verdict.NOT_ATTEMPTED),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         outcomes = iter(self._of.sender.send(consumer, parcel, seconds) if attempts else ())
         return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in opened)
@@ -454,7 +454,10 @@ class DispatchRun:
         self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
     ) -> None:
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
-            if len(self.report.troubles) < _TROUBLES and outcome.verdict not in (Verdict.DONE, Verdict.HELD):
+            if len(self.report.troubles) < _TROUBLES and outcome.verdict not in (
+                Verdict.DONE,
+                Verdict.NOT_ATTEMPTED,
+            ):
                 message = delivery.message
                 place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
                 told = outcome.verdict.value, outcome.detail, traceparent(message.draft)

@@ -61,7 +61,7 @@ class SubscriberHealth:
         full: int,
         repeated: bool,
     ) -> None:
-        tried = [o for o in outcomes if o.verdict not in (Verdict.HELD, Verdict.UNDECODABLE)]
+        tried = [o for o in outcomes if o.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
         if any(o.verdict is Verdict.GONE for o in tried):
             self._disable(topic, group, consumer, "It answered 410 Gone.")
         elif tried:

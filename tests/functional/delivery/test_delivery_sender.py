@@ -115,7 +115,7 @@ def test_without_a_live_secret_nothing_is_sent_and_no_attempt_is_made(
 ) -> None:
     for secrets in ((), (Secret(SECRET.hex(), 1),)):
         (outcome,) = sender.send(consumer(receiver.url, secrets=secrets), parcel(draft(1)), 5)
-        assert outcome.verdict is Verdict.HELD
+        assert outcome.verdict is Verdict.NOT_ATTEMPTED
     assert receiver.seen == []
 
 
