@@ -232,7 +232,7 @@ PUSH_CALLS: Mapping[str, int] = {
     "push": 15,
     "push a batch": 15,
     "push nothing": 8,
-    "push to two consumers": 34,
+    "push to two consumers": 29,
     "push in vain": 23,
     "push in vain to a broadcast's consumer": 32,
     "push in order": 21,

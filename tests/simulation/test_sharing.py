@@ -14,11 +14,11 @@ from tests.simulation.telling import story
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a puller that takes all it asks for": (
-        2,
+        0,
         Bug(Claimant, "part", "sharing.room(held, self.seat, available, now_ms)", "available"),
     ),
     "a delivery that begins with the same consumer": (
-        1,
+        7,
         Bug(DispatchRun, "_in_order", "% len(consumers)", "% 1"),
     ),
 }
