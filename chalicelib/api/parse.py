@@ -32,6 +32,7 @@ from . import requests, strict
 from .http import Context, invalid
 
 if TYPE_CHECKING:
+    from ..services.inspect.lookup import TopicStats
     from ..services.manage.replays import Archived
 
 T = TypeVar("T")
@@ -276,8 +277,8 @@ def visible(
     return items[:most], mark(items[most - 1]) if len(items) > most else None
 
 
-def visible_topics(context: Context, purpose: str) -> tuple[list[Topic], str | None]:
-    """A page of the topics that the token may use, by name."""
+def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, TopicStats]], str | None]:
+    """A page of the topics that the token may use, by name, with what is in them; shorter where counting takes long."""
     caller = context.caller
     if caller is None:
         return [], None
@@ -286,7 +287,11 @@ def visible_topics(context: Context, purpose: str) -> tuple[list[Topic], str | N
         start = caller.behind(after or "")
         return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
 
-    return visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
+    topics, following = visible(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
+    counts = context.deps.lookup.stats(topics)
+    if len(counts) < len(topics):
+        following = topics[len(counts) - 1].name
+    return list(zip(topics, counts, strict=False)), following
 
 
 def page(context: Context, purpose: str, items: list[Any], following: Any) -> dict[str, Any]:

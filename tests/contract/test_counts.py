@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -19,8 +20,9 @@ from chalicelib.services.inspect.lookup import TopicStats
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.memory.timers import MemoryTimers
+from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS
+from tests.support.clock import SECOND_MS, ManualClock
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -49,6 +51,22 @@ def places(desk: Desk, message: Message) -> tuple[str, ...]:
 
 def account(desk: Desk, group: str = "billing") -> Account:
     return stats(desk).groups[group].account
+
+
+class Hasty(ManualClock):
+    """Each look at it takes a second."""
+
+    def now_ms(self) -> int:
+        self.advance(SECOND_MS)
+        return super().now_ms()
+
+
+def test_a_page_of_topics_ends_where_counting_takes_long(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage)
+    slow = Deps(replace(empty_stage.adapters, clock=Hasty()))
+    assert 1 < len(slow.lookup.stats([desk.topic] * 50)) < 50
+    assert len(slow.lookup.stats([desk.topic])) == 1
+    assert slow.lookup.stats([]) == []
 
 
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:

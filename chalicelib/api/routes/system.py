@@ -61,8 +61,7 @@ def _given(context: Context) -> dict[str, Any]:
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
 def stats(context: Context) -> Response:
     """Counts per topic and group."""
-    topics, following = parse.visible_topics(context, "stats")
-    counted = zip(topics, context.deps.lookup.stats(topics), strict=True)
+    counted, following = parse.counted_topics(context, "stats")
     items = [{"topic": topic.name, **render.stats(each)} for topic, each in counted]
     return Response(parse.page(context, "stats", items, following))
 

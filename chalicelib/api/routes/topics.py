@@ -31,8 +31,7 @@ def get_topic(context: Context, topic: str) -> Response:
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Response:
     """Topics by name, those the token may use."""
-    topics, following = parse.visible_topics(context, "topics")
-    counted = zip(topics, context.deps.lookup.stats(topics), strict=True)
+    counted, following = parse.counted_topics(context, "topics")
     items = [{**render.topic(topic), "stats": render.stats(each)} for topic, each in counted]
     return Response(parse.page(context, "topics", items, following))
 
