@@ -45,6 +45,7 @@ _TOPICS = ("beta", "omega")
 _GROUPS = ("one", "two")
 _DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
 _SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
+_DISABLED_AFTER_MS = 5 * DAY_MS
 _REFUSED = 0.9  # of the calls to a partition that is throttled
 _MOST_ROUNDS = 400
 _QUIET_ROUNDS = 2  # a sweep on a clock that is behind finds what was moved just now in its next run only
@@ -322,6 +323,7 @@ class Days:
         self.targets: defaultdict[str, set[str]] = defaultdict(set)
         self.asked: Counter[str] = Counter()  # how often, by target
         self.bad_since_ms: dict[str, int] = {}  # likewise by uid, while it only fails
+        self.disabled: set[str] = set()  # likewise
         self.homes: dict[str, Home] = {}
         self.gone: list[Home] = []
         self.held: list[tuple[Member, Topic, Delivery]] = []
@@ -461,6 +463,7 @@ class Days:
                     f"deliver {job}", lambda deps, job=job: deps.deliverer.deliver(job, lambda: 600.0)
                 )  # type: ignore[misc]
                 self._settled(certain=report is not None and not report.stale)
+                self._explain_disabled()
         self.inbox.asked.clear()
 
     def _settled(self, *, certain: bool) -> None:
@@ -470,6 +473,18 @@ class Days:
                 (member.done if certain else member.perhaps).add(label)
             seat.sent.clear()
         self.used.clear()
+
+    def _explain_disabled(self) -> None:
+        """Nobody may have been switched off who was not bad for as long as is said."""
+        for uid, (home, member) in self.served.items():
+            for consumer in self.adapters.control.consumers(home.topic, member.group):
+                if consumer.uid != uid or consumer.state != "DISABLED" or uid in self.disabled:
+                    continue
+                self.disabled.add(uid)
+                bad_ms = self.clock.at_ms - self.bad_since_ms.get(uid, self.clock.at_ms)
+                is_long = bad_ms + 2 * self.plan.skew_ms >= _DISABLED_AFTER_MS
+                if "Gone" not in (consumer.why or "") and not is_long:
+                    self.accuse(f"{uid} was disabled after {bad_ms} ms: {consumer.why}")
 
     def outcome(self, mood: str) -> Outcome:
         """How a subscriber of this mood answers."""

@@ -8,12 +8,10 @@ from chalicelib.domain.errors import NotFound
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 from tests.simulation.days import Days, Home, Member
-from tests.support.clock import DAY_MS
 
 BROADCAST = "all"
 CALLED = "hook"
 _NAMES = ("a", "b")
-_DISABLED_AFTER_MS = 5 * DAY_MS
 
 
 def _some_home(days: Days) -> Home | None:
@@ -104,7 +102,7 @@ def changes_mood(days: Days) -> None:
 
 
 def mend(days: Days) -> None:
-    """Everybody is good again, and registers anew who was switched off. Nobody may have been for less than is said."""
+    """Everybody is good again, and registers anew who was switched off."""
     deps = days.another().deps
     for uid, mood in days.moods.items():
         days.moods[uid] = mood if mood == "strange" else "good"
@@ -120,13 +118,5 @@ def _registers_anew(days: Days, deps: Deps, home: Home, member: Member) -> None:
     group = deps.catalog.group(topic, member.group.name)
     for consumer in deps.catalog.consumers(topic, group):
         if consumer.state == "DISABLED" and consumer.uid in days.moods:
-            _explain(days, consumer.uid, consumer.why or "")
             deps.admin.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
             deps.waker.group(topic, group)
-
-
-def _explain(days: Days, uid: str, why: str) -> None:
-    since_ms = days.bad_since_ms.get(uid, days.clock.at_ms)
-    long = days.clock.at_ms - since_ms + 2 * days.plan.skew_ms >= _DISABLED_AFTER_MS
-    if "Gone" not in why and not long:
-        days.accuse(f"{uid} was disabled after {days.clock.at_ms - since_ms} ms: {why}")

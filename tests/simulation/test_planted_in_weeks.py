@@ -58,7 +58,7 @@ BUGS: dict[str, Bug] = {
         Checker,
         "_conclude",
         "if answer.decision:",
-        "if answer := replace(answer, decision=CursorSnapshot.COMMITTED):",
+        "if answer := replace(answer, decision=TransactionState.COMMITTED):",
     ),
     "a kept row that stands for its successor": Bug(
         segment_cache, "_follows", "segment.request_id != old.request_id or", ""
