@@ -54,7 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=MEASURES, metavar="NAME", help="this measure (repeatable)"
     )
-    parser.add_argument("--markdown", action="store_true", help="print the README's table")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/figures.md")
     parser.add_argument("--verbose", action="store_true", help="also what explains a figure, on stderr")
     parser.add_argument(
         "--endpoint",

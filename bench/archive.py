@@ -34,7 +34,7 @@ def main() -> int:
     """Measure; exit code 1 where a figure misses its target."""
     parser = argparse.ArgumentParser(prog="python -m bench.archive", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000, help="messages to archive (5,000,000)")
-    parser.add_argument("--markdown", action="store_true", help="print the README's table")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/archive.md")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(Path(folder), args.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -137,6 +138,21 @@ def headrace(whole: tuple[str, Path]) -> Iterator[Any]:
     made = _module("headrace_client").Headrace(url, (folder / ".data/token").read_text().strip())
     yield made
     made.close()
+
+
+def test_the_lines_of_python_in_the_readme_send_and_receive(
+    headrace: Any,
+    whole: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    headrace.ask("PUT", "/v1/topics/orders")
+    headrace.ask("PUT", "/v1/topics/orders/groups/mailer", {"from": "earliest"})
+    monkeypatch.setenv("HEADRACE_URL", whole[0])
+    monkeypatch.setenv("HEADRACE_TOKEN", (whole[1] / ".data/token").read_text().strip())
+    (code,) = re.findall(r"```python\n(.*?)```", (_EXAMPLES.parent / "README.md").read_text(), re.DOTALL)
+    exec(code, {})
+    assert capsys.readouterr().out == "{'order': 189} attempt 1\n"
 
 
 def test_the_receiver_prints_what_is_signed_and_refuses_what_is_not(headrace: Any) -> None:
