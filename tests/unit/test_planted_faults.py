@@ -188,7 +188,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
             DispatchRun,
             "_send",
             "self._of.sender.send(consumer, parcel, seconds) if attempts else ()",
-            "[Outcome(ClaimVerdict.FAILED)] * len(opened)",
+            "[Outcome(Verdict.FAILED)] * len(opened)",
         ),
         lambda: _in_a_batch(gone=True),
     ),
