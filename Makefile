@@ -81,9 +81,8 @@ replay: $(SPARK) ## Send archived messages again (ARGS="--help" tells how)
 report: $(SPARK) ## Show what went through: tables, and a page with charts
 	@$(BIN)/python -m glue_jobs.report --folder $(DATA)/bucket $(ARGS)
 
-soak: setup ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
-	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest \
-	  tests/simulation tests/crash tests/unit tests/contract tests/load tests/infra $(ARGS)
+soak: $(SPARK) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
+	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
 
 mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
 	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)

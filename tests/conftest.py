@@ -38,12 +38,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. One of very many calls is run
-    on it in the soak only."""
+    on it in the soak only, and one that is marked `soak` nowhere else."""
     for item in items:
         if "engine" in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
         if item.get_closest_marker("engine") and item.get_closest_marker("many_calls") and not SOAK:
             item.add_marker(pytest.mark.skip(reason="many calls: on the engine in the soak only"))
+        if item.get_closest_marker("soak") and not SOAK:
+            item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
 
 
 @pytest.fixture(scope="session")

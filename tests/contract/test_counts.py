@@ -130,6 +130,7 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     assert account(desk) == Account(new=10, skipped=2)
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: str) -> None:
     is_quick = isinstance(stage.adapters.timers, MemoryTimers)

@@ -242,6 +242,7 @@ def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
     assert desk.deps.assignments.team(desk.topic, group).owners == [a, p]
 
 
+@pytest.mark.many_calls
 def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gone(desk: Desk) -> None:
     group = desk.group(mode="broadcast")
     consumer = register(desk, group).member.consumer

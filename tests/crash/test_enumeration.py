@@ -17,7 +17,11 @@ from tests.support.faults import DEADLY, Fault, Note
 from tests.support.flows import Stage
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-FAULTS = tuple(fault for fault in Fault if SOAK or fault is not Fault.THROTTLED)  # FAIL_ONCE takes its road
+_SOAKED = {
+    Fault.THROTTLED,
+    Fault.LOST_THEN_CONFLICT,
+}  # the roads of FAIL_ONCE, and of LOST_ANSWER and CONFLICT
+FAULTS = tuple(fault for fault in Fault if SOAK or fault not in _SOAKED)
 _REFUSED = {Fault.FAIL_ONCE, Fault.FAIL_ALWAYS, Fault.THROTTLED, Fault.CONFLICT, Fault.UNPROCESSED}
 _played: dict[object, tuple[str, Fault, int]] = {}
 

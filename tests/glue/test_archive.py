@@ -328,6 +328,7 @@ def named(place: Place) -> set[str]:
     return {file.name for table in manifest.tables for file in manifest.files(table)}
 
 
+@pytest.mark.soak
 def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(
     place: Place, tmp_path: Path
 ) -> None:

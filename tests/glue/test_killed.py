@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from glue_jobs.arguments import DONE
 from tests.glue.journals import LATER, Place, message
 from tests.glue.test_archive import named, orders
@@ -17,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 _BOUND_SECONDS = 300.0
 
 
+@pytest.mark.soak
 def test_sigkill_while_partitions_are_written(place: Place) -> None:
     place.journal("a", [message(n) for n in range(20_000)])
     command = [

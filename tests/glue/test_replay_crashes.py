@@ -190,6 +190,7 @@ def test_a_lost_answer_to_its_making_leaves_one_replay_that_never_begins(
     check_history(mine, other, made.pop(), ARCHIVED)
 
 
+@pytest.mark.soak
 def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_request_comes_late(
     world: World, run: Callable[..., int], archive: Place
 ) -> None:
