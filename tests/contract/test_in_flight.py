@@ -89,6 +89,36 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     assert {numbers[0] for numbers in desk.subscribers.numbers().values()} == {1}
 
 
+@pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
+@pytest.mark.parametrize("most", [20, 50, 100, 200])
+def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
+    stage: Stage, most: int, at: str
+) -> None:
+    """Each shard has one worker: it leaves only when nothing is left there, whatever the others had at its look."""
+    shards, each = 4, 80
+    desk = PushDesk.at(stage, shards=shards)
+    group = desk.group(max_in_flight=most)
+    waiting = [DeliveryTask(desk.topic.name, group.name, worker) for worker in range(shards)]
+
+    def another() -> None:
+        if waiting:
+            job = waiting.pop()
+            deps = twin(desk, another if at.startswith("between") else lambda: None)
+            deps.deliverer.deliver(job, lambda: 60.0)
+
+    def takes(parcel: Parcel) -> Outcome:
+        if at == "while it sends":
+            another()
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=takes)
+    for shard in range(shards):
+        desk.produce(*(make.draft(shard=shard) for _ in range(each)))
+    while waiting:
+        another()
+    assert len(desk.subscribers.calls) == shards * each
+
+
 @pytest.mark.parametrize(
     ("shards", "most", "used"), [(4, 8, 8), (4, 64, 51), (8, 4, 4), (16, 64, 64), (1, 64, 56)]
 )

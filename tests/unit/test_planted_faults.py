@@ -164,6 +164,17 @@ BUGS: dict[str, tuple[Bug, Check]] = {
             )
         ),
     ),
+    "others have all places, and nobody comes back": (
+        Bug(
+            DispatchRun,
+            "_room",
+            "max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))",
+            "part - self._others_by.get(consumer.uid, 0)",
+        ),
+        lambda: in_flight.test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
+            memory_stage(), 50, "between its claim and its look"
+        ),
+    ),
     "a function that outlives its lease": (
         Bug(
             DispatchRun,

@@ -211,9 +211,9 @@ class DispatchRun:
         them, after it gave back the last one: then they will look at what is left here."""
         for _ in range(_LOST_RACES):
             self._looks += 1
-            self._is_limited = False
-            if self._others and self._spare(sources) <= 0 and self._is_stale():
+            if self._is_limited and self._is_stale():
                 self._look_around(sources)
+            self._is_limited = False
             for shard in sources.in_turn(self._looks, self._allowance(sources)):
                 if not self._has_time(sources):  # what is under way is to be settled
                     return
@@ -349,8 +349,10 @@ class DispatchRun:
         now_ms = self._of.clock.now_ms()
         if not allowed and not any(at_ms > now_ms for at_ms in self._circuits_ms):
             self._circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
-        part = sources.part_of(shard) - self._others_by.get(consumer.uid, 0)
-        room = min(sources.most_here - self._flying.total(), min(allowed, part) - self._flying[consumer.uid])
+        part = sources.part_of(shard)
+        left = max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))
+        self._is_limited |= left < part
+        room = min(sources.most_here - self._flying.total(), min(allowed, left) - self._flying[consumer.uid])
         return room if shard is not None else min(room, lane_share(allowed) - self._flying_from_lane)
 
     def _allowance(self, sources: Sources) -> int:

@@ -59,6 +59,11 @@ class Sources:
         """How many one consumer may have under way: its equal part, but a whole batch."""
         return max(-(-self.most // max(1, len(self.consumers_of(shard)))), self.group.batch_size)
 
+    def sure_part_of(self, shard: int | None) -> int:
+        """How many one consumer may have under way whatever else is: else nobody would come back to this source when
+        others have given up their places, for each source has one job."""
+        return -(-self.sure_of(shard) // max(1, len(self.consumers_of(shard))))
+
     def keys(self) -> set[str]:
         """The log's partition keys of all sources."""
         lane = {self._lane} if self._has_lane else set()
