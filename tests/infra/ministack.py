@@ -31,6 +31,7 @@ def installed() -> Path:
     home = Path(os.environ.get("HEADRACE_MINISTACK") or ROOT / ".ministack")
     stamp = home / "requirements.txt"
     if not stamp.exists() or stamp.read_text() != _REQUIREMENTS.read_text():
+        print(f"\nInstalling MiniStack into {home.name} (once, half a minute)", flush=True)
         shutil.rmtree(home, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         pip = [str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]

@@ -46,6 +46,16 @@ HOST = "subscriber.example.com"
 WORLD = Path(__file__).parent / "world"
 _PATIENCE_SECONDS = 180.0  # of a machine that is busy with other things
 _A_SCHEDULE_SECONDS = 300.0
+STEPS = (
+    "package and deploy",
+    "delay one, prepare one, pull in three modes",
+    "push, retry, bury, redrive",
+    "update while somebody produces and consumes",
+    "wait for the minute's schedules",
+    "read the journal, take a right from a role",
+    "deploy two stages side by side",
+    "delete both, and deploy one again",
+)
 
 
 @dataclass
@@ -131,8 +141,8 @@ def test_a_stage_is_deployed_used_and_updated(
 
 
 def step(about: str) -> None:
-    """Tell whoever waits what goes on, in spite of pytest's capture."""
-    print(f"{time.strftime('%H:%M:%S')} {about}", file=sys.__stderr__, flush=True)
+    """Tell whoever waits how far it is; `make rehearse` shows these lines."""
+    print(f"\nstep {STEPS.index(about) + 1} of {len(STEPS)}: {about}", flush=True)
 
 
 def send_delayed(api: Client) -> tuple[Group, float]:

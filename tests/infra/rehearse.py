@@ -1,0 +1,84 @@
+"""`make rehearse`: the rehearsal, told step by step; if it fails, in one sentence with what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.infra.ministack import ROOT
+
+REHEARSAL = "tests/infra/test_rehearsal.py"
+LOG = ROOT / "build" / "rehearsal.log"
+STEP = re.compile(r"step (?P<number>\d+) of (?P<count>\d+): (?P<about>.*)")
+_SHOWN = re.compile(STEP.pattern + r"|Installing .*")
+_ERROR = re.compile(r"E\s+(?P<error>\S.*)")
+
+
+def follow(lines: Iterable[str], log: Path, seconds: Iterable[float]) -> None:
+    """Keep the lines of a run in a file, and show those that tell how far it is. `seconds`: since its beginning, asked
+    once for each line shown."""
+    elapsed = iter(seconds)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as file:
+        for line in lines:
+            file.write(line)
+            file.flush()
+            if shown := _SHOWN.search(line):
+                print(f"{next(elapsed):5.0f} s  {shown[0]}", flush=True)
+
+
+def failure(output: str, log: Path) -> str:
+    """One sentence for a run that failed: where, why, and what to do."""
+    steps = list(STEP.finditer(output))
+    error = _ERROR.search(output)
+    place = (
+        f"at step {steps[-1]['number']} of {steps[-1]['count']} ({steps[-1]['about']})"
+        if steps
+        else "at its start"
+    )
+    reason = error["error"] if error else "pytest could not run it"
+    return (
+        f"The rehearsal failed {place}: {reason}. Everything that was said is in {log}; a busy machine may be the "
+        "reason: run `make rehearse` again, or only what failed: ARGS='-k used' (steps 1 to 6) or ARGS='-k deleted'."
+    )
+
+
+def _since(began: float) -> Iterable[float]:
+    while True:
+        yield time.monotonic() - began
+
+
+def main() -> int:
+    """Run it; the exit code of pytest."""
+    parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
+    parser.add_argument("-k", metavar="NAME", help="only the tests whose names hold this: used, deleted")
+    chosen = parser.parse_args()
+    began = time.monotonic()
+    print(f"This takes 2 to 15 minutes, and half a minute more the first time. Its whole output: {LOG}")
+    command = [sys.executable, "-m", "pytest", REHEARSAL, "-q", "-x", "-s", "--tb=short", "--color=no"]
+    with subprocess.Popen(
+        [*command, *(["-k", chosen.k] if chosen.k else [])],
+        cwd=ROOT,
+        env=os.environ | {"HEADRACE_REHEARSE": "1", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as run:
+        assert run.stdout is not None
+        follow(run.stdout, LOG, _since(began))
+    if run.returncode:
+        print(failure(LOG.read_text(), LOG.relative_to(ROOT)), file=sys.stderr)
+    else:
+        print(f"The rehearsal passed in {time.monotonic() - began:.0f} s.")
+    return run.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
