@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .cursor import Cursor, expire
+from .cursor import Cursor
+from .cursor_transitions import expire
 from .topic import Consumer, Group, Topic
 
 _SURE = 4  # one place in so many is divided among the cursors for good

@@ -1,4 +1,4 @@
-"""The three modes: small pure policies over one cursor algebra. `POLICIES` is their registry."""
+"""The three modes: small pure policies over one cursor. `POLICIES` is their registry."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..domain import ranges
-from ..domain.cursor import Cursor, Selection, Span
+from ..domain.cursor import Cursor, Selection
 from ..domain.ranges import Range
+from ..domain.spans import Span
 from .policy import Candidate, ClaimVerdict
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..domain import ranges
-from ..domain.cursor import Cursor, Selection, Span
+from ..domain.cursor import Cursor, Selection
 from ..domain.limits import MAX_PASSED_OVER
 from ..domain.ranges import Range
+from ..domain.spans import Span
 from .policy import Candidate, ClaimVerdict
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from ..domain.cursor import Change, Cursor
+from ..domain.cursor import Cursor
+from ..domain.cursor_write import Change
 from ..domain.record import Record
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey

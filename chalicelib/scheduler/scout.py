@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..domain.cursor import Cursor, expire, returned
+from ..domain.cursor import Cursor
+from ..domain.cursor_transitions import expire, returned
 from ..domain.segment import ShardKey
 from ..domain.topic import Consumer, Group, Topic, cursor_key
 from ..modes import POLICIES

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..domain.cursor import CLOSED, Change, Cursor, Lease, Span, amend, took
+from ..domain.cursor import CLOSED, Cursor, Lease
+from ..domain.cursor_transitions import amend
+from ..domain.cursor_write import Change, took
 from ..domain.errors import Unavailable, Unreadable, newer_format, unavailable
 from ..domain.ranges import Ranges
 from ..domain.record import Record
 from ..domain.sharing import Part, Round
+from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..ports.cursors import RefusalReason, WriteRefused

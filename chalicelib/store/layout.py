@@ -27,7 +27,7 @@ Attribute names are short because a row is billed by its size, names included.
   It sorts before all segments, so one descending read finds the last row, or this one where no other is left.
   A tail is the higher of the two: TTL removes rows in no order.
 
-**cursors** · what a group has done with a shard: one small item, the algebra of domain/cursor.
+**cursors** · what a group has done with a shard: one small item, see domain/cursor.
     c  S   partition key: `<group uid>` or, in a broadcast, `<group uid>:<consumer uid>`
     s  S   sort key: the log's partition key
     e  N   epoch; claims and seeks are conditional on it and raise it by one

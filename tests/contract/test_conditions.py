@@ -14,13 +14,15 @@ from uuid import uuid4
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
 from chalicelib.domain.assignment import Assignment
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, start_at
 from chalicelib.domain.rate import Grant
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.replay import Replay
 from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
+from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import ANY_EDITION, Timer
 from chalicelib.domain.topic import CursorKey, Topic
 from chalicelib.domain.transaction import Transaction, TransactionState, check_timer, rolled_back
@@ -49,7 +51,7 @@ def _put(stage: Stage, shard: ShardKey, segment: Segment, *moved: Promotable) ->
 
 def _claimed(cursor: Cursor, token: str, *spans: Span) -> Cursor:
     upto = max(cursor.next, spans[-1].end)
-    return algebra.claim(cursor, Selection(spans, next=upto), token, "me", START_MS + 60_000)
+    return transitions.claim(cursor, Selection(spans, next=upto), token, "me", START_MS + 60_000)
 
 
 # The log
@@ -122,7 +124,7 @@ def a_cursor_that_moved_on_refuses_an_amendment(stage: Stage) -> None:
     at_two = Cursor(floor=2, next=2, begin=1)
     cursors.create(key, at_two)
     assert not amends(3, None), "it came up meanwhile"
-    at_three = cursors.write(key, algebra.change(at_two, _claimed(at_two, "1.aa", Span(2))))
+    at_three = cursors.write(key, cursor_write.change(at_two, _claimed(at_two, "1.aa", Span(2))))
     assert isinstance(at_three, Cursor)
     assert not amends(2, at_two), "claimed meanwhile"
     assert not amends(1, Cursor(floor=1, next=1, begin=1)), "the first that is owed"
@@ -162,7 +164,7 @@ def a_cursor_is_created_once(stage: Stage) -> None:
     first = Cursor(floor=3, next=3, begin=3)
     assert cursors.create(key, first) == first
     assert cursors.create(key, Cursor()) == first
-    begun = algebra.replacement(Cursor(), make.leased(0, 2))
+    begun = cursor_write.replacement(Cursor(), make.leased(0, 2))
     assert cursors.write(key, begun, exists=False) == WriteRefused(RefusalReason.LOST, first)
     assert cursors.get(key, consistent=True) == first
 
@@ -171,26 +173,28 @@ def a_claim_is_made_from_the_epoch_that_was_read(stage: Stage) -> None:
     cursors, key = stage.adapters.cursors, make.cursor_key()
     cursors.create(key, Cursor())
     ours, theirs = (_claimed(Cursor(), f"{n}.aa", Span(0, n)) for n in (2, 3))
-    assert cursors.write(key, algebra.change(Cursor(), theirs)) == theirs
-    assert cursors.write(key, algebra.change(Cursor(), ours)) == WriteRefused(RefusalReason.LOST, theirs)
+    assert cursors.write(key, cursor_write.change(Cursor(), theirs)) == theirs
+    assert cursors.write(key, cursor_write.change(Cursor(), ours)) == WriteRefused(RefusalReason.LOST, theirs)
 
 
 def a_cursor_is_replaced_in_the_epoch_that_was_read(stage: Stage) -> None:
     cursors, key, leased = stage.adapters.cursors, make.cursor_key(), make.leased(0, 2)
     cursors.create(key, leased)
-    first, second = algebra.seek(leased, 5), algebra.seek(leased, 9)
-    assert cursors.write(key, algebra.replacement(leased, first)) == first
-    assert cursors.write(key, algebra.replacement(leased, second)) == WriteRefused(RefusalReason.LOST, first)
+    first, second = transitions.seek(leased, 5), transitions.seek(leased, 9)
+    assert cursors.write(key, cursor_write.replacement(leased, first)) == first
+    assert cursors.write(key, cursor_write.replacement(leased, second)) == WriteRefused(
+        RefusalReason.LOST, first
+    )
 
 
 def a_settlement_needs_its_lease(stage: Stage) -> None:
     cursors, key, leased = stage.adapters.cursors, make.cursor_key(), make.leased(0, 2)
     cursors.create(key, leased)
-    after, _ = algebra.settle(leased, "1.aaaa", [Result(0, Fate.SUCCESS)])
-    settled = algebra.change(leased, after)
-    expired = algebra.expire(leased, START_MS + 30_000)
+    after, _ = transitions.settle(leased, "1.aaaa", [Result(0, Fate.SUCCESS)])
+    settled = cursor_write.change(leased, after)
+    expired = transitions.expire(leased, START_MS + 30_000)
     taken = _claimed(expired, "2.bb", *expired.waiting)
-    assert cursors.write(key, algebra.change(leased, taken)) == taken
+    assert cursors.write(key, cursor_write.change(leased, taken)) == taken
     assert cursors.write(key, settled) == WriteRefused(RefusalReason.LOST, taken)
     assert cursors.write(key, settled, [make.record(0)]) == WriteRefused(RefusalReason.LOST, taken)
     assert stage.adapters.records.get(key, 0) is None
@@ -201,7 +205,7 @@ def a_change_has_room_for_what_waits(stage: Stage) -> None:
     waits = Cursor(next=9, waiting=(Span(1), Span(5)))
     cursors.create(key, waits)
     claimed = _claimed(waits, "1.aa", Span(9))
-    change = algebra.change(waits, claimed)
+    change = cursor_write.change(waits, claimed)
     assert cursors.write(key, replace(change, most_waiting=1)) == WriteRefused(RefusalReason.LOST, waits)
     assert cursors.write(key, replace(change, most_waiting=2)) == claimed
 
@@ -211,10 +215,10 @@ def a_large_change_loses_nothing_of_others(stage: Stage) -> None:
     cursors = stage.adapters.cursors
     lease = Lease("1.aa", (Span(399),), START_MS)
     many = Cursor(next=400, waiting=make.odd_spans(399), leases={"1.aa": lease})
-    large = algebra.change(many, _claimed(many, "2.bb", *many.waiting))
+    large = cursor_write.change(many, _claimed(many, "2.bb", *many.waiting))
     assert large.entries > 120
-    settled = algebra.change(many, algebra.settle(many, "1.aa", [Result(399, Fate.SUCCESS)])[0])
-    claimed = algebra.change(many, _claimed(many, "3.cc", Span(400)))
+    settled = cursor_write.change(many, transitions.settle(many, "1.aa", [Result(399, Fate.SUCCESS)])[0])
+    claimed = cursor_write.change(many, _claimed(many, "3.cc", Span(400)))
     for meanwhile, token, held in ((settled, "1.aa", False), (claimed, "3.cc", True)):
         key = make.cursor_key()
         cursors.create(key, many)
@@ -234,7 +238,7 @@ def a_large_change_loses_nothing_of_others(stage: Stage) -> None:
 def _letter(stage: Stage, of: CursorKey | None = None, at_ms: int = START_MS) -> DeadLetter:
     key, cursors = of or make.cursor_key(), stage.adapters.cursors
     told, current = make.dead_record(1, at_ms=at_ms), cursors.get(key, consistent=True)
-    sought = algebra.replacement(current or Cursor(), algebra.seek(current or Cursor(), 2))
+    sought = cursor_write.replacement(current or Cursor(), transitions.seek(current or Cursor(), 2))
     assert isinstance(cursors.write(key, sought, [told], exists=current is not None), Cursor)
     return make.letter(key, told)
 
@@ -284,7 +288,7 @@ def a_letter_is_redriven_as_it_was_read(stage: Stage) -> None:
 def only_what_is_dead_leaves_a_letter(stage: Stage) -> None:
     key, records = make.cursor_key(), stage.adapters.records
     told = [make.dead_record(1), make.record(2), make.record(3, "RETRYING"), make.record(4, "SUCCESS")]
-    begun = algebra.replacement(Cursor(), algebra.start_at(5))
+    begun = cursor_write.replacement(Cursor(), start_at(5))
     assert isinstance(stage.adapters.cursors.write(key, begun, told, exists=False), Cursor)
     assert [n for n in range(1, 5) if records.dead_letter(key, n)] == [1]
     assert records.count_dead(key.shard.topic_uid, key.group_uid) == 2, "of one the message is gone"

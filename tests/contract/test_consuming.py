@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_size
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.record import Record
@@ -333,7 +333,7 @@ def test_a_claim_takes_no_more_than_its_cursor_has_room_for(stage: Stage) -> Non
     desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(600)))
     got = desk.receive(group, 600)
     assert 0 < len(got) < 600
-    assert algebra.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
+    assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
     assert set(desk.ack(group, got)) == {None}
     assert sorted([*offsets(got), *desk.drain(group, 600)]) == [*range(600)]
 
@@ -394,7 +394,7 @@ def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> N
     for n, lease in enumerate(held):
         assert set(desk.ack(group, lease[n % 2 :: 2])) == {None}
         assert set(desk.nack(group, lease[1 - n % 2 :: 8])) == {None}
-        assert algebra.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
+        assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
     stage.clock.advance(4 * 3600 * SECOND_MS)
     drained = desk.drain(group, 1000)
     assert len(drained) == 3000

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import CLOSED, Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import CLOSED, Cursor, Fate, Lease, Result, Selection, start_at
+from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
 from chalicelib.ports.records import Records
@@ -46,13 +48,13 @@ def key() -> CursorKey:
 
 def claimed(cursor: Cursor, upto: int, token: str = "9.zz") -> Cursor:
     granted = (Span(cursor.next, upto - cursor.next),)
-    return algebra.claim(cursor, Selection(granted, next=upto, segment_at=upto), token, "me", 50_000)
+    return transitions.claim(cursor, Selection(granted, next=upto, segment_at=upto), token, "me", 50_000)
 
 
-def acked(cursor: Cursor, token: str, *offsets: int, fate: Fate = Fate.SUCCESS) -> algebra.Change:
-    after, held = algebra.settle(cursor, token, [Result(o, fate, 7_000) for o in offsets])
+def acked(cursor: Cursor, token: str, *offsets: int, fate: Fate = Fate.SUCCESS) -> cursor_write.Change:
+    after, held = transitions.settle(cursor, token, [Result(o, fate, 7_000) for o in offsets])
     assert len(held) == len(offsets)
-    return algebra.change(cursor, after)
+    return cursor_write.change(cursor, after)
 
 
 def test_a_cursor_nobody_stored_is_not_there(cursors: Cursors, key: CursorKey) -> None:
@@ -75,12 +77,12 @@ def test_owners_and_shards_have_cursors_of_their_own(cursors: Cursors) -> None:
     shard, group = make.shard(), make.uid("g")
     keys = [CursorKey(shard, group), CursorKey(shard, group, "c1"), CursorKey(replace(shard, shard=1), group)]
     for n, key in enumerate(keys):
-        cursors.create(key, algebra.start_at(n))
+        cursors.create(key, start_at(n))
     cursors.close(keys[:1], START_MS // 1000)
     assert [cursors.get(key, consistent=True) for key in keys] == [
         CLOSED,
-        algebra.start_at(1),
-        algebra.start_at(2),
+        start_at(1),
+        start_at(2),
     ]
 
 
@@ -92,13 +94,13 @@ def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
     if there:
         cursors.create(key, leased)
     cursors.close([key], START_MS // 1000)
-    begun = algebra.replacement(Cursor(), leased)
+    begun = cursor_write.replacement(Cursor(), leased)
     assert cursors.write(key, begun, exists=False) == WriteRefused(RefusalReason.LOST, CLOSED)
     assert cursors.create(key, Cursor()) == CLOSED
     assert cursors.write(key, acked(leased, "1.aa", 0, 1)) == WriteRefused(RefusalReason.LOST, CLOSED)
-    again = algebra.change(leased, claimed(leased, 5, "2.bb"))
+    again = cursor_write.change(leased, claimed(leased, 5, "2.bb"))
     assert cursors.write(key, again) == WriteRefused(RefusalReason.LOST, CLOSED)
-    sought = algebra.replacement(leased, algebra.seek(leased, 0))
+    sought = cursor_write.replacement(leased, transitions.seek(leased, 0))
     assert cursors.write(key, sought) == WriteRefused(RefusalReason.LOST, CLOSED)
     assert cursors.get(key, consistent=True) == CLOSED
     assert cursors.of_owner(key.group_uid) == {str(key.shard): CLOSED}
@@ -106,13 +108,13 @@ def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
 
 def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, key: CursorKey) -> None:
     first, second = claimed(Cursor(), 3, "1.aa"), claimed(Cursor(), 5, "1.bb")
-    assert cursors.write(key, algebra.replacement(Cursor(), first), exists=False) == first
-    refused = cursors.write(key, algebra.replacement(Cursor(), second), exists=False)
+    assert cursors.write(key, cursor_write.replacement(Cursor(), first), exists=False) == first
+    refused = cursors.write(key, cursor_write.replacement(Cursor(), second), exists=False)
     assert refused == WriteRefused(RefusalReason.LOST, first)
 
 
 def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Cursors, key: CursorKey) -> None:
-    change = algebra.change(FULL, claimed(FULL, 31))
+    change = cursor_write.change(FULL, claimed(FULL, 31))
     assert cursors.write(key, change) == WriteRefused(RefusalReason.LOST, None)
     assert cursors.get(key, consistent=True) is None
 
@@ -121,26 +123,26 @@ def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Curso
     "after",
     [
         claimed(FULL, 31),
-        claimed(algebra.expire(FULL, 98_000), 31),
-        claimed(algebra.expire(FULL, 200_000), 31),
-        algebra.settle(FULL, "3.ab", [Result(3, Fate.SUCCESS), Result(7, Fate.RETRY, 5_000)])[0],
-        algebra.settle(FULL, "4.cd", [Result(8, Fate.DEAD)])[0],
-        algebra.extend(FULL, "3.ab", 123_456),
+        claimed(transitions.expire(FULL, 98_000), 31),
+        claimed(transitions.expire(FULL, 200_000), 31),
+        transitions.settle(FULL, "3.ab", [Result(3, Fate.SUCCESS), Result(7, Fate.RETRY, 5_000)])[0],
+        transitions.settle(FULL, "4.cd", [Result(8, Fate.DEAD)])[0],
+        transitions.extend(FULL, "3.ab", 123_456),
     ],
 )
 def test_a_change_makes_of_the_stored_cursor_what_the_algebra_says(
     cursors: Cursors, key: CursorKey, after: Cursor
 ) -> None:
     cursors.create(key, FULL)
-    assert cursors.write(key, algebra.change(FULL, after)) == after
+    assert cursors.write(key, cursor_write.change(FULL, after)) == after
     assert cursors.get(key, consistent=True) == after
 
 
 def test_i4_the_second_of_two_claims_is_refused_and_shown_the_first(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
-    won = cursors.write(key, algebra.change(FULL, claimed(FULL, 33)))
+    won = cursors.write(key, cursor_write.change(FULL, claimed(FULL, 33)))
     assert isinstance(won, Cursor)
-    assert cursors.write(key, algebra.change(FULL, claimed(FULL, 40, "9.yy"))) == WriteRefused(
+    assert cursors.write(key, cursor_write.change(FULL, claimed(FULL, 40, "9.yy"))) == WriteRefused(
         RefusalReason.LOST, won
     )
 
@@ -149,26 +151,28 @@ def test_settlements_of_different_leases_and_a_claim_do_not_disturb_one_another(
     cursors: Cursors, key: CursorKey
 ) -> None:
     cursors.create(key, FULL)
-    stale = [acked(FULL, "3.ab", 4), acked(FULL, "4.cd", 8), algebra.change(FULL, claimed(FULL, 31))]
+    stale = [acked(FULL, "3.ab", 4), acked(FULL, "4.cd", 8), cursor_write.change(FULL, claimed(FULL, 31))]
     expected = FULL
     for change in stale:
-        expected = algebra.apply(expected, change)
+        expected = cursor_write.apply(expected, change)
         assert cursors.write(key, change) == expected
 
 
 def test_i5_a_token_that_has_passed_on_settles_nothing(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
     late = acked(FULL, "4.cd", 8)
-    taken = cursors.write(key, algebra.change(FULL, claimed(algebra.expire(FULL, 98_000), 31)))
+    taken = cursors.write(key, cursor_write.change(FULL, claimed(transitions.expire(FULL, 98_000), 31)))
     assert cursors.write(key, late) == WriteRefused(RefusalReason.LOST, taken)  # type: ignore[arg-type]
 
 
 def test_i16_a_seek_voids_every_lease_and_replaces_the_whole(cursors: Cursors, key: CursorKey) -> None:
     cursors.create(key, FULL)
-    sought = algebra.seek(FULL, 1_000)
-    assert cursors.write(key, algebra.replacement(FULL, sought)) == sought
+    sought = transitions.seek(FULL, 1_000)
+    assert cursors.write(key, cursor_write.replacement(FULL, sought)) == sought
     assert cursors.write(key, acked(FULL, "3.ab", 3)) == WriteRefused(RefusalReason.LOST, sought)
-    assert cursors.write(key, algebra.replacement(FULL, Cursor())) == WriteRefused(RefusalReason.LOST, sought)
+    assert cursors.write(key, cursor_write.replacement(FULL, Cursor())) == WriteRefused(
+        RefusalReason.LOST, sought
+    )
     assert cursors.get(key, consistent=True) == sought
 
 
@@ -176,11 +180,11 @@ def test_a_change_of_many_entries_is_written_whole(cursors: Cursors, key: Cursor
     scattered = Cursor(next=800, waiting=make.odd_spans(800))
     cursors.create(key, scattered)
     selection = Selection(granted=scattered.waiting, next=800)
-    after = algebra.claim(scattered, selection, "1.aa", "me", 50_000)
-    assert cursors.write(key, algebra.change(scattered, after)) == after
+    after = transitions.claim(scattered, selection, "1.aa", "me", 50_000)
+    assert cursors.write(key, cursor_write.change(scattered, after)) == after
     every_third = [Result(n, Fate.SUCCESS) for n in range(0, 800, 6)]
-    less, _ = algebra.settle(after, "1.aa", every_third)
-    assert cursors.write(key, algebra.change(after, less)) == less
+    less, _ = transitions.settle(after, "1.aa", every_third)
+    assert cursors.write(key, cursor_write.change(after, less)) == less
     assert cursors.get(key, consistent=True) == less
 
 
@@ -190,7 +194,7 @@ def test_records_are_written_with_the_cursor_or_not_at_all(
 ) -> None:
     before = FULL if exists else Cursor()
     after = claimed(before, 31)
-    change = algebra.change(FULL, after) if exists else algebra.replacement(before, after)
+    change = cursor_write.change(FULL, after) if exists else cursor_write.replacement(before, after)
     dead, late = make.record(8, reason="EXPIRED"), make.record(9, "SUCCESS", attempts=3)
     if exists:
         refused = cursors.write(key, change, [dead, late])
@@ -210,7 +214,7 @@ def test_a_record_keeps_all_it_is_told(cursors: Cursors, records: Records) -> No
         0, "RETRYING", shard=key.shard.shard, consumer_uid="c1", last_error="é", next_ms=5, attempts=2
     )
     cursors.create(key, FULL)
-    cursors.write(key, algebra.change(FULL, claimed(FULL, 31)), [told])
+    cursors.write(key, cursor_write.change(FULL, claimed(FULL, 31)), [told])
     assert records.get(key, 0) == told
     assert records.get(replace(key, consumer_uid=""), 0) is None, "each consumer of a broadcast has its own"
 
@@ -222,7 +226,7 @@ def test_dead_letters_are_counted_by_topic_and_group(cursors: Cursors, records: 
     for key in [*keys, namesake]:
         dead = [make.record(o, shard=key.shard.shard, consumer_uid=key.consumer_uid) for o in range(3)]
         retrying = make.record(7, "RETRYING", shard=key.shard.shard, consumer_uid=key.consumer_uid)
-        change = algebra.replacement(Cursor(), claimed(Cursor(), 9))
+        change = cursor_write.replacement(Cursor(), claimed(Cursor(), 9))
         cursors.write(key, change, [*dead, retrying], exists=False)
     assert records.count_dead(topic.uid, group) == 6
     assert records.count_dead(topic.uid + "x", group) == 0
@@ -233,9 +237,9 @@ def test_a_dead_letter_stays_one_when_a_replay_succeeds(
 ) -> None:
     cursors.create(key, FULL)
     first = claimed(FULL, 31)
-    cursors.write(key, algebra.change(FULL, first), [make.record(8)])
+    cursors.write(key, cursor_write.change(FULL, first), [make.record(8)])
     cursors.write(
-        key, algebra.change(first, claimed(first, 32, "9.yy")), [make.record(8, "SUCCESS", attempts=2)]
+        key, cursor_write.change(first, claimed(first, 32, "9.yy")), [make.record(8, "SUCCESS", attempts=2)]
     )
     found = records.get(key, 8)
     assert found is not None

@@ -10,12 +10,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
 
-from chalicelib.domain.cursor import Span, has_room_to_wait, rebuilt_lane
+from chalicelib.domain.cursor_size import has_room_to_wait
+from chalicelib.domain.cursor_transitions import rebuilt_lane
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import UNDECODABLE
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claim import Claimant

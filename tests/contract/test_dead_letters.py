@@ -9,8 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic
@@ -51,8 +52,8 @@ def key_of(topic: Topic, group: Group, shard: int = 0, consumer_uid: str = "") -
 def bury(cursors: Cursors, key: CursorKey, *told: Record) -> list[DeadLetter]:
     """Store the records with some change of the cursor."""
     current = cursors.get(key, consistent=True)
-    after = algebra.seek(current or Cursor(), 1)
-    change = algebra.replacement(current or Cursor(), after)
+    after = transitions.seek(current or Cursor(), 1)
+    change = cursor_write.replacement(current or Cursor(), after)
     assert cursors.write(key, change, told, exists=current is not None) == after
     return [make.letter(key, record) for record in told if record.message]
 
@@ -199,14 +200,14 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
     def there() -> list[object]:
         return [t for f in range(2) for t in a.timers.look(f, 10**14, 1_000).timers if t in timers]
 
-    after = algebra.start_at(1)
-    change = algebra.replacement(Cursor(), after)
+    after = start_at(1)
+    change = cursor_write.replacement(Cursor(), after)
     assert isinstance(a.cursors.write(key, change, [make.record(1)], timers), WriteRefused)
     assert (there(), a.records.get(key, 1), a.cursors.get(key)) == ([], None, None)
     assert a.cursors.write(key, change, [], timers[:1], exists=False) == after
     assert there() == timers[:1]
-    again = algebra.replacement(after, algebra.seek(after, 5))
-    assert a.cursors.write(key, again, [make.record(1, "RETRYING")], timers) == algebra.seek(after, 5)
+    again = cursor_write.replacement(after, transitions.seek(after, 5))
+    assert a.cursors.write(key, again, [make.record(1, "RETRYING")], timers) == transitions.seek(after, 5)
     assert there() == timers
     assert a.records.get(key, 1) == make.record(1, "RETRYING")
     a.timers.drop(timers)

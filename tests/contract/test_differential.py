@@ -12,10 +12,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, Span
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, start_at
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, Tail, Way
+from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Topic
 from chalicelib.ports.cursors import WriteRefused
 from tests.support import factories as make
@@ -162,9 +164,7 @@ class CursorCalls:
         if what == "look":
             self.known[actor] = self.pair.ask(lambda s: s.adapters.cursors.get(self.key, consistent=True))
         elif what == "create":
-            self.known[actor] = self.pair.ask(
-                lambda s: s.adapters.cursors.create(self.key, algebra.start_at(n))
-            )
+            self.known[actor] = self.pair.ask(lambda s: s.adapters.cursors.create(self.key, start_at(n)))
         elif what == "close":
             self.pair.ask(lambda s: s.adapters.cursors.close([self.key], self.now_ms // 1000))
         elif what == "expire":
@@ -175,34 +175,34 @@ class CursorCalls:
 
     def _claim(self, known: Cursor, n: int, _: Fate) -> Cursor:
         self.written += 1
-        current = algebra.expire(known, self.now_ms)
-        granted = (*algebra.returned(current, self.now_ms)[:n], Span(current.next, 3))
+        current = transitions.expire(known, self.now_ms)
+        granted = (*transitions.returned(current, self.now_ms)[:n], Span(current.next, 3))
         selection = Selection(
             granted, (Span(current.next + 3, 1, 1, "ab"),), (), current.next + 4, current.next
         )
-        return algebra.claim(current, selection, f"t{self.written}", "me", self.now_ms + 5_000)
+        return transitions.claim(current, selection, f"t{self.written}", "me", self.now_ms + 5_000)
 
     def _settle(self, known: Cursor, n: int, fate: Fate) -> Cursor:
         for token, lease in list(known.leases.items())[:1]:
             offsets = list(lease.attempts())
             wanted = {offsets[n % len(offsets)], offsets[0]}
-            return algebra.settle(known, token, [Result(o, fate, self.now_ms + n) for o in wanted])[0]
+            return transitions.settle(known, token, [Result(o, fate, self.now_ms + n) for o in wanted])[0]
         return known
 
     def _extend(self, known: Cursor, n: int, _: Fate) -> Cursor:
         for token in known.leases:
-            return algebra.extend(known, token, self.now_ms + 7_000 + n) or known
+            return transitions.extend(known, token, self.now_ms + 7_000 + n) or known
         return known
 
     def _seek(self, known: Cursor, n: int, _: Fate) -> Cursor:
-        return algebra.seek(known, n)
+        return transitions.seek(known, n)
 
     def _write(self, actor: int, after: Cursor, recorded: int | None) -> None:
         known = self.known[actor]
         if after == (known or Cursor()):
             return
         whole = known is None or not after.leases
-        change = (algebra.replacement if whole else algebra.change)(known or Cursor(), after)
+        change = (cursor_write.replacement if whole else cursor_write.change)(known or Cursor(), after)
         status = "DEAD" if (recorded or 0) % 2 else "SUCCESS"
         records = [make.record(recorded, status)] if recorded is not None else []
         answer = self.pair.ask(
@@ -273,7 +273,7 @@ class MoveCalls:
 
     def _write(self, record: Record) -> None:
         known = self.cursor or Cursor()
-        change = algebra.replacement(known, algebra.seek(known, 1))
+        change = cursor_write.replacement(known, transitions.seek(known, 1))
         self.cursor = self.pair.ask(
             lambda s: s.adapters.cursors.write(
                 self.key, change, [record], self.timers[:1], exists=self.cursor is not None

@@ -12,8 +12,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from chalicelib.adapters import Adapters, dynamo_adapters
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import Tail
@@ -50,7 +50,7 @@ def a(prefix: str, plan: FaultPlan, tmp_path: Path) -> Adapters:
 @pytest.fixture
 def letter(a: Adapters) -> DeadLetter:
     key, told = make.cursor_key(), make.dead_record(1)
-    a.cursors.write(key, algebra.replacement(Cursor(), algebra.start_at(2)), [told], exists=False)
+    a.cursors.write(key, cursor_write.replacement(Cursor(), start_at(2)), [told], exists=False)
     return make.letter(key, told)
 
 

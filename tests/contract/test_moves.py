@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
@@ -61,7 +62,7 @@ def put(log: Log, shard: ShardKey, segment: Segment, moved: list[Timer | DeadLet
 def buried(cursors: Cursors, key: CursorKey, *told: Record) -> list[DeadLetter]:
     """Dead letters, each with its record."""
     current = cursors.get(key, consistent=True)
-    change = algebra.replacement(current or Cursor(), algebra.seek(current or Cursor(), 1))
+    change = cursor_write.replacement(current or Cursor(), transitions.seek(current or Cursor(), 1))
     assert isinstance(cursors.write(key, change, told, exists=current is not None), Cursor)
     return [make.letter(key, record) for record in told]
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.cursor import Change, Cursor
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
 from chalicelib.services.consume import claim, settle
 from chalicelib.services.consume.settle import Settler
@@ -64,7 +64,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.DUPLICATED,
     ),
     "a lease that is over a little too early": (
-        Bug(algebra, "expire", "overdue = [", "now_ms += 1\n    overdue = ["),
+        Bug(transitions, "expire", "overdue = [", "now_ms += 1\n    overdue = ["),
         "claim just before the lease is over",
         None,
         Kind.OVERLAPPING,
@@ -82,13 +82,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a lapsed lease that does not count as an attempt": (
-        Bug(algebra, "expire", "attempt=s.attempt + 1", "attempt=s.attempt"),
+        Bug(transitions, "expire", "attempt=s.attempt + 1", "attempt=s.attempt"),
         "claim after the lease",
         None,
         Kind.ATTEMPT,
     ),
     "a delay that nobody waits for": (
-        Bug(algebra, "returned", "s.due_ms <= now_ms", "True"),
+        Bug(transitions, "returned", "s.due_ms <= now_ms", "True"),
         "nack in order with a delay",
         None,
         Kind.EARLY,

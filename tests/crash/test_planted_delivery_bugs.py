@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler.mover import _Run
 from chalicelib.services.consume import claim, decision
@@ -129,7 +129,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.EARLY,
     ),
     "a held message that counts as attempted": (
-        Bug(algebra, "settle", "(r.fate is Fate.RETRY)", "(r.fate in RETURNING)"),
+        Bug(transitions, "settle", "(r.fate is Fate.RETRY)", "(r.fate in RETURNING)"),
         "push what is held",
         None,
         Kind.ATTEMPT,

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from chalicelib.domain.assignment import Assignment
-from chalicelib.domain.cursor import change, extend, replacement
+from chalicelib.domain.cursor_transitions import extend
+from chalicelib.domain.cursor_write import change, replacement
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import UNREADABLE
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic

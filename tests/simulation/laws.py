@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from chalicelib.domain.cursor import Change, Cursor, Span
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor_write import Change
+from chalicelib.domain.spans import Span
 
 
 def broken(before: Cursor, after: Cursor, change: Change, now_ms: int) -> Iterator[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from chalicelib.domain.cursor import Change, Span
+from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
 from tests.simulation.world import World

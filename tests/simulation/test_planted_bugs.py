@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover
@@ -67,16 +67,16 @@ BUGS: dict[str, Bug] = {
         claim, "_before", "draft.origin.attempts if draft.origin else 0", "0"
     ),
     "a retry that is due a second early": Bug(
-        algebra, "returned", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
+        transitions, "returned", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
     ),
     "a unit that its dead message never lets go": Bug(
         Serial, "select", "settled.append((offset, offset + 1))\n", "busy.add(span.unit)\n"
     ),
     "an expired lease that nobody takes back": Bug(
-        algebra, "expire", "lease.deadline_ms <= now_ms]", "lease.deadline_ms <= 0]"
+        transitions, "expire", "lease.deadline_ms <= now_ms]", "lease.deadline_ms <= 0]"
     ),
     "a lease that is over a little too early": Bug(
-        algebra, "expire", "overdue = [", "now_ms += 3000\n    overdue = ["
+        transitions, "expire", "overdue = [", "now_ms += 3000\n    overdue = ["
     ),
     "a dedup id that is not remembered": Bug(MemoryLog, "put", "self._tables.remember(dedup)", "pass"),
     "a sweeper that does not see the last message": Bug(

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain import ranges
-from chalicelib.domain.cursor import RETURNING, Change, Cursor, Fate, Result, Selection
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write, ranges
+from chalicelib.domain.cursor import RETURNING, Cursor, Fate, Result, Selection, fold
+from chalicelib.domain.cursor_write import Change
 from chalicelib.modes import Candidate, ClaimVerdict, Policy
 
 LEASE_MS = 1_000
@@ -50,17 +51,17 @@ class World:
 
     def write(self, change: Change, token: str = "", results: tuple[Result, ...] = ()) -> bool:
         """What a store does with a write; remembered for those who ask after a lost answer."""
-        applied = algebra.holds(change, self.stored)
+        applied = cursor_write.holds(change, self.stored)
         if applied:
-            self.stored = algebra.apply(self.stored, change)
+            self.stored = cursor_write.apply(self.stored, change)
         self.writes.append(Write(change, applied, token, results))
         return applied
 
     # What a claim does: the services' part, with verdicts made up from the units.
 
     def plan(self, known: Cursor, most: int) -> tuple[Cursor, Selection]:
-        current = algebra.expire(known, self.now_ms)
-        spans = algebra.returned(current, self.now_ms)
+        current = transitions.expire(known, self.now_ms)
+        spans = transitions.returned(current, self.now_ms)
         due = sorted((offset, span.attempt) for span in spans for offset in span.offsets())
         back = [self._candidate(offset, attempt) for offset, attempt in due]
         fresh = list(self._fresh(current.next))
@@ -150,7 +151,7 @@ class World:
         assert done == self.settled, "exactly what was accepted is settled"
         assert cursor.epoch == self.rounds, "one epoch for each claim, seek and amendment"
         assert cursor.next <= len(self.units)
-        assert algebra.fold(cursor).floor >= cursor.floor
+        assert fold(cursor).floor >= cursor.floor
         for offset in leased:
             assert self.grants[offset] >= 1
         for span in cursor.waiting:
@@ -167,7 +168,7 @@ class World:
 
     def stuck(self, known: Cursor) -> bool:
         """May a claim that knows the truth grant nothing? Only if nobody could be given anything."""
-        current = algebra.expire(known, self.now_ms)
+        current = transitions.expire(known, self.now_ms)
         blocked = {s.unit for lease in current.leases.values() for s in lease.spans}
         for span in sorted(current.waiting, key=lambda s: s.start):
             if not self.policy.reads_units:

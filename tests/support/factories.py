@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from chalicelib.domain.cursor import Cursor, Lease, Span
+from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.message import Draft, Message, Origin
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceRow, Tried

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from chalicelib.domain import cursor as algebra
 from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Cursor, Position
+from chalicelib.domain.cursor import Cursor, Position, fold, position
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.wiring import Deps
@@ -128,7 +127,7 @@ def _timer_rows(deps: Deps) -> list[dict[str, Any]]:
 
 
 def _lane_has_work(deps: Deps, key: CursorKey) -> bool:
-    cursor = algebra.fold(deps.adapters.cursors.get(key, consistent=True) or Cursor())
+    cursor = fold(deps.adapters.cursors.get(key, consistent=True) or Cursor())
     if cursor.leases or cursor.waiting or cursor.floor != cursor.next:
         return True
     return bool(deps.adapters.log.read(key.shard, cursor.next, 1, consistent=True))
@@ -154,7 +153,7 @@ def _messages(deps: Deps, topic: Topic, shard: int) -> Iterator[Message]:
 
 def _status(deps: Deps, key: CursorKey, cursor: Cursor, offset: int) -> str | None:
     """The status by cursor and record; VANISHED where the cursor has lost sight of the offset."""
-    place = algebra.position(cursor, offset)[0]
+    place = position(cursor, offset)[0]
     if place is not Position.SETTLED:
         return None if place is Position.NOT_OWED else place.value
     if offset >= cursor.floor and not ranges.contains(cursor.settled, offset):

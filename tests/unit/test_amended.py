@@ -7,7 +7,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ranges
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import MAX_AMENDED_RANGES
@@ -21,7 +21,7 @@ def test_notes_cover_all_that_was_amended_and_stay_few(steps: list[tuple[int, in
     for offset, claimed in steps:
         at = cursor.floor + claimed
         cursor = replace(cursor, floor=at, next=at)
-        after = algebra.amend(cursor, offset)
+        after = transitions.amend(cursor, offset)
         assert (after is None) == (offset < at)
         if after is None:
             continue
@@ -37,18 +37,18 @@ def test_notes_cover_all_that_was_amended_and_stay_few(steps: list[tuple[int, in
 def test_a_few_notes_ahead_of_the_cursor_are_exact(offsets: set[int]) -> None:
     cursor = Cursor()
     for offset in offsets:
-        cursor = algebra.amend(cursor, offset) or cursor
+        cursor = transitions.amend(cursor, offset) or cursor
     assert cursor.amended == ranges.of(offsets)
 
 
 def test_what_lies_behind_is_one_note_and_leaves_room_for_others() -> None:
     cursor = Cursor(amended=tuple((n, n + 1) for n in range(0, 2 * MAX_AMENDED_RANGES, 2)))
     done = replace(cursor, floor=1_000, next=1_000)
-    after = algebra.amend(done, 2_000)
+    after = transitions.amend(done, 2_000)
     assert after is not None
     assert after.amended == ((0, 2 * MAX_AMENDED_RANGES - 1), (2_000, 2_001))
 
 
 def test_a_seek_keeps_the_notes() -> None:
     cursor = replace(Cursor(next=9, floor=9), amended=((3, 4),))
-    assert algebra.seek(cursor, 0).amended == ((3, 4),)
+    assert transitions.seek(cursor, 0).amended == ((3, 4),)

@@ -8,12 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain.cursor import Cursor, Lease, Span
+from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.in_flight import Crowd, crowd, sure_of
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_BATCH, MAX_IN_FLIGHT, MAX_SHARDS
 from chalicelib.domain.message import Origin
 from chalicelib.domain.sharing import Seat
+from chalicelib.domain.spans import Span
 from chalicelib.services.consume.claim import Claimant
 from chalicelib.services.core.wake import workers_of
 from tests.support import factories as make

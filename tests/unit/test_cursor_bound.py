@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import RETURNING, Change, Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain import cursor_size, cursor_write
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain.cursor import RETURNING, Cursor, Fate, Lease, Result, Selection, start_at
+from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.spans import Span, coalesce
 from chalicelib.modes import POLICIES, Candidate, Policy
 from chalicelib.store.cursors import _item, cursor_of
 from chalicelib.store.layout import cursor_item_key
@@ -49,16 +52,16 @@ class BoundMachine(RuleBasedStateMachine):
     def start(self, at: int, units: int) -> None:
         self.now_ms = 1_800_000_000_000
         self.units = units
-        self.stored = algebra.start_at(at)
+        self.stored = start_at(at)
         self.known = dict.fromkeys(ACTORS, self.stored)
         self.tokens = 0
         self.largest = 0
         self.open = set[int]()  # what is claimed and not settled
 
     def _write(self, actor: int, change: Change) -> bool:
-        written = algebra.holds(change, self.stored)
+        written = cursor_write.holds(change, self.stored)
         if written:
-            self.stored = algebra.apply(self.stored, change)
+            self.stored = cursor_write.apply(self.stored, change)
         self.known[actor] = self.stored
         return written
 
@@ -74,26 +77,26 @@ class BoundMachine(RuleBasedStateMachine):
     def claims(self, actor: int, most: int, times: int) -> None:
         for _ in range(times):
             known = self.known[actor]
-            current = algebra.expire(known, self.now_ms)
-            wanted = 0 if algebra.is_full(current) else most
+            current = transitions.expire(known, self.now_ms)
+            wanted = 0 if cursor_size.is_full(current) else most
             while wanted:
                 selection = self._select(current, wanted)
                 self.tokens += 1
                 token = f"{self.tokens:x}.abcd"
-                after = algebra.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
+                after = transitions.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
                 granted = sum(span.count for span in selection.granted)
-                if algebra.has_room(current, after, granted):
+                if cursor_size.has_room(current, after, granted):
                     break
                 wanted = granted // 2
             if not wanted or not selection.granted:
                 return
-            if self._write(actor, algebra.change(known, after)):
+            if self._write(actor, cursor_write.change(known, after)):
                 self.open |= {
                     o for span in (*selection.granted, *selection.passed_over) for o in span.offsets()
                 }
 
     def _select(self, current: Cursor, most: int) -> Selection:
-        spans = algebra.returned(current, self.now_ms)
+        spans = transitions.returned(current, self.now_ms)
         due = sorted((o, span) for span in spans for o in span.offsets())
         back = [Candidate(o, 1, span.attempt, span.unit) for o, span in due]
         fresh = [Candidate(o, 1, 1, self._unit(o)) for o in range(current.next, current.next + most + 50)]
@@ -127,22 +130,24 @@ class BoundMachine(RuleBasedStateMachine):
 
     def _settle(self, actor: int, token: str, results: list[Result]) -> bool:
         known = self.known[actor]
-        after, held = algebra.settle(known, token, results)
+        after, held = transitions.settle(known, token, results)
         returns = any(result.fate in RETURNING for result in held)
-        if returns and not self.policy.holds_back and not algebra.has_room_to_wait(after):
+        if returns and not self.policy.holds_back and not cursor_size.has_room_to_wait(after):
             results = [Result(result.offset, Fate.RETRY_LATER) for result in held]
-            after, held = algebra.settle(known, token, results)
+            after, held = transitions.settle(known, token, results)
         if not held:
             self.known[actor] = self.stored
             return False
-        if written := self._write(actor, algebra.change(known, after)):
+        if written := self._write(actor, cursor_write.change(known, after)):
             self.open -= {result.offset for result in held if result.fate not in RETURNING}
         return written
 
     @rule(actor=st.sampled_from(ACTORS), back=st.integers(0, 3_000))
     def seeks(self, actor: int, back: int) -> None:
         known = self.known[actor]
-        if self._write(actor, algebra.replacement(known, algebra.seek(known, max(0, known.next - back)))):
+        if self._write(
+            actor, cursor_write.replacement(known, transitions.seek(known, max(0, known.next - back)))
+        ):
             self.open.clear()
 
     @rule(seed=st.integers(0, 1 << 32), times=st.integers(1, 40))
@@ -150,7 +155,7 @@ class BoundMachine(RuleBasedStateMachine):
         random = Random(seed)
         for _ in range(times):
             self.stored = (
-                algebra.amend(self.stored, self.stored.next + random.randrange(5_000)) or self.stored
+                transitions.amend(self.stored, self.stored.next + random.randrange(5_000)) or self.stored
             )
 
     @invariant()
@@ -163,7 +168,7 @@ class BoundMachine(RuleBasedStateMachine):
         assert set(held) == self.open, "what was claimed and not settled is leased or waits"
         size = size_of(self.stored)
         assert size <= MAX_CURSOR_BYTES
-        assert size <= algebra.most_bytes(self.stored) + 150, "the estimate is not below the truth"
+        assert size <= cursor_size.most_bytes(self.stored) + 150, "the estimate is not below the truth"
         assert cursor_of(_item(self.stored)) == self.stored
 
 
@@ -175,31 +180,31 @@ def test_no_history_makes_a_cursor_large(mode: str) -> None:
 
 @given(st.sets(st.integers(0, 1_500)), st.integers(0, 10**12), st.sampled_from(("", "a1b2c3")))
 def test_joining_keeps_every_offset_with_its_fate(offsets: set[int], at: int, unit: str) -> None:
-    spans = algebra.coalesce(Span(at + o, 1, 1 + o % 3, unit) for o in offsets)
+    spans = coalesce(Span(at + o, 1, 1 + o % 3, unit) for o in offsets)
     kept = {o - at: span.attempt for span in spans for o in span.offsets()}
     assert kept == {o: 1 + o % 3 for o in offsets}
     assert sum(span.count for span in spans) == len(offsets)
     assert all(span.holds(at + o) for span in spans for o in range(1_600) if at + o in set(span.offsets()))
-    assert algebra.coalesce(spans) == spans, "joined once is joined"
+    assert coalesce(spans) == spans, "joined once is joined"
 
 
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 5))
 def test_what_is_left_of_a_lease_takes_a_bit_for_each_offset_at_most(left: set[int], step: int) -> None:
-    cursor = algebra.claim(Cursor(), Selection((Span(0, 1_000),), next=1_000), "1.abcd", "owner", 0)
-    worst = algebra.most_bytes(cursor)
+    cursor = transitions.claim(Cursor(), Selection((Span(0, 1_000),), next=1_000), "1.abcd", "owner", 0)
+    worst = cursor_size.most_bytes(cursor)
     done = [Result(o, Fate.SUCCESS) for o in range(1_000) if o not in left and o % step]
-    after, _ = algebra.settle(cursor, "1.abcd", done)
+    after, _ = transitions.settle(cursor, "1.abcd", done)
     assert size_of(after) <= worst
-    assert algebra.most_bytes(after) <= worst + 10
+    assert cursor_size.most_bytes(after) <= worst + 10
 
 
 def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own() -> None:
     granted = tuple(Span(10**9 + n, unit=f"{n:06x}") for n in range(100))
-    cursor = algebra.claim(Cursor(), Selection(granted, next=10**9 + 100), "1.abcd", "owner", 0)
+    cursor = transitions.claim(Cursor(), Selection(granted, next=10**9 + 100), "1.abcd", "owner", 0)
     failed = [Result(span.start, Fate.RETRY, 1_800_000_000_000 + span.start) for span in granted]
-    after, _ = algebra.settle(cursor, "1.abcd", failed)
+    after, _ = transitions.settle(cursor, "1.abcd", failed)
     assert len(after.waiting) == 100
-    assert size_of(after) <= algebra.most_bytes(cursor)
+    assert size_of(after) <= cursor_size.most_bytes(cursor)
 
 
 def test_old_entries_are_read_and_settled_ones_dropped() -> None:

@@ -14,8 +14,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor, Fate, Result
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, Fate, Result, fold
 from chalicelib.domain.limits import MAX_PASSED_OVER
 from chalicelib.modes import POLICIES, Policy
 from tests.support.cursor_world import GONE, LEASE_MS, World, passed_over, span_of
@@ -67,10 +68,10 @@ class CursorMachine(RuleBasedStateMachine):
                 return
             assert sum(s.count for s in selection.granted) <= most
             token = f"{known.epoch + 1}.{actor}{len(world.writes)}"  # new for each try
-            after = algebra.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
+            after = transitions.claim(expired, selection, token, actor, world.now_ms + LEASE_MS)
             read = world.read(selection, known, self.copies[actor])
             # A store may write a change as a replacement where the whole cursor stands.
-            make = algebra.replacement if whole and known == world.stored else algebra.change
+            make = cursor_write.replacement if whole and known == world.stored else cursor_write.change
             current = self.known[actor] = world.stored
             if world.write(make(known, after)):
                 assert known.epoch == current.epoch, "I4: claims are serialised by the epoch"
@@ -94,9 +95,9 @@ class CursorMachine(RuleBasedStateMachine):
         results = [Result(o, data.draw(fates), world.now_ms + data.draw(delay)) for o in chosen]
         for _ in range(2):
             current, leased = world.stored, span_of(world.stored, token)
-            after, held = algebra.settle(self.known[actor], token, results)
+            after, held = transitions.settle(self.known[actor], token, results)
             if held:
-                applied = world.write(algebra.change(self.known[actor], after), token, held)
+                applied = world.write(cursor_write.change(self.known[actor], after), token, held)
                 self.known[actor] = world.stored
                 if applied:
                     assert leased, "I5, I16: a token that has passed on is refused"
@@ -115,12 +116,12 @@ class CursorMachine(RuleBasedStateMachine):
         world = self.world
         token = data.draw(st.sampled_from(world.tokens[-6:]))
         before = world.stored
-        after = algebra.extend(self.known[actor], token, world.now_ms + by_ms)
+        after = transitions.extend(self.known[actor], token, world.now_ms + by_ms)
         if after is None:
             assert token not in self.known[actor].leases
         elif after == self.known[actor]:
             return  # the deadline it has: nothing to write
-        elif world.write(algebra.change(self.known[actor], after), token):
+        elif world.write(cursor_write.change(self.known[actor], after), token):
             assert span_of(world.stored, token) == span_of(before, token) != {}
             assert world.stored.leases[token].deadline_ms == world.now_ms + by_ms
         else:
@@ -131,7 +132,7 @@ class CursorMachine(RuleBasedStateMachine):
     def seeks(self, actor: str, data: st.DataObject) -> None:
         world = self.world
         to = data.draw(st.integers(0, len(world.units)))
-        if world.write(algebra.replacement(self.known[actor], algebra.seek(self.known[actor], to))):
+        if world.write(cursor_write.replacement(self.known[actor], transitions.seek(self.known[actor], to))):
             world.rounds += 1
             world.begin_again(to)
             self.floor = to
@@ -143,7 +144,7 @@ class CursorMachine(RuleBasedStateMachine):
         """Change a message in the log, in one transaction with the cursor."""
         world = self.world
         offset = data.draw(st.integers(0, len(world.units) - 1))
-        after = algebra.amend(world.stored, offset)
+        after = transitions.amend(world.stored, offset)
         claimed = world.begin <= offset < world.stored.next
         assert (after is None) == claimed, "what has been claimed, and only that, can't be changed"
         if after is not None:
@@ -155,11 +156,11 @@ class CursorMachine(RuleBasedStateMachine):
         """The SDK repeats a write whose answer was lost: what do we make of the refusal? (I20)"""
         world = self.world
         write = data.draw(st.sampled_from(world.writes[-4:]))
-        if algebra.holds(write.change, world.stored):
-            again = algebra.apply(world.stored, write.change)
+        if cursor_write.holds(write.change, world.stored):
+            again = cursor_write.apply(world.stored, write.change)
             assert not write.applied or again == world.stored, "written twice"
             return
-        told = algebra.took(write.change, world.stored)
+        told = cursor_write.took(write.change, world.stored)
         if write.results and write.applied:
             assert told is not False, "a recorded settlement was called lost"
         if write.results and told:
@@ -188,11 +189,13 @@ class CursorMachine(RuleBasedStateMachine):
             self.claims("ann", 5, False)
             for token in list(world.stored.leases):
                 leased = span_of(world.stored, token)
-                done, held = algebra.settle(world.stored, token, [Result(o, Fate.SUCCESS) for o in leased])
-                assert world.write(algebra.change(world.stored, done), token, held)
+                done, held = transitions.settle(
+                    world.stored, token, [Result(o, Fate.SUCCESS) for o in leased]
+                )
+                assert world.write(cursor_write.change(world.stored, done), token, held)
                 world.settle_accepted(token, held, leased)
         world.check()
-        end = algebra.fold(world.stored)
+        end = fold(world.stored)
         assert (end.floor, end.next) == (len(world.units), len(world.units)), "not drained"
         assert not end.leases
         assert not end.waiting

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Position, Result, Selection, Span
+from chalicelib.domain import cursor_size, cursor_write
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain.cursor import Cursor, Fate, Lease, Position, Result, Selection, position
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.sharing import Part, Round
+from chalicelib.domain.spans import Span
 
 LEASE = Lease("t", (Span(4, 2, attempt=3),), 100, "ann")
 CURSOR = Cursor(4, 9, {"t": LEASE}, (Span(7, 1, attempt=2, due_ms=50), Span(8, 1)), 5, 2, 6, skipped=1)
@@ -17,20 +19,20 @@ CURSOR = Cursor(4, 9, {"t": LEASE}, (Span(7, 1, attempt=2, due_ms=50), Span(8, 1
 
 @pytest.mark.parametrize(("now_ms", "is_over"), [(99, False), (100, True), (101, True)])
 def test_a_lease_is_over_at_its_deadline(now_ms: int, is_over: bool) -> None:
-    after = algebra.expire(CURSOR, now_ms)
+    after = transitions.expire(CURSOR, now_ms)
     assert after.leases == ({} if is_over else CURSOR.leases)
     assert (Span(4, 2, attempt=4) in after.waiting) is is_over
     assert is_over or after is CURSOR
 
 
 def test_what_waits_for_a_time_comes_back_then() -> None:
-    assert algebra.returned(CURSOR, 49) == (Span(8, 1),)
-    assert algebra.returned(CURSOR, 50) == CURSOR.waiting
+    assert transitions.returned(CURSOR, 49) == (Span(8, 1),)
+    assert transitions.returned(CURSOR, 50) == CURSOR.waiting
 
 
 def test_a_claim_moves_on() -> None:
     selection = Selection((Span(9, 1),), (Span(10, 1, unit="u"),), ((11, 12),), 12, 8, 1)
-    after = algebra.claim(CURSOR, selection, "new", "bob", 200)
+    after = transitions.claim(CURSOR, selection, "new", "bob", 200)
     assert after.leases == {"t": LEASE, "new": Lease("new", (Span(9, 1),), 200, "bob")}
     assert after.waiting == (*CURSOR.waiting, Span(10, 1, unit="u"))
     assert (after.floor, after.next, after.epoch, after.begin, after.segment_at, after.skipped) == (
@@ -44,20 +46,20 @@ def test_a_claim_moves_on() -> None:
 
 
 def test_a_claim_of_what_came_back_leaves_the_frontier() -> None:
-    after = algebra.claim(CURSOR, Selection((Span(8, 1),), next=9, segment_at=3), "new", "bob", 200)
+    after = transitions.claim(CURSOR, Selection((Span(8, 1),), next=9, segment_at=3), "new", "bob", 200)
     assert (after.next, after.segment_at, after.waiting) == (9, 6, CURSOR.waiting[:1])
 
 
 def test_who_does_not_hold_it_settles_and_extends_nothing() -> None:
-    assert algebra.settle(CURSOR, "other", [Result(4, Fate.SUCCESS)]) == (CURSOR, ())
-    assert algebra.settle(CURSOR, "t", [Result(7, Fate.SUCCESS)]) == (CURSOR, ())
-    assert algebra.extend(CURSOR, "other", 300) is None
-    extended = algebra.extend(CURSOR, "t", 300)
+    assert transitions.settle(CURSOR, "other", [Result(4, Fate.SUCCESS)]) == (CURSOR, ())
+    assert transitions.settle(CURSOR, "t", [Result(7, Fate.SUCCESS)]) == (CURSOR, ())
+    assert transitions.extend(CURSOR, "other", 300) is None
+    extended = transitions.extend(CURSOR, "t", 300)
     assert extended == replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=300)})
 
 
 @pytest.mark.parametrize(
-    ("offset", "position", "attempt"),
+    ("offset", "expected", "attempt"),
     [
         (1, Position.NOT_OWED, None),
         (2, Position.SETTLED, None),
@@ -69,96 +71,103 @@ def test_who_does_not_hold_it_settles_and_extends_nothing() -> None:
         (9, Position.NEW, None),
     ],
 )
-def test_every_offset_has_a_position(offset: int, position: Position, attempt: int | None) -> None:
-    where, span = algebra.position(CURSOR, offset)
-    assert (where, span and span.attempt) == (position, attempt)
+def test_every_offset_has_a_position(offset: int, expected: Position, attempt: int | None) -> None:
+    place, span = position(CURSOR, offset)
+    assert (place, span and span.attempt) == (expected, attempt)
 
 
 def test_only_what_waits_for_a_time_is_hurried() -> None:
-    assert [algebra.hurry(CURSOR, offset) for offset in (4, 6, 8, 9)] == [None] * 4
-    after = algebra.hurry(CURSOR, 7)
+    assert [transitions.hurry(CURSOR, offset) for offset in (4, 6, 8, 9)] == [None] * 4
+    after = transitions.hurry(CURSOR, 7)
     assert after == replace(CURSOR, waiting=(Span(7, 1, attempt=2), Span(8, 1)), epoch=6)
 
 
 def test_what_was_claimed_is_not_amended() -> None:
-    assert [algebra.amend(CURSOR, offset) is None for offset in (1, 2, 8, 9)] == [False, True, True, False]
-    after = algebra.amend(CURSOR, 9)
+    assert [transitions.amend(CURSOR, offset) is None for offset in (1, 2, 8, 9)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    after = transitions.amend(CURSOR, 9)
     assert after == replace(CURSOR, amended=((9, 10),), epoch=6)
 
 
 def test_notes_below_the_floor_become_one_and_so_do_the_lowest_of_too_many() -> None:
     noted = replace(CURSOR, amended=((0, 1), (3, 4), (12, 13)))
-    after = algebra.amend(noted, 20)
+    after = transitions.amend(noted, 20)
     assert after is not None
     assert after.amended == ((0, 4), (12, 13), (20, 21))
     many = tuple((n, n + 1) for n in range(10, 10 + 2 * MAX_AMENDED_RANGES, 2))
-    full = algebra.amend(replace(CURSOR, amended=many[:-1]), many[-1][0])
+    full = transitions.amend(replace(CURSOR, amended=many[:-1]), many[-1][0])
     assert full is not None
     assert full.amended == many
-    over = algebra.amend(replace(CURSOR, amended=many), 9_000)
+    over = transitions.amend(replace(CURSOR, amended=many), 9_000)
     assert over is not None
     assert over.amended == ((10, 13), *many[2:], (9_000, 9_001))
 
 
 def test_a_seek_begins_anew() -> None:
     noted = replace(CURSOR, amended=((3, 4),))
-    assert algebra.seek(noted, 7) == Cursor(7, 7, epoch=6, begin=7, segment_at=7, amended=((3, 4),))
+    assert transitions.seek(noted, 7) == Cursor(7, 7, epoch=6, begin=7, segment_at=7, amended=((3, 4),))
 
 
 def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
-    settled, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.SUCCESS)])
-    settling = algebra.change(CURSOR, settled)
+    settled, _ = transitions.settle(CURSOR, "t", [Result(4, Fate.SUCCESS)])
+    settling = cursor_write.change(CURSOR, settled)
     assert (settling.scalars, settling.most_waiting, settling.set_waiting) == (None, None, {})
-    assert algebra.holds(settling, replace(CURSOR, epoch=9, waiting=()))
-    assert not algebra.holds(settling, replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=101)}))
-    claiming = algebra.change(
-        CURSOR, algebra.claim(CURSOR, Selection((Span(9, 1),), next=10), "new", "", 200)
+    assert cursor_write.holds(settling, replace(CURSOR, epoch=9, waiting=()))
+    assert not cursor_write.holds(settling, replace(CURSOR, leases={"t": replace(LEASE, deadline_ms=101)}))
+    claiming = cursor_write.change(
+        CURSOR, transitions.claim(CURSOR, Selection((Span(9, 1),), next=10), "new", "", 200)
     )
     assert claiming.scalars is not None
-    assert not algebra.holds(claiming, replace(CURSOR, epoch=6))
-    assert algebra.holds(claiming, replace(CURSOR, leases={}))
+    assert not cursor_write.holds(claiming, replace(CURSOR, epoch=6))
+    assert cursor_write.holds(claiming, replace(CURSOR, leases={}))
 
 
 def test_a_change_makes_of_the_old_cursor_the_new_one() -> None:
-    settled, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.SUCCESS), Result(5, Fate.RELEASED)])
+    settled, _ = transitions.settle(CURSOR, "t", [Result(4, Fate.SUCCESS), Result(5, Fate.RELEASED)])
     assert settled.leases == {}
-    claimed = algebra.claim(algebra.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200)
-    for after in (settled, claimed, algebra.seek(CURSOR, 3)):
-        assert algebra.apply(CURSOR, algebra.change(CURSOR, after)) == after
-        assert algebra.apply(CURSOR, algebra.replacement(CURSOR, after)) == after
+    claimed = transitions.claim(
+        transitions.expire(CURSOR, 100), Selection((Span(8),), next=9), "new", "", 200
+    )
+    for after in (settled, claimed, transitions.seek(CURSOR, 3)):
+        assert cursor_write.apply(CURSOR, cursor_write.change(CURSOR, after)) == after
+        assert cursor_write.apply(CURSOR, cursor_write.replacement(CURSOR, after)) == after
 
 
 def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:
-    back, _ = algebra.settle(CURSOR, "t", [Result(4, Fate.RETRY)])
-    giving = algebra.change(CURSOR, back)
+    back, _ = transitions.settle(CURSOR, "t", [Result(4, Fate.RETRY)])
+    giving = cursor_write.change(CURSOR, back)
     assert giving.set_waiting == {4: Span(4, 1, attempt=4)}
     assert giving.most_waiting is not None
     crowd = [Span(20 + 2 * n) for n in range(giving.most_waiting)]
-    assert algebra.holds(giving, replace(CURSOR, waiting=tuple(crowd)))
-    assert not algebra.holds(giving, replace(CURSOR, waiting=(*crowd, Span(9_000))))
+    assert cursor_write.holds(giving, replace(CURSOR, waiting=tuple(crowd)))
+    assert not cursor_write.holds(giving, replace(CURSOR, waiting=(*crowd, Span(9_000))))
 
 
 def test_where_little_room_is_left_few_may_have_given_back_meanwhile() -> None:
     full = replace(CURSOR, waiting=tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400)))
-    giving = algebra.change(full, replace(full, epoch=6))
+    giving = cursor_write.change(full, replace(full, epoch=6))
     assert giving.most_waiting == len(full.waiting) + 4
-    assert not algebra.has_room_to_wait(full)
+    assert not cursor_size.has_room_to_wait(full)
 
 
 def test_a_cursor_is_full_only_while_something_is_under_way() -> None:
     waiting = tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400))
-    assert algebra.is_full(replace(CURSOR, waiting=waiting))
-    assert not algebra.is_full(replace(CURSOR, leases={}, waiting=waiting))
-    assert not algebra.is_full(CURSOR)
+    assert cursor_size.is_full(replace(CURSOR, waiting=waiting))
+    assert not cursor_size.is_full(replace(CURSOR, leases={}, waiting=waiting))
+    assert not cursor_size.is_full(CURSOR)
 
 
 def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None:
     idle = replace(CURSOR, leases={})
     over = replace(idle, waiting=tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400)))
-    assert algebra.has_room(idle, over, 1)
-    assert not algebra.has_room(idle, over, 2)
-    assert not algebra.has_room(CURSOR, over, 1)
-    assert algebra.has_room(CURSOR, CURSOR, 2)
+    assert cursor_size.has_room(idle, over, 1)
+    assert not cursor_size.has_room(idle, over, 2)
+    assert not cursor_size.has_room(CURSOR, over, 1)
+    assert cursor_size.has_room(CURSOR, CURSOR, 2)
 
 
 @pytest.mark.parametrize(
@@ -175,24 +184,24 @@ def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None
     ],
 )
 def test_what_is_longer_takes_more(more: dict[str, object]) -> None:
-    assert algebra.most_bytes(replace(CURSOR, **more)) > algebra.most_bytes(CURSOR)
+    assert cursor_size.most_bytes(replace(CURSOR, **more)) > cursor_size.most_bytes(CURSOR)
 
 
 def test_each_part_of_a_round_takes_as_much_again() -> None:
     rounds = [Round(1, 2, parts={rank: Part(1, 2, 3) for rank in range(n)}) for n in range(3)]
-    sizes = [algebra.most_bytes(replace(CURSOR, round=each)) for each in rounds]
-    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == sizes[0] - algebra.most_bytes(CURSOR) > 0
+    sizes = [cursor_size.most_bytes(replace(CURSOR, round=each)) for each in rounds]
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == sizes[0] - cursor_size.most_bytes(CURSOR) > 0
 
 
 def test_a_lease_of_all_that_one_claim_takes_leaves_room_for_what_may_become_of_it() -> None:
     lease = replace(LEASE, spans=(Span(4, MAX_RECEIVE),))
     claimed = Cursor(4, 9_000, {"t": lease})
-    worst = algebra.most_bytes(claimed)
+    worst = cursor_size.most_bytes(claimed)
     every_other = [Result(4 + n, Fate.SUCCESS) for n in range(0, MAX_RECEIVE, 2)]
-    settled, _ = algebra.settle(claimed, "t", every_other)
+    settled, _ = transitions.settle(claimed, "t", every_other)
     assert (
-        algebra.most_bytes(replace(claimed, leases={}))
-        < algebra.most_bytes(settled)
+        cursor_size.most_bytes(replace(claimed, leases={}))
+        < cursor_size.most_bytes(settled)
         <= worst
         < MAX_CURSOR_BYTES
     )

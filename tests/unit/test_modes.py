@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from chalicelib.domain.cursor import Cursor, Lease, Selection, Span
+from chalicelib.domain.cursor import Cursor, Lease, Selection
 from chalicelib.domain.limits import MAX_PASSED_OVER
+from chalicelib.domain.spans import Span
 from chalicelib.modes import POLICIES, Candidate, ClaimVerdict
 
 

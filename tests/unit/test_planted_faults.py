@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from chalicelib.domain import cursor, ladder, strict_json
+from chalicelib.domain import ladder, spans, strict_json
 from chalicelib.domain.errors import Malformed
+from chalicelib.domain.spans import Span, coalesce
 from chalicelib.services.consume.claim import Claimant, _Claim
 from chalicelib.services.consume.settle import Settler, _Leased
 from chalicelib.services.core.assignments import Assignments
@@ -68,7 +69,7 @@ def _a_table_is_away() -> None:
 
 
 def _a_lease_in_pieces_is_small() -> None:
-    spans = cursor.coalesce([cursor.Span(n) for n in range(0, 1_000, 2)])
+    spans = coalesce([Span(n) for n in range(0, 1_000, 2)])
     assert len(spans) < 10
 
 
@@ -204,11 +205,13 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: _in_a_batch(gone=True),
     ),
     "a lease that takes an entry for each offset": (
-        Bug(cursor, "coalesce", "if len(runs) <= _RUNS:", "if runs or True:"),
+        Bug(spans, "coalesce", "if len(runs) <= _RUNS:", "if runs or True:"),
         _a_lease_in_pieces_is_small,
     ),
     "a claim for which the cursor has no room": (
-        Bug(_Claim, "plan_that_fits", "not granted or algebra.has_room(", "True or algebra.has_room("),
+        Bug(
+            _Claim, "plan_that_fits", "not granted or cursor_size.has_room(", "True or cursor_size.has_room("
+        ),
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
     ),
     "a settlement that was throttled, forgotten": (

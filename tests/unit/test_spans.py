@@ -6,10 +6,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain import cursor as algebra
+from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ranges
-from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, Span
+from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection
 from chalicelib.domain.limits import MAX_RECEIVE
+from chalicelib.domain.spans import Span, coalesce
 
 FIRST = 1_000
 some_offsets = st.integers(0, 2**60).map(lambda bits: {FIRST + at for at in range(60) if bits >> at & 1})
@@ -57,11 +58,11 @@ def test_joining_changes_nothing_but_the_form(once: set[int], twice: set[int], a
     spans = [Span(offset) for offset in once - twice]
     again = [Span(offset, attempt=2, unit="", due_ms=7) for offset in twice]
     if at_first:
-        again = list(algebra.coalesce(again))
-    joined = algebra.coalesce([*spans, *again])
+        again = list(coalesce(again))
+    joined = coalesce([*spans, *again])
     assert fates_of(joined) == dict.fromkeys(once - twice, (1, "", 0)) | dict.fromkeys(twice, (2, "", 7))
     assert [s.start for s in joined] == sorted(s.start for s in joined)
-    assert fates_of(algebra.coalesce(joined)) == fates_of(joined)
+    assert fates_of(coalesce(joined)) == fates_of(joined)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_joining_changes_nothing_but_the_form(once: set[int], twice: set[int], a
 def test_many_runs_close_to_one_another_become_one_entry(
     offsets: list[int], entries: int, masks: int
 ) -> None:
-    joined = algebra.coalesce([Span(offset) for offset in offsets])
+    joined = coalesce([Span(offset) for offset in offsets])
     assert (len(joined), sum(bool(s.mask) for s in joined)) == (entries, masks)
     assert set(fates_of(joined)) == set(offsets)
 
@@ -96,9 +97,9 @@ def test_many_runs_close_to_one_another_become_one_entry(
     st.sampled_from([Fate.SUCCESS, Fate.RETRY, Fate.RELEASED]),
 )
 def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fate: Fate) -> None:
-    spans = algebra.coalesce([Span(offset, attempt=3) for offset in leased])
+    spans = coalesce([Span(offset, attempt=3) for offset in leased])
     cursor = Cursor(FIRST, 2_000, {"t": Lease("t", spans, 9)} if leased else {})
-    after, applied = algebra.settle(cursor, "t", [Result(offset, fate, 5) for offset in named])
+    after, applied = transitions.settle(cursor, "t", [Result(offset, fate, 5) for offset in named])
     assert ("t" in after.leases) is bool(leased - named)
     left = after.leases["t"].spans if "t" in after.leases else ()
     assert {result.offset for result in applied} == leased & named
@@ -109,11 +110,11 @@ def test_settling_takes_out_what_it_names(leased: set[int], named: set[int], fat
 
 @given(scattered, st.sets(st.integers(FIRST, FIRST + 260)), st.sets(st.integers(FIRST, FIRST + 260)))
 def test_a_claim_takes_from_what_waits(waiting: set[int], granted: set[int], settled: set[int]) -> None:
-    spans = algebra.coalesce([Span(offset, attempt=2) for offset in waiting])
+    spans = coalesce([Span(offset, attempt=2) for offset in waiting])
     cursor = Cursor(FIRST, 2_000, waiting=spans)
     taken = sorted(waiting & granted - settled)
     selection = Selection(tuple(Span(offset, attempt=2) for offset in taken), (), ranges.of(settled), 2_000)
-    after = algebra.claim(cursor, selection, "t", "", 9)
+    after = transitions.claim(cursor, selection, "t", "", 9)
     left = waiting - granted - settled
     assert set(fates_of(after.waiting)) == left
     assert list(after.leases["t"].attempts() if taken else ()) == taken
@@ -123,9 +124,9 @@ def test_a_claim_takes_from_what_waits(waiting: set[int], granted: set[int], set
 @given(scattered.filter(bool), st.data())
 def test_what_waits_for_a_time_can_be_hurried(waiting: set[int], data: st.DataObject) -> None:
     offset = data.draw(st.sampled_from(sorted(waiting)))
-    cursor = Cursor(FIRST, 2_000, waiting=algebra.coalesce([Span(o, attempt=2, due_ms=8) for o in waiting]))
-    after = algebra.hurry(cursor, offset)
+    cursor = Cursor(FIRST, 2_000, waiting=coalesce([Span(o, attempt=2, due_ms=8) for o in waiting]))
+    after = transitions.hurry(cursor, offset)
     assert after is not None
     assert fates_of(after.waiting) == {o: (2, "", 0 if o == offset else 8) for o in waiting}
     assert after.epoch == cursor.epoch + 1
-    assert algebra.hurry(after, offset) is None
+    assert transitions.hurry(after, offset) is None

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Cursor, Fate, Position, Result, Selection, Span
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain.cursor import Cursor, Fate, Position, Result, Selection
+from chalicelib.domain.spans import Span
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
 OFFSET, TOKEN, NOW = 5, "1.abcd", 1_000_000
@@ -18,15 +20,15 @@ _CLAIM = Selection(granted=(Span(OFFSET),), next=OFFSET + 1)
 
 def _running(attempt: int = 1) -> Cursor:
     selection = Selection(granted=(Span(OFFSET, 1, attempt),), next=OFFSET + 1)
-    return algebra.claim(algebra.start_at(OFFSET), selection, TOKEN, "", NOW + 30_000)
+    return transitions.claim(algebra.start_at(OFFSET), selection, TOKEN, "", NOW + 30_000)
 
 
 def _retrying() -> Cursor:
-    return algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW)])[0]
+    return transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW)])[0]
 
 
 def _done() -> Cursor:
-    return algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.SUCCESS)])[0]
+    return transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.SUCCESS)])[0]
 
 
 STATES: Mapping[str, Callable[[], Cursor]] = {
@@ -40,20 +42,22 @@ STATES: Mapping[str, Callable[[], Cursor]] = {
 
 def _claim(cursor: Cursor) -> Cursor:
     """Claim the offset if it is waiting or was never claimed, as a policy would."""
-    waiting = [s for s in algebra.returned(cursor, NOW) if s.start <= OFFSET < s.end]
+    waiting = [s for s in transitions.returned(cursor, NOW) if s.start <= OFFSET < s.end]
     if waiting:
-        return algebra.claim(cursor, Selection((waiting[0],), next=cursor.next), "2.efgh", "", NOW + 30_000)
-    return algebra.claim(cursor, _CLAIM, "2.efgh", "", NOW + 30_000) if cursor.next <= OFFSET else cursor
+        return transitions.claim(
+            cursor, Selection((waiting[0],), next=cursor.next), "2.efgh", "", NOW + 30_000
+        )
+    return transitions.claim(cursor, _CLAIM, "2.efgh", "", NOW + 30_000) if cursor.next <= OFFSET else cursor
 
 
 def _settled_by_claim(cursor: Cursor) -> Cursor:
     claimable = cursor.next <= OFFSET or any(s.holds(OFFSET) for s in cursor.waiting)
     selection = Selection(settled=((OFFSET, OFFSET + 1),), next=OFFSET + 1)
-    return algebra.claim(cursor, selection, "2.efgh", "", NOW) if claimable else cursor
+    return transitions.claim(cursor, selection, "2.efgh", "", NOW) if claimable else cursor
 
 
 def _settle(fate: Fate) -> Callable[[Cursor], Cursor]:
-    return lambda cursor: algebra.settle(cursor, TOKEN, [Result(OFFSET, fate)])[0]
+    return lambda cursor: transitions.settle(cursor, TOKEN, [Result(OFFSET, fate)])[0]
 
 
 EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
@@ -67,12 +71,12 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "later": _settle(Fate.RETRY_LATER),
     "back": _settle(Fate.RELEASED),
     "bury": _settle(Fate.DEAD),
-    "lease ends": lambda cursor: algebra.expire(cursor, NOW + 30_000),
-    "extend": lambda cursor: algebra.extend(cursor, TOKEN, NOW + 60_000) or cursor,
-    "hurry": lambda cursor: algebra.hurry(cursor, OFFSET) or cursor,
-    "edit": lambda cursor: algebra.amend(cursor, OFFSET) or cursor,
-    "cancel": lambda cursor: algebra.amend(cursor, OFFSET) or cursor,
-    "seek": lambda cursor: algebra.seek(cursor, OFFSET),
+    "lease ends": lambda cursor: transitions.expire(cursor, NOW + 30_000),
+    "extend": lambda cursor: transitions.extend(cursor, TOKEN, NOW + 60_000) or cursor,
+    "hurry": lambda cursor: transitions.hurry(cursor, OFFSET) or cursor,
+    "edit": lambda cursor: transitions.amend(cursor, OFFSET) or cursor,
+    "cancel": lambda cursor: transitions.amend(cursor, OFFSET) or cursor,
+    "seek": lambda cursor: transitions.seek(cursor, OFFSET),
 }
 
 
@@ -126,18 +130,18 @@ def test_the_table_names_every_event() -> None:
 
 def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not() -> None:
     for attempt, fate, expected in ((1, Fate.RELEASED, 1), (3, Fate.RELEASED, 3), (3, Fate.RETRY, 4)):
-        after, _ = algebra.settle(_running(attempt), TOKEN, [Result(OFFSET, fate)])
+        after, _ = transitions.settle(_running(attempt), TOKEN, [Result(OFFSET, fate)])
         _, span = algebra.position(after, OFFSET)
         assert span is not None
         assert span.attempt == expected
-    tried = algebra.settle(_running(3), TOKEN, [Result(OFFSET, Fate.RELEASED)])[0]
+    tried = transitions.settle(_running(3), TOKEN, [Result(OFFSET, Fate.RELEASED)])[0]
     assert _status(tried) == "RETRYING"
 
 
 def test_what_is_hurried_need_not_wait_any_more() -> None:
-    waiting = algebra.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW + 1)])[0]
-    assert algebra.returned(waiting, NOW) == ()
-    hurried = algebra.hurry(waiting, OFFSET)
+    waiting = transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW + 1)])[0]
+    assert transitions.returned(waiting, NOW) == ()
+    hurried = transitions.hurry(waiting, OFFSET)
     assert hurried is not None
-    assert [span.start for span in algebra.returned(hurried, NOW)] == [OFFSET]
-    assert algebra.hurry(hurried, OFFSET) is None
+    assert [span.start for span in transitions.returned(hurried, NOW)] == [OFFSET]
+    assert transitions.hurry(hurried, OFFSET) is None

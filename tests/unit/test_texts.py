@@ -10,9 +10,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain.cursor import Cursor, Lease, Span
+from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, COMPRESS_ABOVE_BYTES, MAX_SEGMENT_BYTES
 from chalicelib.domain.message import Draft, Origin
+from chalicelib.domain.spans import Span
 from chalicelib.domain.trace import Tried
 from chalicelib.store import codec
 from chalicelib.store.cursors import _item, cursor_of, lease_text, parse_lease, parse_span, span_text

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from chalicelib.domain import cursor as algebra
-from chalicelib.domain.cursor import Change, Cursor, Fate, Result, Selection, Span, took
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, Fate, Result, Selection, fold
+from chalicelib.domain.cursor_write import Change, took
+from chalicelib.domain.spans import Span
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -13,20 +16,20 @@ LATER = START_MS + 60_000
 
 
 def settling(of: Cursor, *offsets: int, fate: Fate = Fate.SUCCESS) -> Change:
-    return algebra.change(of, algebra.settle(of, TOKEN, [Result(o, fate, 9) for o in offsets])[0])
+    return cursor_write.change(of, transitions.settle(of, TOKEN, [Result(o, fate, 9) for o in offsets])[0])
 
 
 def claiming(of: Cursor, token: str, most: int = 2, now_ms: int = START_MS) -> Change:
-    current = algebra.expire(of, now_ms)
-    back = algebra.returned(current, now_ms)
+    current = transitions.expire(of, now_ms)
+    back = transitions.returned(current, now_ms)
     selection = Selection((*back, Span(current.next, most)), next=current.next + most)
-    return algebra.change(of, algebra.claim(current, selection, token, "", now_ms + 30_000))
+    return cursor_write.change(of, transitions.claim(current, selection, token, "", now_ms + 30_000))
 
 
 def after(cursor: Cursor, *changes: Change) -> Cursor:
     for change in changes:
-        assert algebra.holds(change, cursor)
-        cursor = algebra.apply(cursor, change)
+        assert cursor_write.holds(change, cursor)
+        cursor = cursor_write.apply(cursor, change)
     return cursor
 
 
@@ -49,8 +52,8 @@ def test_a_claim_whose_lease_has_passed_on_is_not_ours_any_more() -> None:
 
 
 def test_a_claim_that_granted_nothing_cannot_be_recognised() -> None:
-    skipping = algebra.change(
-        HELD, algebra.claim(HELD, Selection(settled=((4, 6),), next=6), "2.ours", "", 1)
+    skipping = cursor_write.change(
+        HELD, transitions.claim(HELD, Selection(settled=((4, 6),), next=6), "2.ours", "", 1)
     )
     assert took(skipping, after(HELD, skipping)) is False
 
@@ -66,7 +69,7 @@ def test_a_settlement_is_recognised_whatever_befell_the_rest_of_its_lease() -> N
     ours = settling(HELD, 0)
     left = after(HELD, ours)
     assert took(ours, after(left, settling(left, 1, 2, 3))) is True
-    extended = algebra.extend(left, TOKEN, LATER)
+    extended = transitions.extend(left, TOKEN, LATER)
     assert extended is not None
     assert took(ours, extended) is True
 
@@ -91,17 +94,17 @@ def test_a_lease_that_ran_out_unsettled_never_passes_for_our_settlement() -> Non
 
 
 def test_a_settlement_is_lost_while_its_lease_still_holds_the_offsets() -> None:
-    extended = algebra.extend(HELD, TOKEN, LATER)
+    extended = transitions.extend(HELD, TOKEN, LATER)
     assert extended is not None
     changed = after(extended, claiming(extended, "2.them"))
     assert took(settling(HELD, 0, 1), changed) is False
 
 
 def test_an_extension_is_ours_while_its_deadline_stands() -> None:
-    extended, other = (algebra.extend(HELD, TOKEN, LATER + n) for n in (0, 1))
+    extended, other = (transitions.extend(HELD, TOKEN, LATER + n) for n in (0, 1))
     assert extended is not None
     assert other is not None
-    ours = algebra.change(HELD, extended)
+    ours = cursor_write.change(HELD, extended)
     assert took(ours, extended) is True
     assert took(ours, after(extended, claiming(extended, "2.them"))) is True
     assert took(ours, other) is False
@@ -109,7 +112,7 @@ def test_an_extension_is_ours_while_its_deadline_stands() -> None:
 
 
 def test_a_seek_is_ours_only_while_nothing_came_behind_it() -> None:
-    ours = algebra.replacement(HELD, algebra.seek(HELD, 9))
+    ours = cursor_write.replacement(HELD, transitions.seek(HELD, 9))
     sought = after(HELD, ours)
     assert took(ours, sought) is True
     assert took(ours, after(sought, claiming(sought, "3.them"))) is False
@@ -122,7 +125,9 @@ def test_neighbours_settled_at_the_same_time_do_not_lose_each_other() -> None:
     for offset, token in enumerate("abc", start=4):
         cursor = after(cursor, claiming(cursor, token, most=1))
         assert list(cursor.leases[token].attempts()) == [offset]
-    middle = algebra.settle(cursor, "b", [Result(5, Fate.SUCCESS)])[0]
-    stale = [algebra.settle(middle, token, [Result(o, Fate.SUCCESS)])[0] for o, token in ((4, "a"), (6, "c"))]
-    both = after(middle, *(algebra.change(middle, settled) for settled in stale))
-    assert algebra.fold(both).settled == ((4, 7),)
+    middle = transitions.settle(cursor, "b", [Result(5, Fate.SUCCESS)])[0]
+    stale = [
+        transitions.settle(middle, token, [Result(o, Fate.SUCCESS)])[0] for o, token in ((4, "a"), (6, "c"))
+    ]
+    both = after(middle, *(cursor_write.change(middle, settled) for settled in stale))
+    assert fold(both).settled == ((4, 7),)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import itemgetter
 
-from ...domain import cursor as algebra
-from ...domain import ranges, sharing
-from ...domain.cursor import Cursor, Selection, Span
+from ...domain import cursor_size, cursor_write, ranges, sharing
+from ...domain import cursor_transitions as transitions
+from ...domain.cursor import Cursor, Selection
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
@@ -18,6 +18,7 @@ from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.sharing import Round, Seat
 from ...domain.signing import Receipt
+from ...domain.spans import Span
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, matches
 from ...domain.trace import Tried
 from ...modes import POLICIES, Candidate, ClaimVerdict, Policy
@@ -183,7 +184,7 @@ class Claimer:
         self,
         key: CursorKey,
         state: CursorSnapshot,
-        change: algebra.Change,
+        change: cursor_write.Change,
         dead: Sequence[Record],
         token: str,
     ) -> bool:
@@ -207,8 +208,8 @@ class Claimer:
             plan = _Claim(self._reader, claimant, shard, key, now_ms).plan_burial(state.cursor)
             if not plan.selection.settled:
                 return buried
-            after = algebra.claim(plan.cursor, plan.selection, "", "", 0)
-            if plan.selection.passed_over and not algebra.has_room(plan.cursor, after, granted=0):
+            after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
+            if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, granted=0):
                 return buried  # the cursor is full: when less waits in it
             if self._states.write(key, state, _change(state, after), plan.dead) is not None:
                 buried += len(plan.dead)
@@ -272,21 +273,21 @@ class _Claim:
         while True:
             plan = self.plan(known, most, most_bytes)
             granted = sum(span.count for span in plan.selection.granted)
-            after = algebra.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
+            after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
             if seat := self._claimant.seat:
                 left = plan.available - granted
                 after = replace(after, round=sharing.after(known.round, seat, granted, left, self._now_ms))
-            if not granted or algebra.has_room(plan.cursor, after, granted):
+            if not granted or cursor_size.has_room(plan.cursor, after, granted):
                 return plan, after
             most = granted // 2
 
     def plan(self, known: Cursor, most: int, most_bytes: int) -> _Plan:
         """Read what could be claimed and let the policy choose, looking further where much is passed over."""
-        current = algebra.expire(known, self._now_ms)
-        room = 0 if algebra.is_full(current) else self._claimant.room(current.in_flight)
+        current = transitions.expire(known, self._now_ms)
+        room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
-        spans = algebra.returned(current, self._now_ms) if most else ()
+        spans = transitions.returned(current, self._now_ms) if most else ()
         due = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
         due = due if self._policy.reads_units else due[:most]
         trust = self._trust(known)
@@ -315,7 +316,7 @@ class _Claim:
     def plan_burial(self, known: Cursor) -> _Plan:
         """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted.
         What was stored before it and is kept for longer, under another setting, is passed over."""
-        current = algebra.expire(known, self._now_ms)
+        current = transitions.expire(known, self._now_ms)
         waiting = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(known)
         found = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
@@ -448,9 +449,13 @@ def _before(draft: Draft) -> int:
     return draft.origin.attempts if draft.origin else 0
 
 
-def _change(state: CursorSnapshot, after: Cursor) -> algebra.Change:
+def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:
     """What to write: the whole item where none is stored yet."""
-    return algebra.change(state.cursor, after) if state.exists else algebra.replacement(state.cursor, after)
+    return (
+        cursor_write.change(state.cursor, after)
+        if state.exists
+        else cursor_write.replacement(state.cursor, after)
+    )
 
 
 def _within_bounds(

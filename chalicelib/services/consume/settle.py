@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 
-from ...domain import cursor as algebra
+from ...domain import cursor_size, cursor_write
+from ...domain import cursor_transitions as transitions
 from ...domain.cursor import RETURNING, Fate, Result
 from ...domain.errors import Conflict, HeadraceError, Malformed, unavailable
 from ...domain.ladder import overridden, wait_ms
@@ -151,9 +152,9 @@ class Settler:
             owners.add(lease.owner)
             if lease.deadline_ms == deadline_ms:
                 return None  # another receipt of the same lease has done it
-            after = algebra.extend(state.cursor, token, deadline_ms)
+            after = transitions.extend(state.cursor, token, deadline_ms)
             try:
-                if after and self._states.write(key, state, algebra.change(state.cursor, after)):
+                if after and self._states.write(key, state, cursor_write.change(state.cursor, after)):
                     return None
             except HeadraceError as error:
                 return error
@@ -291,8 +292,8 @@ class _Leased:
         keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
         if keeps_place or not any(step.result.fate in RETURNING for step in steps):
             return True
-        after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
-        return algebra.has_room_to_wait(after)
+        after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
+        return cursor_size.has_room_to_wait(after)
 
     def _step_onwards(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> _Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
@@ -304,10 +305,10 @@ class _Leased:
         return step if was_tried else replace(step, tried=None)
 
     def _write(self, state: CursorSnapshot, steps: Sequence[_Step]) -> CursorSnapshot | None:
-        after, _ = algebra.settle(state.cursor, self._token, [step.result for step in steps])
+        after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
-        change = algebra.change(state.cursor, after)
+        change = cursor_write.change(state.cursor, after)
         written = self._of._states.write(self._key, state, change, records, timers)
         if written and timers:
             self._of._filed(timers)

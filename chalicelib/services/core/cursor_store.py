@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...domain.cursor import Change, Cursor
+from ...domain.cursor import Cursor
+from ...domain.cursor_write import Change
 from ...domain.errors import unavailable
 from ...domain.message import UNDECODABLE
 from ...domain.record import Record

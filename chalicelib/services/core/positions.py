@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...domain import cursor as algebra
-from ...domain.cursor import Cursor, Span
+from ...domain import cursor_transitions as transitions
+from ...domain import cursor_write
+from ...domain.cursor import Cursor, start_at
 from ...domain.errors import NotFound, Unreadable
 from ...domain.message import Origin
 from ...domain.segment import ShardKey
+from ...domain.spans import Span
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.log import Log
 from ...ports.records import Records
@@ -89,7 +91,7 @@ class Positions:
             return
         for key in keys(topic, group, consumer_uid):
             offset, segment_at = self.find(topic, key.shard, where)
-            first = replace(algebra.start_at(offset), segment_at=segment_at)
+            first = replace(start_at(offset), segment_at=segment_at)
             if offset or where != EARLIEST:
                 self._states.cursors.create(key, first)
 
@@ -98,17 +100,17 @@ class Positions:
         its group was deleted."""
         offset, segment_at = self.find(topic, key.shard, where)
 
-        def attempt(state: CursorSnapshot) -> algebra.Change | None:
+        def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
             if state.cursor.is_closed:
                 return None
-            after = replace(algebra.seek(state.cursor, offset), segment_at=segment_at)
-            return algebra.replacement(state.cursor, after)
+            after = replace(transitions.seek(state.cursor, offset), segment_at=segment_at)
+            return cursor_write.replacement(state.cursor, after)
 
         try:
             written = self._states.update(key, attempt)
         except Unreadable:
             end = self._tails.read(key.shard, topic.created_ms).offset + 1
-            anew = algebra.rebuilt(offset, end, self._clock.now_ms())
+            anew = transitions.rebuilt(offset, end, self._clock.now_ms())
             written = self._states.rebuild(key, replace(anew, segment_at=segment_at))
         if written is None:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
@@ -127,7 +129,7 @@ class Positions:
                 for entry in self._entries(lane.shard)
                 if (span := self._waiting(topic, group, lane, entry))
             ]
-            self._states.rebuild(lane, algebra.rebuilt_lane(entries, end, self._clock.now_ms()))
+            self._states.rebuild(lane, transitions.rebuilt_lane(entries, end, self._clock.now_ms()))
 
     def _entries(self, lane: ShardKey) -> list[tuple[int, Origin]]:
         """What stands in a retry lane; of entries for one message the last."""

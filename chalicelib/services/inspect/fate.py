@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...domain import cursor as algebra
-from ...domain.cursor import Cursor, Position
+from ...domain.cursor import Cursor, Position, position
 from ...domain.message import Message
 from ...domain.record import Record
 from ...domain.status import OVER
@@ -85,7 +84,7 @@ class Fates:
         where = [
             self._where(topic, group, key, cursor, message.offset)
             for key, cursor in seen.items()
-            if algebra.position(cursor, message.offset)[0] is not Position.NOT_OWED
+            if position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
         return MessageFate(
             status,
@@ -95,7 +94,7 @@ class Fates:
         )
 
     def _where(self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int) -> Whereabouts:
-        place, span = algebra.position(cursor, offset)
+        place, span = position(cursor, offset)
         record = self._records.get(key, offset)
         if place is Position.SETTLED:
             return Whereabouts(self._left(topic, group, key, record))
@@ -134,7 +133,7 @@ class Fates:
                     entry = row.message(0, number)
                     origin = entry.draft.origin if entry else None
                     if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                        place, _ = algebra.position(cursor, number)
+                        place, _ = position(cursor, number)
                         if place is not Position.SETTLED:
                             return Place.LEASE if place is Position.RUNNING else Place.LANE
             if len(rows) < _ROWS:

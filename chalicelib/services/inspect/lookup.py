@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...domain import cursor as algebra
 from ...domain import ids, ranges
 from ...domain.account import Account, account, under_way
-from ...domain.cursor import Cursor
+from ...domain.cursor import Cursor, fold
 from ...domain.errors import Conflict, NotFound, newer_format
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
 from ...domain.message import Message
@@ -303,7 +302,7 @@ class Lookup:
         return sum(self.statuses.cursor(lane, consistent=False).in_flight for lane in lanes)
 
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
-        cursor = algebra.fold(self.statuses.cursor(key))
+        cursor = fold(self.statuses.cursor(key))
         unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
         return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from ...domain import cursor as algebra
+from ...domain import cursor_transitions as transitions
 from ...domain import status as words
-from ...domain.cursor import Cursor, Lease, Position, Span
+from ...domain.cursor import Cursor, Lease, Position, position
 from ...domain.message import Draft, Message, overall
 from ...domain.record import Record
+from ...domain.spans import Span
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
@@ -136,12 +137,12 @@ class Statuses:
     def cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
         """The cursor as the next claim will find it: leases that have ended hold nothing."""
         stored = self._cursors.get(key, consistent=consistent) or Cursor()
-        return algebra.expire(stored, self._clock.now_ms())
+        return transitions.expire(stored, self._clock.now_ms())
 
     def _status(
         self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, message: Message
     ) -> DeliveryStatus | None:
-        place, span = algebra.position(cursor, message.offset)
+        place, span = position(cursor, message.offset)
         if place is Position.NOT_OWED:
             return None
         record = None if place is Position.NEW else self._records.get(key, message.offset)
@@ -197,7 +198,7 @@ class Statuses:
         """The leases under which the message is at this moment: one, in a broadcast one for each consumer."""
         for key in self.keys(topic, group, message.shard):
             cursor = self.cursor(key)
-            place, span = algebra.position(cursor, message.offset)
+            place, span = position(cursor, message.offset)
             if place is Position.RUNNING and span:
                 lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
                 yield _held(lease, key, span.attempt)

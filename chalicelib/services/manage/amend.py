@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...domain import cursor as algebra
+from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
@@ -142,7 +142,7 @@ class Amender:
         if cursor is None:
             return None
         known = cursor.epoch and self._records.get(key, offset)
-        if known or algebra.amend(cursor, offset) is None:
+        if known or transitions.amend(cursor, offset) is None:
             raise Conflict(
                 "ALREADY_CLAIMED",
                 f"Group {group!r} has claimed the message, or passed it over: it can be changed no more.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...domain import cursor as algebra
-from ...domain import ids
-from ...domain.cursor import Position
+from ...domain import cursor_transitions as transitions
+from ...domain import cursor_write, ids
+from ...domain.cursor import Position, position
 from ...domain.errors import Conflict, NotFound
 from ...domain.message import JSON, UNDECODABLE, Draft
 from ...domain.record import DeadLetter, Record
@@ -233,14 +233,14 @@ class Redriver:
     def _hurry_in_place(self, key: CursorKey, offset: int) -> bool:
         """A message that waits in the cursor for its unit's next attempt becomes due, if it is not."""
 
-        def attempt(state: CursorSnapshot) -> algebra.Change | None:
-            after = algebra.hurry(state.cursor, offset)
-            return algebra.change(state.cursor, after) if after else None
+        def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
+            after = transitions.hurry(state.cursor, offset)
+            return cursor_write.change(state.cursor, after) if after else None
 
         self._states.read(key)
         if self._states.update(key, attempt) is not None:
             return True
-        return algebra.position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
+        return position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...domain.cursor import CLOSED, Change, Cursor, apply, holds
+from ...domain.cursor import CLOSED, Cursor
+from ...domain.cursor_write import Change, apply, holds
 from ...domain.errors import unavailable
 from ...domain.record import Record
 from ...domain.timer import Timer

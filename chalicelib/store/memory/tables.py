@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...domain.cursor import Cursor, amend
+from ...domain.cursor import Cursor
+from ...domain.cursor_transitions import amend
 from ...domain.record import DeadLetter, Record
 from ...domain.segment import Segment, ShardKey
 from ...domain.timer import Timer

@@ -1,0 +1,143 @@
+"""What claims, settlements, seeks, edits and time make of a cursor: pure, cursor + event + now gives a new cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from . import ranges
+from .cursor import RETURNING, Cursor, Fate, Lease, Result, Selection, fold, start_at
+from .cursor_size import has_room_to_wait
+from .limits import MAX_AMENDED_RANGES
+from .spans import Span, coalesce, ranges_of, without
+
+
+def expire(cursor: Cursor, now_ms: int) -> Cursor:
+    """Return the unsettled offsets of overdue leases to `waiting`; their attempt rises by one."""
+    overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
+    if not overdue:
+        return cursor
+    returned = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
+    kept = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
+    return replace(cursor, leases=kept, waiting=coalesce([*cursor.waiting, *returned]))
+
+
+def returned(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
+    """The spans of an expired cursor that may be delivered (again) now, lowest offset first."""
+    return tuple(s for s in cursor.waiting if s.due_ms <= now_ms)
+
+
+def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline_ms: int) -> Cursor:
+    """Grant what a policy selected from an expired cursor, under a new epoch.
+
+    `token` must be new: whoever asks makes it up, so that it recognises its own write after a lost answer.
+    """
+    gone = ranges.normalise([*ranges_of(selection.granted), *selection.settled])
+    waiting = without(cursor.waiting, gone) + selection.passed_over
+    leases = dict(cursor.leases)
+    if selection.granted:
+        leases[token] = Lease(token, coalesce(selection.granted), deadline_ms, owner)
+    return fold(
+        replace(
+            cursor,
+            next=max(cursor.next, selection.next),
+            segment_at=selection.segment_at if selection.next > cursor.next else cursor.segment_at,
+            waiting=coalesce(waiting),
+            leases=leases,
+            epoch=cursor.epoch + 1,
+            skipped=cursor.skipped + selection.skipped,
+        )
+    )
+
+
+def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Cursor, tuple[Result, ...]]:
+    """Apply the results that the lease still holds; the others are refused by being absent from the answer.
+
+    RETRY puts the offset back to `waiting` with the next attempt number, RELEASED with the same; all others settle it.
+    """
+    lease = cursor.leases.get(token)
+    if lease is None:
+        return cursor, ()
+    spans = {offset: span for span in lease.spans for offset in span.offsets()}
+    held = {r.offset: r for r in results if r.offset in spans}
+    left = without(lease.spans, ranges.of(held))
+    leases = {t: entry for t, entry in cursor.leases.items() if t != token}
+    if left:
+        leases[token] = replace(lease, spans=coalesce(left))
+    returning = coalesce(
+        replace(
+            spans[r.offset],
+            start=r.offset,
+            count=1,
+            mask=0,
+            attempt=spans[r.offset].attempt + (r.fate is Fate.RETRY),
+            due_ms=r.due_ms,
+        )
+        for r in held.values()
+        if r.fate in RETURNING
+    )
+    # Neighbouring entries stay apart here: joining them is for claims, which own what they did not grant.
+    changed = replace(
+        cursor,
+        leases=leases,
+        waiting=tuple(sorted(cursor.waiting + returning, key=lambda s: s.start)),
+    )
+    return changed, tuple(held.values())
+
+
+def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
+    """Move a lease's deadline; None where the lease has passed on."""
+    lease = cursor.leases.get(token)
+    if lease is None:
+        return None
+    return replace(cursor, leases={**cursor.leases, token: replace(lease, deadline_ms=deadline_ms)})
+
+
+def seek(cursor: Cursor, to: int) -> Cursor:
+    """Begin again at `to`: all leases are void, nothing waits, everything from `to` on is owed."""
+    return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended)
+
+
+def rebuilt(to: int, end: int, now_ms: int) -> Cursor:
+    """What takes the place of a cursor that is damaged, sought to `to` on a log that ends before `end`.
+
+    Its epoch is one that no cursor reaches by claims. What was amended is not known any more: everything may be."""
+    return replace(start_at(to, epoch=now_ms), amended=((0, end),) if end else ())
+
+
+def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
+    """What takes the place of a retry lane's cursor that is damaged, where just these entries are not settled: they
+    wait. Where they are more than a cursor has room for, it goes on with all that lie behind."""
+    fit = list(entries)
+    while True:
+        following = entries[len(fit)].start if len(fit) < len(entries) else end
+        cursor = fold(replace(start_at(following, epoch=now_ms), begin=0, waiting=coalesce(fit)))
+        if has_room_to_wait(cursor):
+            return cursor
+        fit = fit[: len(fit) // 2]
+
+
+def amend(cursor: Cursor, offset: int) -> Cursor | None:
+    """Note that the message at `offset` is another now, under a new epoch; None where it has been claimed.
+
+    What lies below the floor becomes one range, and so do the lowest two where there are too many: a range that is
+    too wide only costs reads.
+    """
+    if cursor.begin <= offset < cursor.next:
+        return None
+    past = [end for _, end in cursor.amended if end <= cursor.floor]
+    joined = [(cursor.amended[0][0], past[-1])] if past else []
+    amended = ranges.normalise([*joined, *cursor.amended, (offset, offset + 1)])
+    while len(amended) > MAX_AMENDED_RANGES:
+        amended = ((amended[0][0], amended[1][1]), *amended[2:])
+    return replace(cursor, amended=amended, epoch=cursor.epoch + 1)
+
+
+def hurry(cursor: Cursor, offset: int) -> Cursor | None:
+    """Make a waiting offset due at once, under a new epoch; None where it does not wait for a time."""
+    span = next((s for s in cursor.waiting if s.holds(offset) and s.due_ms), None)
+    if span is None:
+        return None
+    rest = without(cursor.waiting, ((offset, offset + 1),))
+    due = replace(span, start=offset, count=1, due_ms=0, mask=0)
+    return replace(cursor, waiting=coalesce([*rest, due]), epoch=cursor.epoch + 1)

@@ -1,0 +1,150 @@
+"""The smallest conditional write that turns one cursor into another, and whether it holds, took, or what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from . import ranges
+from .cursor import Cursor, Lease
+from .cursor_size import most_waiting
+from .ranges import Ranges
+from .spans import Span, ranges_of
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a write changes in a stored cursor: entries set and removed, and the entries it depends on.
+
+    Entries are named: a lease by its token, a waiting span by its first offset. `scalars` is set for claims and seeks
+    only, which depend on the epoch; `expected_leases` are the leases whose value must be unchanged. Where
+    `most_waiting` is given, no more entries may wait in the stored cursor. `whole` replaces the item (seek): nothing
+    of the old one stays.
+    """
+
+    before: Cursor
+    after: Cursor
+    known_epoch: int
+    serialised: bool
+    expected_leases: Mapping[str, Lease]
+    scalars: Cursor | None
+    whole: bool
+    set_leases: Mapping[str, Lease]
+    removed_leases: tuple[str, ...]
+    set_waiting: Mapping[int, Span]
+    removed_waiting: tuple[int, ...]
+    most_waiting: int | None = None
+
+    @property
+    def entries(self) -> int:
+        """How many entries the write names: what an expression's length depends on."""
+        touched = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
+        return sum(map(len, (*touched, self.removed_waiting)))
+
+
+def change(old: Cursor, new: Cursor) -> Change:
+    """The smallest write that turns `old` into `new`, with the conditions that make it safe.
+
+    A raised epoch makes it a claim: it depends on the epoch and on the leases it takes over. Otherwise it
+    depends on the leases it touches alone.
+    """
+    serialised = new.epoch != old.epoch
+    leases_set = {t: lease for t, lease in new.leases.items() if old.leases.get(t) != lease}
+    leases_gone = tuple(t for t in old.leases if t not in new.leases)
+    waiting_old, waiting_new = {s.start: s for s in old.waiting}, {s.start: s for s in new.waiting}
+    waiting_set = {k: s for k, s in waiting_new.items() if waiting_old.get(k) != s}
+    return Change(
+        before=old,
+        after=new,
+        known_epoch=old.epoch,
+        serialised=serialised,
+        expected_leases={t: old.leases[t] for t in (*leases_set, *leases_gone) if t in old.leases},
+        scalars=new if serialised else None,
+        whole=False,
+        set_leases=leases_set,
+        removed_leases=leases_gone,
+        set_waiting=waiting_set,
+        removed_waiting=tuple(k for k in waiting_old if k not in waiting_new),
+        most_waiting=most_waiting(old, new) if serialised or waiting_set else None,
+    )
+
+
+def replacement(old: Cursor, new: Cursor) -> Change:
+    """The write that puts `new` in the place of `old` whole, if no claim or seek came between."""
+    return Change(
+        before=old,
+        after=new,
+        known_epoch=old.epoch,
+        serialised=True,
+        expected_leases={},
+        scalars=new,
+        whole=True,
+        set_leases=new.leases,
+        removed_leases=(),
+        set_waiting={s.start: s for s in new.waiting},
+        removed_waiting=(),
+    )
+
+
+def holds(change: Change, current: Cursor) -> bool:
+    """Do the change's conditions hold against the current cursor?"""
+    if change.serialised and current.epoch != change.known_epoch:
+        return False
+    if change.most_waiting is not None and len(current.waiting) > change.most_waiting:
+        return False
+    return all(current.leases.get(t) == lease for t, lease in change.expected_leases.items())
+
+
+def took(change: Change, current: Cursor) -> bool | None:
+    """Is a refused write, whose first answer may have been lost, our own success? None: it cannot be told.
+
+    A claim finds the token it made up, an extension its deadline. A settlement finds its lease without what it took
+    out, and what it gave back among what waits, whatever befell the rest of its lease; only a later claim or seek
+    takes that away.
+    """
+    if change.whole:
+        return current == change.scalars
+    set_there = all(current.leases.get(t) == lease for t, lease in change.set_leases.items())
+    if change.serialised:
+        return bool(change.set_leases) and set_there
+    gone = _taken_by(change)
+    if not gone:
+        return set_there  # an extension: where it is not there, repeating it does no harm
+    held = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
+    gone_there = ranges.subtract(gone, ranges_of(held))
+    if current.epoch == change.known_epoch:
+        waiting = {span.start: span for span in current.waiting}
+        settled = ranges.subtract(gone, ranges_of(change.set_waiting.values()))
+        settled_there = ranges.subtract(settled, ranges_of(current.waiting))
+        given_back = change.set_waiting.items() <= waiting.items()
+        return gone_there == gone and given_back and settled_there == settled
+    return None if gone_there else False
+
+
+def _taken_by(change: Change) -> Ranges:
+    """The offsets that a change takes out of leases."""
+    return ranges.normalise(
+        part
+        for token, lease in change.expected_leases.items()
+        for part in ranges.subtract(ranges_of(lease.spans), ranges_of(_spans(change.set_leases.get(token))))
+    )
+
+
+def _spans(lease: Lease | None) -> tuple[Span, ...]:
+    return lease.spans if lease else ()
+
+
+def apply(current: Cursor, change: Change) -> Cursor:
+    """The current cursor after the change (what a store does, told as a function)."""
+    if change.whole:
+        assert change.scalars is not None
+        return change.scalars
+    leases = {t: lease for t, lease in current.leases.items() if t not in change.removed_leases}
+    waiting = {s.start: s for s in current.waiting if s.start not in change.removed_waiting}
+    waiting.update(change.set_waiting)
+    scalars = change.scalars or current
+    return replace(
+        scalars,
+        leases={**leases, **change.set_leases},
+        waiting=tuple(waiting[k] for k in sorted(waiting)),
+    )

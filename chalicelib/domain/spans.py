@@ -1,0 +1,140 @@
+"""Offsets that share their attempt, unit and due time: runs, or masks over runs, and how they join and part."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from . import ranges
+from .limits import MAX_RECEIVE
+from .ranges import Ranges
+
+_BITS = 6  # of a mask in one byte
+
+
+_RUN_BYTES = 9  # about what one range takes
+
+
+_RUNS = 8  # so many ranges stay ranges even where a mask is shorter: releases before masks can read them
+
+
+_ONES = re.compile("1+")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`count` offsets from `start` on that share their fate: a run or, with a `mask`, those whose bits are set in it
+    (the lowest is for `start`). Spans with masks may lie between one another.
+
+    `attempt` is the number the next (waiting) or current (leased) delivery has, from 1. `unit` names the unit
+    of order (SERIAL only, else empty). `due_ms` is the earliest time of the next delivery, 0 for at once.
+    """
+
+    start: int
+    count: int = 1
+    attempt: int = 1
+    unit: str = ""
+    due_ms: int = 0
+    mask: int = 0
+
+    @property
+    def end(self) -> int:
+        """Behind the last offset."""
+        return self.start + (self.mask.bit_length() or self.count)
+
+    def ranges(self) -> Ranges:
+        if not self.mask:
+            return ((self.start, self.end),)
+        runs = _ONES.finditer(f"{self.mask:b}"[::-1])
+        return tuple((self.start + run.start(), self.start + run.end()) for run in runs)
+
+    def offsets(self) -> Iterator[int]:
+        return (offset for low, high in self.ranges() for offset in range(low, high))
+
+    def holds(self, offset: int) -> bool:
+        at = offset - self.start
+        return bool(self.mask >> at & 1) if self.mask and at >= 0 else 0 <= at < self.count
+
+
+def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Sort by offset and join what shares attempt, unit and due time: neighbours to runs, and runs, where there are
+    many close to one another, under masks."""
+    runs = _runs(spans)
+    if len(runs) <= _RUNS:
+        return runs
+    by_fate: defaultdict[tuple[int, str, int], list[Span]] = defaultdict(list)
+    for run in runs:
+        by_fate[_fate(run)].append(run)
+    masked = (span for alike in by_fate.values() for close in _clusters(alike) for span in _masked(close))
+    return tuple(sorted(masked, key=lambda s: s.start))
+
+
+def _clusters(runs: Sequence[Span]) -> Iterator[list[Span]]:
+    """Neighbours that one mask could hold without much emptiness."""
+    cluster: list[Span] = []
+    for run in runs:
+        is_far = cluster and run.start - cluster[-1].end > _RUN_BYTES * _BITS
+        if cluster and (is_far or run.end - cluster[0].start > MAX_RECEIVE):
+            yield cluster
+            cluster = []
+        cluster.append(run)
+    yield cluster
+
+
+def _masked(runs: list[Span]) -> list[Span]:
+    """The runs under one mask, if that is shorter."""
+    first, width = runs[0], runs[-1].end - runs[0].start
+    if len(runs) <= _RUNS or len(runs) * _RUN_BYTES <= width // _BITS + _RUN_BYTES:
+        return runs
+    mask = 0
+    for run in runs:
+        mask |= ((1 << run.count) - 1) << (run.start - first.start)
+    return [replace(first, count=sum(run.count for run in runs), mask=mask)]
+
+
+def _runs(spans: Iterable[Span]) -> tuple[Span, ...]:
+    joined: list[Span] = []
+    first: Span | None = None  # of the run being joined, which reaches up to `end`
+    end = -1
+    for span in sorted(_plain(spans), key=lambda s: s.start):
+        if first and end == span.start and _fate(first) == _fate(span):
+            end = span.end
+            continue
+        if first:
+            joined.append(replace(first, count=end - first.start))
+        first, end = span, span.end
+    return (*joined, replace(first, count=end - first.start)) if first else ()
+
+
+def _plain(spans: Iterable[Span]) -> Iterator[Span]:
+    """The same offsets in spans without masks."""
+    for span in spans:
+        for low, high in span.ranges():
+            yield replace(span, start=low, count=high - low, mask=0)
+
+
+def _fate(span: Span) -> tuple[int, str, int]:
+    return span.attempt, span.unit, span.due_ms
+
+
+def without(spans: Iterable[Span], taken: Ranges) -> tuple[Span, ...]:
+    """What is left of the spans, to be joined anew."""
+    return tuple(left for span in spans if (left := _less(span, taken)))
+
+
+def _less(span: Span, taken: Ranges) -> Span | None:
+    bits = span.mask or (1 << span.count) - 1
+    for low, high in taken:
+        if low < span.end and high > span.start:
+            first = max(low, span.start) - span.start
+            bits &= ~(((1 << high - span.start - first) - 1) << first)
+    if not bits:
+        return None
+    at = (bits & -bits).bit_length() - 1
+    return replace(span, start=span.start + at, count=bits.bit_count(), mask=bits >> at)
+
+
+def ranges_of(spans: Iterable[Span]) -> Ranges:
+    return ranges.normalise(held for span in spans for held in span.ranges())
