@@ -145,7 +145,7 @@ def dynamo_adapters(
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
     from .store.blobs import FolderBlobs, S3Blobs
-    from .store.control import DynamoControl, rows_of
+    from .store.control import DynamoControl
     from .store.cursors import DynamoCursors
     from .store.dynamo import Dynamo
     from .store.keys import DynamoKeys
@@ -181,7 +181,7 @@ def dynamo_adapters(
         rates=DynamoRates(dynamo),
         rounds=DynamoRounds(dynamo),
         marks=DynamoMarks(dynamo),
-        control=DynamoControl(rows_of(client, tables.control, settings.region)),
+        control=DynamoControl(dynamo),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
         if settings.bucket
         else FolderBlobs(settings.folder),

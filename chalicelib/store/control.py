@@ -1,17 +1,12 @@
-"""Topics, groups, consumers, assignments, tokens as PynamoDB rows (layout: table `control`)."""
+"""Topics, groups, consumers, assignments, tokens on DynamoDB (layout: table `control`; models: store/control_rows)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
-import msgspec
-from pynamodb.attributes import NumberAttribute, UnicodeAttribute
-from pynamodb.exceptions import DoesNotExist, PynamoDBException
 from pynamodb.expressions.condition import Condition
-from pynamodb.models import Model
 
 from ..domain import ids
 from ..domain.assignment import Assignment
@@ -19,282 +14,246 @@ from ..domain.errors import unavailable
 from ..domain.replay import Replay
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..ports.control import Staffed
-from .layout import FORMAT
+from .control_rows import (
+    AssignmentRow,
+    ConsumerRow,
+    GroupRow,
+    Key,
+    ReplayRow,
+    Row,
+    SigningKey,
+    SigningKeyRow,
+    TokenRow,
+    TopicRow,
+)
+from .dynamo import Dynamo
+from .failures import ConditionFailed
+from .layout import Item, text
 
-T = TypeVar("T", Topic, Group, Consumer, Token, Assignment, Replay)
-V = TypeVar("V", Topic, Group, Consumer, Replay)
-
-
-_FORMAT = int(FORMAT)
-
-
-class Row(Model):
-    """One thing that was set up: its settings as JSON, its version as the optimistic lock."""
-
-    pk = UnicodeAttribute(hash_key=True)
-    sk = UnicodeAttribute(range_key=True)
-    doc = UnicodeAttribute()
-    version = NumberAttribute(default=0)
-    v = NumberAttribute(default=_FORMAT)
-
-
-def rows_of(client: Any, table: str, region: str) -> type[Row]:
-    """The Row model bound to one stage's table, speaking through our client factory's client."""
-    meta = type("Meta", (), {"table_name": table, "region": region})
-    bound: type[Row] = type("BoundRow", (Row,), {"Meta": meta})
-    # PynamoDB would make a client of its own: slower to start, and out of the fault plan's reach.
-    bound._get_connection().connection._client = client
-    return bound
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    pk: str
-    sk: str
+T = TypeVar("T")
+V = TypeVar("V", Topic, Group)
 
 
 class DynamoControl:
     """ports.Control. Reads are consistent: they are few, and cached above."""
 
-    def __init__(self, rows: type[Row]) -> None:
-        self._rows = rows
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.control
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
-        return self._get(_Key("topics", name), Topic, consistent=consistent)
+        return self._get(TopicRow, Key("topics", name), consistent=consistent)
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
-        return self._list("topics", "", Topic, after, limit, consistent=consistent, skipping=True)
+        where = TopicRow.sk > after if after is not None else None
+        return self._page(TopicRow, "topics", where, limit, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
-        return self._put(_Key("topics", topic.name), topic, old)
+        return self._save(TopicRow.of(Key("topics", topic.name), topic, _version(old)))
 
     def retire_topic(self, topic: Topic) -> bool:
-        return self._retire(_Key("topics", topic.name), _Key("retired", f"{topic.name}#{topic.uid}"), topic)
+        mark = Key("retired", f"{topic.name}#{topic.uid}")
+        return self._retire(TopicRow, Key("topics", topic.name), mark, topic)
 
     def retired_topics(self, name: str) -> list[Topic]:
-        return self._list("retired", f"{name}#", Topic)
+        return self._below(TopicRow, "retired", f"{name}#")
 
     def delete_topic(self, topic: Topic) -> None:
-        for row in _call(lambda: list(self._rows.query(_home(topic), consistent_read=True))):
-            _call(row.delete)
-        held = self.topic(topic.name)
-        if held and held.uid == topic.uid:
-            self._delete(_Key("topics", topic.name))
-        self._delete(_Key("retired", f"{topic.name}#{topic.uid}"))
+        for item in list(self._query(_home(topic))):
+            self._delete(Key(_home(topic), item["sk"]["S"]))
+        current = self.topic(topic.name)
+        if current and current.uid == topic.uid:
+            self._delete(Key("topics", topic.name))
+        self._delete(Key("retired", f"{topic.name}#{topic.uid}"))
 
     def group(self, topic: Topic, name: str) -> Group | None:
-        return self._get(_group_key(topic, name), Group)
+        return self._get(GroupRow, _group_key(topic, name))
 
     def groups(self, topic: Topic) -> list[Group]:
-        return self._list(_home(topic), "group#", Group)
+        return self._below(GroupRow, _home(topic), "group#")
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
-        return self._put(_group_key(topic, group.name), group, old)
+        return self._save(GroupRow.of(_group_key(topic, group.name), group, _version(old)))
 
     def retire_group(self, topic: Topic, group: Group) -> bool:
-        return self._retire(_group_key(topic, group.name), _retired_key(topic, group), group)
+        return self._retire(GroupRow, _group_key(topic, group.name), _retired_key(topic, group), group)
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
-        return self._list(_home(topic), f"retired#{name}#" if name else "retired#", Group)
+        return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#")
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
         self._delete(_assignment_key(topic, group))
-        held = self.group(topic, group.name)
-        if held and held.uid == group.uid:
+        current = self.group(topic, group.name)
+        if current and current.uid == group.uid:
             self._delete(_group_key(topic, group.name))
         self._delete(_retired_key(topic, group))
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
-        return self._list(_home(topic), f"consumer#{group.uid}#", Consumer)
+        return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#")
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
-        return self._put(_consumer_key(topic, group, consumer.name), consumer, old)
+        return self._save(ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old)))
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         self._delete(_consumer_key(topic, group, consumer.name))
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:
-        return self._get(_assignment_key(topic, group), Assignment)
+        return self._get(AssignmentRow, _assignment_key(topic, group))
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
-        return self._save(_assignment_key(topic, group), new, new.epoch)
+        return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1))
 
     def staffed(self, topic: Topic) -> list[Staffed]:
-        rows: list[Row] = _call(lambda: list(self._rows.query(_home(topic))))
-        held = {row.sk: row.doc for row in rows}
-        found = []
-        for group in _below(held, "group#", Group):
-            consumers = _below(held, f"consumer#{group.uid}#", Consumer)
-            doc = held.get(_assignment_key(topic, group).sk)
-            assignment = msgspec.json.decode(doc, type=Assignment) if doc else None
+        items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
+        staffed = []
+        for group in _under(items, GroupRow, "group#"):
+            consumers = _under(items, ConsumerRow, f"consumer#{group.uid}#")
+            assignment = items.get(_assignment_key(topic, group).sk)
             if consumers:
-                found.append(Staffed(group, tuple(consumers), assignment))
-        return found
+                dealt = AssignmentRow.decoded(assignment) if assignment else None
+                staffed.append(Staffed(group, tuple(consumers), dealt))
+        return staffed
 
     def token(self, token_id: str) -> Token | None:
-        return self._get(_Key("tokens", token_id), Token)
+        return self._get(TokenRow, Key("tokens", token_id))
 
     def tokens(self, after: str | None, limit: int) -> list[Token]:
-        return self._list("tokens", "", Token, after, limit, skipping=True)
+        where = TokenRow.sk > after if after is not None else None
+        return self._page(TokenRow, "tokens", where, limit)
 
     def put_token(self, token: Token) -> None:
-        row = self._row(_Key("tokens", token.id), msgspec.json.encode(token).decode(), 0)
-        _call(row.save)
+        self._put(TokenRow.of(Key("tokens", token.id), token))
 
     def delete_token(self, token_id: str) -> bool:
         there = self.token(token_id) is not None
-        self._delete(_Key("tokens", token_id))
+        self._delete(Key("tokens", token_id))
         return there
 
     def replay(self, replay_id: str) -> Replay | None:
-        return self._get(_replay_key(replay_id), Replay)
+        return self._get(ReplayRow, _replay_key(replay_id))
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
+        where = ReplayRow.sk < before if before is not None else None
         home = _replays_of(ids.replay_home(topic))
-        return self._list(home, "", Replay, before, limit, descending=True, skipping=True)
+        return self._page(ReplayRow, home, where, limit, descending=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
-        return self._put(_replay_key(replay.id), replay, old)
+        return self._save(ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
 
     def signing_key(self, proposal: bytes) -> bytes:
-        key = _Key("stage", "signing-key")
-        row = self._find(key)
-        if row is None:
-            new = self._row(key, proposal.hex(), 0)
-            _call(lambda: new.save(condition=self._rows.pk.does_not_exist()))
-            row = self._find(key)
-        if row is None:
+        place = Key("stage", "signing-key")
+        key = self._get(SigningKeyRow, place)
+        if key is None:
+            self._save(SigningKeyRow.of(place, SigningKey(proposal.hex())))
+            key = self._get(SigningKeyRow, place)
+        if key is None:
             raise unavailable()
-        return bytes.fromhex(row.doc)
+        return bytes.fromhex(key.hex)
 
-    def _row(self, key: _Key, doc: str, version: int) -> Row:
-        return self._rows(key.pk, key.sk, doc=doc, version=version)
+    def _get(self, model: type[Row[T]], key: Key, *, consistent: bool = True) -> T | None:
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=_item_key(key), ConsistentRead=consistent
+        )
+        return model.decoded(answer["Item"]) if "Item" in answer else None
 
-    def _find(self, key: _Key, *, consistent: bool = True) -> Row | None:
-        try:
-            row: Row = _call(lambda: self._rows.get(key.pk, key.sk, consistent_read=consistent))
-        except DoesNotExist:
-            return None
-        return row
+    def _below(self, model: type[Row[T]], pk: str, prefix: str) -> list[T]:
+        """All under a prefix. Raises Unavailable where one of them cannot be read."""
+        return [model.decoded(item) for item in self._query(pk, model.sk.startswith(prefix))]
 
-    def _get(self, key: _Key, kind: type[T], *, consistent: bool = True) -> T | None:
-        row = self._find(key, consistent=consistent)
-        return _decoded(row, kind) if row else None
-
-    def _list(
+    def _page(
         self,
+        model: type[Row[T]],
         pk: str,
-        prefix: str,
-        kind: type[T],
-        after: str | None = None,
-        limit: int | None = None,
+        where: Condition | None,
+        limit: int,
         *,
         consistent: bool = True,
         descending: bool = False,
-        skipping: bool = False,
     ) -> list[T]:
-        """Up to `limit` rows. Raises Unavailable where one of them cannot be read, unless it may be skipped."""
-        sk = self._rows.sk
-        where: Condition | None = sk.startswith(prefix) if prefix else None
-        if after is not None:
-            where = sk < after if descending else sk > after
+        """Up to `limit` of a list of everything; what cannot be read is left out."""
+        items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
+        nouns = (model.readable(item) for item in items)
+        return list(islice((noun for noun in nouns if noun is not None), limit))
 
-        def read() -> list[T]:
-            rows = self._rows.query(
-                pk,
-                where,
-                consistent_read=consistent,
-                page_size=limit,
-                scan_index_forward=not descending,
-            )
-            found = (_readable(row, kind) if skipping else _decoded(row, kind) for row in rows)
-            return list(islice((each for each in found if each is not None), limit))
+    def _query(
+        self, pk: str, where: Condition | None = None, *, consistent: bool = True, **how: Any
+    ) -> Iterator[Item]:
+        keys = Row.pk == pk
+        names: dict[str, str] = {}
+        values: dict[str, Any] = {}
+        return self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression=(keys if where is None else keys & where).serialize(names, values),
+            ExpressionAttributeNames={placeholder: name for name, placeholder in names.items()},
+            ExpressionAttributeValues=values,
+            ConsistentRead=consistent,
+            **how,
+        )
 
-        rows_read: list[T] = _call(read)
-        return rows_read
+    def _save(self, row: Row[Any]) -> bool:
+        """Store a row in the place of the version that it names. False: another one is there, or none."""
+        return self._if_unchanged("put_item", row.get_save_kwargs_from_instance())
 
-    def _put(self, key: _Key, new: V, old: V | None) -> bool:
-        version = 1 if old is None else old.version + 1
-        return self._save(key, replace(new, version=version), version)
+    def _put(self, row: Row[Any]) -> None:
+        """Store a row in the place of whatever is there."""
+        self._dynamo.put(self._table, [row.serialize()])
 
-    def _save(self, key: _Key, new: Topic | Group | Consumer | Assignment | Replay, version: int) -> bool:
-        """Store under a version if the one before is there (version 1: if there is none)."""
-        row = self._row(key, msgspec.json.encode(new).decode(), version)
-        unchanged: Condition = self._rows.version == version - 1
-        if version == 1:
-            unchanged = self._rows.pk.does_not_exist()
-        return bool(_call(lambda: row.save(condition=unchanged)))
-
-    def _retire(self, key: _Key, mark: _Key, old: Topic | Group) -> bool:
+    def _retire(self, model: type[Row[V]], key: Key, mark: Key, old: V) -> bool:
         """Delete a row that is as it was read; before that, mark that this was begun."""
-        marked = self._row(mark, msgspec.json.encode(old).decode(), 0)
-        _call(marked.save)
-        row = self._row(key, "", 0)
-        return bool(_call(lambda: row.delete(condition=self._rows.version == old.version)))
+        self._put(model.of(mark, old))
+        return self._if_unchanged(
+            "delete_item", model.of(key, old, old.version).get_delete_kwargs_from_instance()
+        )
 
-    def _delete(self, key: _Key) -> None:
-        _call(self._row(key, "", 0).delete)
+    def _if_unchanged(self, operation: str, request: Mapping[str, Any]) -> bool:
+        try:
+            self._dynamo.call(operation, **{**request, "TableName": self._table})
+        except ConditionFailed:
+            return False
+        return True
+
+    def _delete(self, key: Key) -> None:
+        self._dynamo.delete(self._table, [_item_key(key)])
+
+
+def _version(old: Topic | Group | Consumer | Replay | None) -> int:
+    return old.version if old else 0
+
+
+def _item_key(key: Key) -> Item:
+    return {"pk": text(key.pk), "sk": text(key.sk)}
 
 
 def _home(topic: Topic) -> str:
     return f"topic#{topic.uid}"
 
 
-def _group_key(topic: Topic, name: str) -> _Key:
-    return _Key(_home(topic), f"group#{name}")
+def _group_key(topic: Topic, name: str) -> Key:
+    return Key(_home(topic), f"group#{name}")
 
 
-def _retired_key(topic: Topic, group: Group) -> _Key:
-    return _Key(_home(topic), f"retired#{group.name}#{group.uid}")
+def _retired_key(topic: Topic, group: Group) -> Key:
+    return Key(_home(topic), f"retired#{group.name}#{group.uid}")
 
 
-def _consumer_key(topic: Topic, group: Group, name: str) -> _Key:
-    return _Key(_home(topic), f"consumer#{group.uid}#{name}")
+def _consumer_key(topic: Topic, group: Group, name: str) -> Key:
+    return Key(_home(topic), f"consumer#{group.uid}#{name}")
 
 
-def _assignment_key(topic: Topic, group: Group) -> _Key:
-    return _Key(_home(topic), f"assignment#{group.uid}")
+def _assignment_key(topic: Topic, group: Group) -> Key:
+    return Key(_home(topic), f"assignment#{group.uid}")
 
 
-def _replay_key(replay_id: str) -> _Key:
-    return _Key(_replays_of(ids.home_of(replay_id)), replay_id)
+def _replay_key(replay_id: str) -> Key:
+    return Key(_replays_of(ids.home_of(replay_id)), replay_id)
 
 
 def _replays_of(home: str) -> str:
     return f"replays#{home}"
 
 
-def _below(held: Mapping[str, str], prefix: str, kind: type[T]) -> list[T]:
+def _under(items: Mapping[str, Item], model: type[Row[T]], prefix: str) -> list[T]:
     """What stands under a prefix among rows that are at hand, in their order."""
-    return [msgspec.json.decode(doc, type=kind) for sk, doc in held.items() if sk.startswith(prefix)]
-
-
-def _call(request: Callable[[], Any]) -> Any:
-    """Run a request; a refused condition answers False, a fault below becomes our error."""
-    try:
-        answer = request()
-    except DoesNotExist:
-        raise
-    except PynamoDBException as error:
-        if getattr(error, "cause_response_code", None) == "ConditionalCheckFailedException":
-            return False
-        raise unavailable() from error
-    return True if answer is None else answer
-
-
-def _readable(row: Row, kind: type[T]) -> T | None:
-    """What the row says; None where nobody can read it. A list of everything goes on with the next."""
-    if row.v > _FORMAT:
-        return None
-    try:
-        return msgspec.json.decode(row.doc, type=kind)
-    except (msgspec.MsgspecError, TypeError):
-        return None
-
-
-def _decoded(row: Row, kind: type[T]) -> T:
-    if (told := _readable(row, kind)) is not None:
-        return told
-    raise unavailable(f"What is stored of {row.sk!r} in {row.pk!r} cannot be read.")
+    return [model.decoded(item) for sk, item in items.items() if sk.startswith(prefix)]

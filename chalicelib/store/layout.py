@@ -125,13 +125,15 @@ Attribute names are short because a row is billed by its size, names included.
   TTL (`x`).
   `watched` are the topics with an `alarm_backlog`; `e` is the version of their settings.
 
-**control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB rows in store/control.
+**control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB's models in
+  store/control_rows, with an attribute for each field of the noun.
     pk S   `topics`, `retired`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with
            the home of its topic's replays, and goes on with the time
     sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
            `consumer#<group uid>#<name>` and `assignment#<group uid>`
   A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended.
-    doc S  the settings as JSON;    version N  optimistic lock (an assignment's is its epoch)
+    version N  optimistic lock: rises with each write, which expects the one before (an assignment's is its epoch)
+    v   N  2. In format 1 all fields were JSON in `doc`, S: such a row becomes one of format 2 when it is next written.
 """
 
 from __future__ import annotations
@@ -145,6 +147,7 @@ from ..domain.timer import fragment_of, mark_of
 from ..domain.topic import CursorKey
 
 FORMAT = _FIRST_FORMAT = "1"
+CONTROL_FORMAT = 2  # of the table `control`
 META_OFFSET = -1
 BY_STATE = "by-state"
 Item = dict[str, dict[str, Any]]

@@ -487,7 +487,7 @@ def settings_are_changed_as_they_were_read(stage: Stage) -> None:
     )
 
 
-def an_assignment_follows_the_one_that_was_read(stage: Stage) -> None:
+def an_assignment_follows_the_one_before(stage: Stage) -> None:
     control, topic = stage.adapters.control, _topic(stage)
     group = make.group(topic)
     first, second = Assignment(1, "mod"), Assignment(2, "mod")
@@ -579,7 +579,7 @@ SCENES: dict[str, Callable[[Stage], None]] = {
         a_transaction_has_its_dedup_id_once,
         a_transaction_is_decided_as_it_was_read,
         settings_are_changed_as_they_were_read,
-        an_assignment_follows_the_one_that_was_read,
+        an_assignment_follows_the_one_before,
         what_was_changed_meanwhile_is_not_retired,
         a_deletion_takes_only_the_life_that_was_meant,
         a_job_goes_on_from_the_place_that_was_read,

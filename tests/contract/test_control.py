@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +13,10 @@ from chalicelib.domain import ids
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
-from chalicelib.domain.topic import Consumer, Group, Secret, Topic
+from chalicelib.domain.topic import Group, Secret, Topic
 from chalicelib.ports.control import Control, Staffed
+from chalicelib.store import control_rows
+from chalicelib.store.layout import number, text
 from tests.support import factories as make
 from tests.support.factories import START_MS
 from tests.support.stages import Stage
@@ -204,19 +207,44 @@ def test_the_first_proposal_becomes_the_signing_key(make_stage: Callable[[], Sta
     assert control.signing_key(b"second") == b"first"
 
 
-@pytest.mark.parametrize("kind", [Topic, Group, Consumer])
-def test_rows_of_an_earlier_release_are_read_with_todays_defaults(kind: type) -> None:
-    made = {
-        Topic: make.topic(),
-        Group: make.group(make.topic()),
-        Consumer: make.consumer(make.group(make.topic())),
-    }
-    document = msgspec.json.decode(msgspec.json.encode(made[kind]))
-    since = {"wake", "batch_size", "max_in_flight", "offline", "assignment", "payload", "state", "target"}
-    since |= {"secrets", "why", "failing_ms", "open_until_ms", "trips"}
-    earlier = {name: value for name, value in document.items() if name not in since}
-    assert len(earlier) < len(document)
-    assert msgspec.json.decode(msgspec.json.encode(earlier), type=kind) == made[kind]
+NOUNS: dict[type[control_rows.Row[Any]], Any] = {
+    control_rows.TopicRow: make.topic(),
+    control_rows.GroupRow: make.group(make.topic(), tags=("a",), retry=Retry(2, (1, 2))),
+    control_rows.ConsumerRow: make.consumer(
+        make.group(make.topic()), secrets=(Secret("ab"), Secret("cd", 5))
+    ),
+    control_rows.AssignmentRow: Assignment(1, "mod", ("u1",), ("u1", "u1"), 7),
+    control_rows.TokenRow: make.token("t1"),
+    control_rows.ReplayRow: Replay("r", "flights", "flights", 1, 2, 3, 100),
+    control_rows.SigningKeyRow: control_rows.SigningKey("00ff"),
+}
+PLACE = control_rows.Key("p", "s")
+
+
+@pytest.mark.parametrize("model", control_rows.MODELS)
+def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_rows.Row[Any]]) -> None:
+    names = {field.name for field in fields(model.noun)} - {"epoch"}
+    assert names <= set(model.get_attributes())
+    item = model.of(PLACE, NOUNS[model], 1).serialize()
+    assert "doc" not in item
+    assert model.decoded(item) == model.decoded({**item, "unknown": {"S": "of a later release"}})
+
+
+@pytest.mark.parametrize("model", control_rows.MODELS)
+def test_a_row_without_what_has_a_default_is_read_with_todays(model: type[control_rows.Row[Any]]) -> None:
+    needed = {field.name for field in fields(model.noun) if field.default is MISSING}
+    noun = model.noun(**{name: getattr(NOUNS[model], name) for name in needed})
+    item = model.of(PLACE, noun, 1).serialize()
+    kept = needed | {"pk", "sk", "v", "version"}
+    assert model.decoded({name: value for name, value in item.items() if name in kept}) == model.decoded(item)
+
+
+@pytest.mark.parametrize("model", control_rows.MODELS)
+def test_a_row_of_the_release_before_is_read(model: type[control_rows.Row[Any]]) -> None:
+    noun = NOUNS[model]
+    doc = noun.hex if isinstance(noun, control_rows.SigningKey) else msgspec.json.encode(noun).decode()
+    item = {"pk": text("p"), "sk": text("s"), "doc": text(doc), "version": number(0), "v": number(1)}
+    assert model.decoded(item) == noun
 
 
 def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Topic, group: Group) -> None:

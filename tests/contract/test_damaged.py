@@ -423,11 +423,15 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
 
 
 @pytest.mark.engine
-def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [having("v", {"N": "3"}), having("shards", {"S": "?"}), without("uid"), having("doc", {"S": "{"})],
+)
+def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage, damage: Change) -> None:
     on_dynamodb(stage)
     desks = sorted((Desk.at(stage) for _ in range(3)), key=lambda desk: desk.topic.name)
     broken = desks[1].topic.name
-    change_control(stage, "topics", broken, having("doc", {"S": "{"}))
+    change_control(stage, "topics", broken, damage)
     control = stage.adapters.control
     before = [topic.name for topic in control.topics(None, 1000)]
     assert broken not in before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.store import codec, cursors, records, timers, transactions
+from chalicelib.store import codec, control_rows, cursors, records, timers, transactions
 from tests.crash.planting import Bug
 from tests.releases.fixture import kept
 from tests.releases.rows import complaints
@@ -25,6 +25,9 @@ BUGS: dict[str, Bug] = {
     ),
     "a message that must say when it was accepted": Bug(
         codec, "_draft", "accepted_ms=wire.z", "accepted_ms=int(wire.z)"
+    ),
+    "control rows of one format only": Bug(
+        control_rows.Row, "readable", "if row.doc is not None:", "if row.v == 3:"
     ),
     "a dead letter without its edition": Bug(records, "_letter_item", '"e": number(letter.version),', ""),
 }

@@ -1,0 +1,252 @@
+"""The rows of the table `control` as PynamoDB models, one for each noun (layout: table `control`).
+
+The models say which attributes there are, of which type, and what a write expects of the row that it replaces. Requests
+go out by store/dynamo, like everybody's: PynamoDB has no way to be given a client, and one of its own would cost each
+cold start a second connection (docs/adr/0041).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+from pynamodb.attributes import (
+    BooleanAttribute,
+    DynamicMapAttribute,
+    ListAttribute,
+    MapAttribute,
+    NumberAttribute,
+    UnicodeAttribute,
+    VersionAttribute,
+)
+from pynamodb.models import Model
+
+from ..domain.assignment import Assignment
+from ..domain.errors import unavailable
+from ..domain.replay import Replay
+from ..domain.topic import Consumer, Group, Token, Topic
+from .layout import CONTROL_FORMAT, Item
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A row's place in the table."""
+
+    pk: str
+    sk: str
+
+
+class Row(Model, Generic[T]):
+    """What all rows have. The attributes of a noun's model are called as the noun's fields are."""
+
+    class Meta:
+        table_name = "control"  # of which stage: said where the request goes out
+        region = "of the client"
+
+    noun: type[T]
+
+    pk = UnicodeAttribute(hash_key=True)
+    sk = UnicodeAttribute(range_key=True)
+    version = VersionAttribute(null=True)
+    v = NumberAttribute(default=CONTROL_FORMAT)
+    doc = UnicodeAttribute(null=True)  # format 1 had everything in it
+
+    @classmethod
+    def of(cls, key: Key, noun: T, version: int = 0) -> Self:
+        """The row of a noun that is to replace the one of a version; 0: there is none."""
+        fields = {**msgspec.json.decode(msgspec.json.encode(noun)), "version": version or None}
+        fields.pop("epoch", None)  # an assignment's epoch is its row's version
+        return cls(key.pk, key.sk, **{name: value for name, value in fields.items() if value is not None})
+
+    @classmethod
+    def readable(cls, item: Item) -> T | None:
+        """What a row says; None where it cannot be read, or only by a later release."""
+        try:
+            row = cls.from_raw_data(item)
+            if row.v > CONTROL_FORMAT:
+                return None
+            if row.doc is not None:
+                return cls.of_format_1(row.doc)
+            values = {name: _plain(value) for name, value in row.attribute_values.items()}
+            return msgspec.convert({**values, "epoch": row.version}, type=cls.noun)
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            return None
+
+    @classmethod
+    def of_format_1(cls, doc: str) -> T:
+        """What an earlier release wrote: the noun as JSON."""
+        return msgspec.json.decode(doc, type=cls.noun)
+
+    @classmethod
+    def decoded(cls, item: Item) -> T:
+        """What a row says. Raises Unavailable where it cannot be read."""
+        if (noun := cls.readable(item)) is not None:
+            return noun
+        place = [item[name]["S"] for name in ("sk", "pk")]
+        raise unavailable(f"What is stored of {place[0]!r} in {place[1]!r} cannot be read.")
+
+
+class RetryMap(DynamicMapAttribute):
+    """A retry policy. Its `ladder` is a name, or the steps' seconds: so it has no type here."""
+
+    max_attempts = NumberAttribute()
+    jitter = NumberAttribute()
+    base_seconds = NumberAttribute()
+    factor = NumberAttribute()
+    cap_seconds = NumberAttribute()
+
+
+class TopicRow(Row[Topic]):
+    """A topic: in the list of all, or marked as retired."""
+
+    noun = Topic
+
+    name = UnicodeAttribute()
+    uid = UnicodeAttribute()
+    created_ms = NumberAttribute()
+    mode = UnicodeAttribute()
+    shards = NumberAttribute()
+    retry = RetryMap()  # type: ignore[no-untyped-call]
+    lease_seconds = NumberAttribute()
+    retention_days = NumberAttribute()
+    alarm_backlog = NumberAttribute(null=True)
+    rate_limit = NumberAttribute(null=True)
+    on_rate_limit = UnicodeAttribute()
+    max_body_bytes = NumberAttribute()
+    dedup_window_seconds = NumberAttribute()
+    wake = UnicodeAttribute()
+    key_shards = NumberAttribute(null=True)
+    is_called = BooleanAttribute()
+
+
+class GroupRow(Row[Group]):
+    """A consumer group: in its topic's list, or marked as retired."""
+
+    noun = Group
+
+    topic = UnicodeAttribute()
+    name = UnicodeAttribute()
+    uid = UnicodeAttribute()
+    created_ms = NumberAttribute()
+    mode = UnicodeAttribute()
+    begin = UnicodeAttribute()
+    tags = ListAttribute(of=UnicodeAttribute, null=True)
+    retry = RetryMap(null=True)  # type: ignore[no-untyped-call]
+    lease_seconds = NumberAttribute(null=True)
+    batch_size = NumberAttribute()
+    max_in_flight = NumberAttribute()
+    offline = UnicodeAttribute()
+    assignment = UnicodeAttribute()
+    payload = UnicodeAttribute()
+    paused = BooleanAttribute()
+
+
+class SecretMap(MapAttribute[str, Any]):
+    """A signing secret."""
+
+    hex = UnicodeAttribute()
+    until_ms = NumberAttribute(null=True)
+
+
+class ConsumerRow(Row[Consumer]):
+    """A registered consumer."""
+
+    noun = Consumer
+
+    topic = UnicodeAttribute()
+    group = UnicodeAttribute()
+    name = UnicodeAttribute()
+    uid = UnicodeAttribute()
+    created_ms = NumberAttribute()
+    seen_ms = NumberAttribute()
+    kind = UnicodeAttribute()
+    state = UnicodeAttribute()
+    target = UnicodeAttribute()
+    secrets = ListAttribute(of=SecretMap)
+    why = UnicodeAttribute(null=True)
+    failing_ms = NumberAttribute(null=True)
+    open_until_ms = NumberAttribute(null=True)
+    trips = NumberAttribute()
+    timeout_seconds = NumberAttribute(null=True)
+
+
+class AssignmentRow(Row[Assignment]):
+    """Whose each shard of a group is. Its `version` is the assignment's epoch."""
+
+    noun = Assignment
+
+    strategy = UnicodeAttribute()
+    members = ListAttribute(of=UnicodeAttribute)
+    owners = ListAttribute(of=UnicodeAttribute)
+    at_ms = NumberAttribute()
+
+
+class TokenRow(Row[Token]):
+    """An access token."""
+
+    noun = Token
+
+    id = UnicodeAttribute()
+    name = UnicodeAttribute()
+    secret_hash = UnicodeAttribute()
+    scopes = ListAttribute(of=UnicodeAttribute)
+    topics = ListAttribute(of=UnicodeAttribute)
+    created_ms = NumberAttribute()
+    expires_ms = NumberAttribute(null=True)
+
+
+class ReplayRow(Row[Replay]):
+    """A replay of archived messages."""
+
+    noun = Replay
+
+    id = UnicodeAttribute()
+    source = UnicodeAttribute()
+    into = UnicodeAttribute()
+    created_ms = NumberAttribute()
+    from_ms = NumberAttribute()
+    to_ms = NumberAttribute()
+    rate = NumberAttribute()
+    group = UnicodeAttribute(null=True)
+    group_uid = UnicodeAttribute(null=True)
+    tag = UnicodeAttribute(null=True)
+    key = UnicodeAttribute(null=True)
+    where = UnicodeAttribute(null=True)
+    dry_run = BooleanAttribute()
+    state = UnicodeAttribute()
+    matched = NumberAttribute(null=True)
+    sent = NumberAttribute()
+    error = UnicodeAttribute(null=True)
+    changed_ms = NumberAttribute()
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """The stage's signing key, as hex."""
+
+    hex: str
+
+
+class SigningKeyRow(Row[SigningKey]):
+    """The stage's signing key."""
+
+    noun = SigningKey
+
+    hex = UnicodeAttribute()
+
+    @classmethod
+    def of_format_1(cls, doc: str) -> SigningKey:
+        return SigningKey(doc)
+
+
+MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, ReplayRow, SigningKeyRow)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute's value in lists and dicts."""
+    if isinstance(value, MapAttribute):
+        return {name: _plain(each) for name, each in value.attribute_values.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
