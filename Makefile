@@ -71,6 +71,7 @@ format: setup ## Put the code into the agreed format
 
 types: setup ## Check types
 	@$(BIN)/mypy
+	@cd clients/python && ../../$(BIN)/mypy
 
 check: lint types test ## What CI runs: lint, types, tests
 

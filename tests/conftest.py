@@ -20,13 +20,19 @@ _LOCAL = {
 }
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-_TOGETHER = ("tests/glue/", "tests/infra/", "tests/load/", "tests/crash/test_enumeration.py")
+_TOGETHER = (
+    "clients/python/",
+    "tests/glue/",
+    "tests/infra/",
+    "tests/load/",
+    "tests/crash/test_enumeration.py",
+)
 
 
 class Sharing(LoadScopeScheduling):
-    """Processes that share the tests leave each of these to one: for one Spark, one AWS, and one crowd of subscribers
-    at a time, and because the enumeration leaves out what it has played. (The mark `xdist_group` does nothing with this
-    pytest.)"""
+    """Processes that share the tests leave each of these to one: for one service of the client's, one Spark, one AWS,
+    and one crowd of subscribers at a time, and because the enumeration leaves out what it has played. (The mark
+    `xdist_group` does nothing with this pytest.)"""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((place for place in _TOGETHER if nodeid.startswith(place)), nodeid)

@@ -1,0 +1,76 @@
+"""Pulling: receive, and settle what was received."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..calls import Call, given
+from ..durations import Duration, whole_seconds
+from ..models import Message, Model, Settled
+from .caller import AsyncCaller, group_path
+
+
+class _Messages(Model, frozen=True, kw_only=True):
+    messages: list[Message]
+
+
+class _Results(Model, frozen=True, kw_only=True):
+    results: list[Settled]
+
+
+class AsyncConsumes(AsyncCaller):
+    """Pulling."""
+
+    async def receive(
+        self,
+        topic: str,
+        group: str,
+        *,
+        max: int = 10,
+        wait: Duration = 0,
+        consumer: str | None = None,
+        lease: Duration | None = None,
+    ) -> list[Message]:
+        """Claim up to `max` messages, waiting up to `wait` (20 seconds) for the first. Each is ours for its lease."""
+        lease_seconds = whole_seconds(lease) if lease is not None else None
+        asked = given(
+            max=max, wait_seconds=whole_seconds(wait), consumer=consumer, lease_seconds=lease_seconds
+        )
+        call = Call("POST", group_path(topic, group, "receive"), asked, wait_seconds=whole_seconds(wait))
+        return (await self._transport.ask(call, _Messages)).messages
+
+    async def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
+        """Record success of messages (or receipts), 1,000 at most; what came of each."""
+        return await self._settle(topic, group, "ack", messages)
+
+    async def nack(
+        self,
+        topic: str,
+        group: str,
+        *messages: Message | str,
+        delay: Duration | None = None,
+        dead_letter: bool = False,
+        reason: str | None = None,
+    ) -> list[Settled]:
+        """Give messages back: for another attempt as their ladder says, after `delay` (0: at once), or as dead
+        letters."""
+        delay_seconds = whole_seconds(delay) if delay is not None else None
+        how = given(delay_seconds=delay_seconds, dead_letter=dead_letter or None, reason=reason)
+        return await self._settle(topic, group, "nack", messages, **how)
+
+    async def extend(
+        self, topic: str, group: str, *messages: Message | str, lease: Duration
+    ) -> list[Settled]:
+        """Give leases more time, counted from now."""
+        return await self._settle(topic, group, "extend", messages, lease_seconds=whole_seconds(lease))
+
+    async def _settle(
+        self, topic: str, group: str, how: str, messages: Iterable[Message | str], **fields: object
+    ) -> list[Settled]:
+        receipts = [each if isinstance(each, str) else each.receipt for each in messages]
+        body = {"receipts": receipts, **fields}
+        return (
+            (await self._ask(_Results, "POST", group_path(topic, group, how), body)).results
+            if receipts
+            else []
+        )

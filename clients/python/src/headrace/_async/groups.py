@@ -1,0 +1,93 @@
+"""Groups and consumers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ..calls import given, path
+from ..durations import rfc3339
+from ..models import Assignment, Consumer, Group
+from .caller import AsyncCaller, group_path
+from .pager import AsyncPager
+
+
+class AsyncGroups(AsyncCaller):
+    """Groups and consumers."""
+
+    async def put_group(
+        self, topic: str, group: str, *, begin: datetime | str | None = None, **settings: Any
+    ) -> Group:
+        """Create a group, or change the settings that are given. `begin` is the interface's `from`: "earliest",
+        "latest" (default) or a time."""
+        body = {**given(**{"from": rfc3339(begin) if begin is not None else None}), **settings}
+        return await self._ask(Group, "PUT", group_path(topic, group), body)
+
+    async def get_group(self, topic: str, group: str) -> Group:
+        """A group's settings, its counts, and its place in each shard."""
+        return await self._ask(Group, "GET", group_path(topic, group))
+
+    def list_groups(self, topic: str, *, limit: int | None = None) -> AsyncPager[Group]:
+        """The topic's groups, by name."""
+        return self._list(Group, path("topics", topic, "groups"), limit=limit)
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        """Delete a group with its consumers and positions. Takes some three seconds."""
+        await self._delete(group_path(topic, group))
+
+    async def pause_group(self, topic: str, group: str) -> Group:
+        """Hand out no more messages until resumed."""
+        return await self._ask(Group, "POST", group_path(topic, group, "pause"), {})
+
+    async def resume_group(self, topic: str, group: str) -> Group:
+        """Hand out messages again."""
+        return await self._ask(Group, "POST", group_path(topic, group, "resume"), {})
+
+    async def seek_group(
+        self, topic: str, group: str, to: datetime | str | int, *, shard: int | None = None
+    ) -> Group:
+        """Send the group to "earliest", "latest", a time or an offset; its open leases are void."""
+        where = rfc3339(to) if isinstance(to, datetime) else to
+        return await self._ask(Group, "POST", group_path(topic, group, "seek"), given(to=where, shard=shard))
+
+    async def get_assignment(self, topic: str, group: str) -> Assignment:
+        """Who owns which shard, and why."""
+        return await self._ask(Assignment, "GET", group_path(topic, group, "assignment"))
+
+    async def put_consumer(
+        self,
+        topic: str,
+        group: str,
+        consumer: str,
+        *,
+        url: str | None = None,
+        secret: str | None = None,
+        function: str | None = None,
+        timeout_seconds: int | None = None,
+    ) -> Consumer:
+        """Register a consumer: with a `url` or a `function` it is called, with neither it pulls."""
+        body = given(url=url, secret=secret, function=function, timeout_seconds=timeout_seconds)
+        return await self._ask(Consumer, "PUT", group_path(topic, group, "consumers", consumer), body)
+
+    async def get_consumer(self, topic: str, group: str, consumer: str) -> Consumer:
+        """A consumer, its rank among those online, and its shards."""
+        return await self._ask(Consumer, "GET", group_path(topic, group, "consumers", consumer))
+
+    def list_consumers(self, topic: str, group: str, *, limit: int | None = None) -> AsyncPager[Consumer]:
+        """The group's consumers, by name."""
+        return self._list(Consumer, group_path(topic, group, "consumers"), limit=limit)
+
+    async def heartbeat(self, topic: str, group: str, consumer: str) -> Consumer:
+        """Stay online; the answer tells rank, total and shards."""
+        return await self._ask(
+            Consumer, "POST", group_path(topic, group, "consumers", consumer, "heartbeat"), {}
+        )
+
+    async def rotate_secret(self, topic: str, group: str, consumer: str) -> str:
+        """A new signing secret; the old one is good for a day more. Not repeated after a lost answer."""
+        where = group_path(topic, group, "consumers", consumer, "rotate-secret")
+        return (await self._ask(dict[str, str], "POST", where, {}, repeatable=False))["secret"]
+
+    async def delete_consumer(self, topic: str, group: str, consumer: str) -> None:
+        """Leave the group; its shards go to the others at once."""
+        await self._delete(group_path(topic, group, "consumers", consumer))

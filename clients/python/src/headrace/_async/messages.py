@@ -1,0 +1,138 @@
+"""Messages seen and changed; dead letters; replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ..calls import given, path
+from ..durations import rfc3339
+from ..models import DeadLetter, Delivery, Event, Fate, Replay, StoredMessage, Trace
+from .caller import AsyncCaller, group_path
+from .pager import AsyncPager
+
+
+class AsyncMessages(AsyncCaller):
+    """Messages seen and changed; dead letters; replays."""
+
+    async def get_message(self, topic: str, id: str) -> StoredMessage:
+        """Everything known about a message, with its status per group."""
+        return await self._ask(StoredMessage, "GET", path("topics", topic, "messages", id))
+
+    def list_messages(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        status: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        shard: int | None = None,
+        begin: datetime | str | None = None,
+        end: datetime | str | None = None,
+        limit: int | None = None,
+    ) -> AsyncPager[StoredMessage]:
+        """Messages, newest first (DELAYED soonest first); `begin` and `end` bound their times."""
+        times = {
+            "from": rfc3339(begin) if begin is not None else None,
+            "to": rfc3339(end) if end is not None else None,
+        }
+        query = {"group": group, "status": status, "key": key, "tag": tag, "shard": shard, "limit": limit}
+        return self._list(StoredMessage, path("topics", topic, "messages"), **query, **times)
+
+    async def amend_message(self, topic: str, id: str, **changes: Any) -> StoredMessage:
+        """Change `body`, `headers`, `retry` or (while it waits) `deliver_at` of a message nobody has claimed."""
+        return await self._ask(StoredMessage, "PATCH", path("topics", topic, "messages", id), _timed(changes))
+
+    async def cancel_message(self, topic: str, id: str) -> None:
+        """Take a message back that no group has claimed."""
+        await self._delete(path("topics", topic, "messages", id))
+
+    async def get_trace(self, topic: str, id: str) -> list[Event]:
+        """A message's path, in order of time."""
+        return (await self._ask(Trace, "GET", path("topics", topic, "messages", id, "trace"))).events
+
+    async def get_fate(self, topic: str, id: str) -> Fate:
+        """Where a message stands everywhere."""
+        return await self._ask(Fate, "GET", path("topics", topic, "messages", id, "fate"))
+
+    async def retry_now(self, topic: str, id: str, group: str) -> Delivery:
+        """Make the next attempt of a RETRYING or DEAD delivery now."""
+        return await self._ask(
+            Delivery, "POST", path("topics", topic, "messages", id, "retry"), {"group": group}
+        )
+
+    def list_dead_letters(
+        self,
+        topic: str,
+        group: str,
+        *,
+        reason: str | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncPager[DeadLetter]:
+        """A group's dead letters, each whole, with its reason and last error."""
+        where = group_path(topic, group, "dead-letters")
+        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, limit=limit)
+
+    async def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
+        """One dead letter by its message's id."""
+        return await self._ask(DeadLetter, "GET", group_path(topic, group, "dead-letters", id))
+
+    async def edit_dead_letter(self, topic: str, group: str, id: str, body: Any) -> DeadLetter:
+        """Give a dead letter another body, before it is redriven."""
+        return await self._ask(
+            DeadLetter, "PATCH", group_path(topic, group, "dead-letters", id), {"body": body}
+        )
+
+    async def delete_dead_letter(self, topic: str, group: str, id: str) -> None:
+        """Delete a dead letter for good."""
+        await self._delete(group_path(topic, group, "dead-letters", id))
+
+    async def redrive(
+        self,
+        topic: str,
+        group: str,
+        *,
+        ids: Sequence[str] | None = None,
+        filter: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Send dead letters again: those with the ids, those that match the filter, or all; how many it were."""
+        where = group_path(topic, group, "dead-letters", "redrive")
+        body = given(ids=list(ids) if ids is not None else None, filter=filter, limit=limit)
+        return (await self._ask(dict[str, int], "POST", where, body))["redriven"]
+
+    async def create_replay(
+        self, topic: str, begin: datetime | str, end: datetime | str, **settings: Any
+    ) -> Replay:
+        """Send archived messages again: `tag`, `key`, `where`, `into`, `group`, `rate`, `dry_run`. Not repeated after
+        a lost answer: look into the list."""
+        body = {"from": rfc3339(begin), "to": rfc3339(end), **settings}
+        return await self._ask(Replay, "POST", path("topics", topic, "replays"), body, repeatable=False)
+
+    def list_replays(self, topic: str, *, limit: int | None = None) -> AsyncPager[Replay]:
+        """A topic's replays."""
+        return self._list(Replay, path("topics", topic, "replays"), limit=limit)
+
+    async def get_replay(self, id: str) -> Replay:
+        """A replay: what it chooses, where to, and how far it is."""
+        return await self._ask(Replay, "GET", path("replays", id))
+
+    async def tell_progress(self, id: str, state: str, **progress: Any) -> Replay:
+        """What a replay's job tells of itself: `matched`, `sent`, `error`."""
+        return await self._ask(Replay, "PATCH", path("replays", id), {"state": state, **progress})
+
+    async def send_archived(self, id: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """What a replay's job sends; repeating it is harmless."""
+        where = path("replays", id, "messages")
+        return (await self._ask(dict[str, list[dict[str, Any]]], "POST", where, {"messages": messages}))[
+            "results"
+        ]
+
+
+def _timed(changes: Mapping[str, Any]) -> dict[str, Any]:
+    moment = changes.get("deliver_at")
+    return {**changes, "deliver_at": rfc3339(moment)} if moment is not None else dict(changes)

@@ -1,0 +1,16 @@
+"""Waiting, in both worlds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+def pause(seconds: float) -> None:
+    """Wait in this thread."""
+    time.sleep(seconds)
+
+
+async def async_pause(seconds: float) -> None:
+    """Wait in this task."""
+    await asyncio.sleep(seconds)

@@ -1,0 +1,276 @@
+"""Sending: one message, many, raw ones, and transactions. Whatever is sent may be sent again after a lost answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from .. import tracing
+from ..calls import REQUEST, Call, encode, given, path
+from ..durations import Duration, whole_seconds
+from ..errors import HeadraceError, TransactionDecided, Unavailable, of_problem
+from ..models import Sent, Transaction
+from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, now, outgoing
+from .caller import Caller
+from .pager import Pager
+from .transport import Transport
+
+
+class _Results(msgspec.Struct):
+    results: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Messages of one topic as they are sent, under one name: sent again, they are known by it."""
+
+    topic: str
+    request: str
+    messages: Sequence[Mapping[str, Any]]
+    resent: int = 0
+
+
+class Sends(Caller):
+    """Sending."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
+        self._requests = RequestIds()
+
+    def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        tag: str | None = None,
+        ordering_key: str | None = None,
+        shard: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | str | None = None,
+        expires_in: Duration | None = None,
+        dedup_id: str | None = None,
+        retry: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+    ) -> Sent:
+        """Send one message; it is durable when this returns. `body` is anything with a JSON form, or bytes.
+
+        `delay` is "30m", seconds or a timedelta. A lost answer is no loss: the message is sent again, and known.
+        Raises TopicNotFound, BodyTooLarge, RateLimited …, or Unavailable when nobody answered for long.
+        """
+        message = Outgoing(
+            body,
+            key,
+            tuple(keys),
+            tag,
+            ordering_key,
+            shard,
+            headers or {},
+            delay,
+            deliver_at,
+            expires_in,
+            dedup_id,
+            retry,
+            content_type,
+        )
+        with tracing.sending(topic, 1):
+            call = Call(
+                "POST", path("topics", topic, "messages"), message.fields(now()), headers=self._named()
+            )
+            return self._transport.ask(call, Sent)
+
+    def _named(self) -> dict[str, str]:
+        return {REQUEST: self._requests.next(), **tracing.outgoing_headers()}
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        *,
+        chunk: int = 100,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[Sent | HeadraceError]:
+        """Send bodies (or `Outgoing`, which say more), in batches of `chunk`; for each, in order, where it was stored
+        or why not. `on_progress` is told how many are through after each batch.
+
+        Raises what refuses everything (TopicNotFound, Unauthorized …): what was sent before stays sent.
+        """
+        results: list[Sent | HeadraceError] = []
+        for part in chunks(messages, chunk):
+            for fitting in _fitting([message.fields(now()) for message in part]):
+                results += self.send_batch(Batch(topic, self._requests.next(), fitting))
+            if on_progress:
+                on_progress(len(results))
+        return results
+
+    def send_batch(self, batch: Batch) -> list[Sent | HeadraceError]:
+        """Send one batch, and again what of it may be tried again."""
+        results: dict[int, Sent | HeadraceError] = {}
+        left = list(range(len(batch.messages)))
+        resent, tried = batch.resent, 0
+        while True:
+            tried += 1
+            answers = self._batch(replace(batch, messages=[batch.messages[i] for i in left], resent=resent))
+            results |= dict(zip(left, answers, strict=True))
+            left = [i for i in left if isinstance(error := results[i], HeadraceError) and error.retryable]
+            if not left:
+                break
+            error = next(e for i in left if isinstance(e := results[i], HeadraceError))
+            wait = self._transport.retries.pause(error, tried, 0.0, 0.5)
+            if wait is None:
+                break
+            self._transport.pause(wait)
+            resent += any(isinstance(results[i], Unavailable) for i in left)
+        return [results[i] for i in range(len(batch.messages))]
+
+    def _batch(self, batch: Batch) -> list[Sent | HeadraceError]:
+        with tracing.sending(batch.topic, len(batch.messages)):
+            call = Call(
+                "POST",
+                path("topics", batch.topic, "messages", "batch"),
+                {"messages": batch.messages},
+                headers={REQUEST: batch.request, **tracing.outgoing_headers()},
+                resent=batch.resent,
+            )
+            answer = self._transport.ask(call, _Results)
+        return [
+            of_problem(each["error"]) if "error" in each else msgspec.convert(each, Sent)
+            for each in answer.results
+        ]
+
+    def publish(
+        self,
+        topic: str,
+        raw: bytes,
+        *,
+        content_type: str = "application/octet-stream",
+        key: str | None = None,
+        tag: str | None = None,
+        ordering_key: str | None = None,
+        dedup_id: str | None = None,
+        delay: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Sent:
+        """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes."""
+        waits = delay is not None and whole_seconds(delay) > 0
+        options = given(
+            **{
+                "Content-Type": content_type,
+                "Headrace-Key": key,
+                "Headrace-Tag": tag,
+                "Headrace-Ordering-Key": ordering_key,
+                "Headrace-Dedup-Id": dedup_id or (new_id() if waits else None),
+                "Headrace-Delay-Seconds": str(whole_seconds(delay)) if waits and delay is not None else None,
+            }
+        )
+        call = Call(
+            "POST",
+            path("publish", topic),
+            raw=raw,
+            headers={**options, **(headers or {})},
+            repeatable="Headrace-Dedup-Id" in options,
+        )
+        return self._transport.ask(call, Sent)
+
+    def prepare(
+        self,
+        topic: str,
+        message: Any,
+        *,
+        check_url: str | None = None,
+        check_after: Duration | None = None,
+    ) -> Transaction:
+        """Prepare a message that nobody sees before `commit`. Without a decision `check_url` is asked, each time
+        `check_after` (60 seconds) has passed."""
+        fields = outgoing(message).fields(now())
+        body = given(
+            message={**fields, "dedup_id": fields.get("dedup_id") or new_id()},
+            check_url=check_url,
+            check_after_seconds=whole_seconds(check_after) if check_after is not None else None,
+        )
+        return self._ask(Transaction, "POST", path("topics", topic, "transactions"), body)
+
+    def commit(self, id: str) -> Transaction:
+        """Commit: the message enters its topic. Repeating it is harmless; TransactionDecided after the opposite."""
+        return self._ask(Transaction, "POST", path("transactions", id, "commit"), {})
+
+    def roll_back(self, id: str) -> Transaction:
+        """Roll back: nobody will ever see the message."""
+        return self._ask(Transaction, "POST", path("transactions", id, "rollback"), {})
+
+    def get_transaction(self, id: str) -> Transaction:
+        """A transaction: its state, its checks, and where its message went."""
+        return self._ask(Transaction, "GET", path("transactions", id))
+
+    def list_transactions(
+        self, topic: str, *, state: str | None = None, limit: int | None = None
+    ) -> Pager[Transaction]:
+        """Transactions of a state (PREPARED unless another is given)."""
+        return self._list(Transaction, path("topics", topic, "transactions"), state=state, limit=limit)
+
+    def transaction(
+        self,
+        topic: str,
+        message: Any,
+        *,
+        check_url: str | None = None,
+        check_after: Duration | None = None,
+    ) -> TransactionBlock:
+        """`with hr.transaction("payments", {…}) as tx:` prepares the message, commits it at the end of the block, and
+        rolls it back if the block raises. Note `tx.transaction_id` in your own database, in the same transaction."""
+        return TransactionBlock(self, topic, message, check_url, check_after)
+
+
+class TransactionBlock:
+    """A block whose end decides about a message."""
+
+    def __init__(
+        self,
+        sends: Sends,
+        topic: str,
+        message: Any,
+        check_url: str | None,
+        check_after: Duration | None,
+    ) -> None:
+        self._sends = sends
+        self._prepare = (topic, message, check_url, check_after)
+        self._id = ""
+
+    def __enter__(self) -> Transaction:
+        topic, message, check_url, check_after = self._prepare
+        prepared = self._sends.prepare(topic, message, check_url=check_url, check_after=check_after)
+        self._id = prepared.transaction_id
+        return prepared
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._sends.commit(self._id)
+            return
+        try:
+            self._sends.roll_back(self._id)
+        except (TransactionDecided, Unavailable) as late:
+            if hasattr(error, "add_note"):
+                error.add_note(f"The message was not rolled back: {late}")
+
+
+def _fitting(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
+    """Cut so that each part fits one call. Most do whole, which one look at the sum shows."""
+    sizes = [len(encode(message)) + 1 for message in messages]
+    part: list[Mapping[str, Any]] = []
+    room = BATCH_BYTES
+    for message, size in zip(messages, sizes, strict=True):
+        if part and size > room:
+            yield part
+            part, room = [], BATCH_BYTES
+        part.append(message)
+        room -= size
+    yield part

@@ -1,0 +1,82 @@
+"""Topics, the service itself, tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..calls import Call, given, path
+from ..models import Health, Ladder, Token, Topic, TopicStats
+from .caller import Caller
+from .pager import Pager
+
+
+class Topics(Caller):
+    """Topics, the service itself, tokens."""
+
+    def put_topic(self, topic: str, **settings: Any) -> Topic:
+        """Create a topic, or change the settings that are given (docs/settings.md)."""
+        return self._ask(Topic, "PUT", path("topics", topic), settings)
+
+    def get_topic(self, topic: str) -> Topic:
+        """A topic's settings, and what is in it."""
+        return self._ask(Topic, "GET", path("topics", topic))
+
+    def list_topics(self, *, limit: int | None = None) -> Pager[Topic]:
+        """Topics by name, those the token may use."""
+        return self._list(Topic, path("topics"), limit=limit)
+
+    def delete_topic(self, topic: str, *, confirm: str) -> None:
+        """Delete a topic with its groups and messages; `confirm` repeats its name. Takes some three seconds."""
+        self._delete(path("topics", topic), confirm=confirm)
+
+    def stats(self, *, limit: int | None = None) -> Pager[TopicStats]:
+        """Counts per topic and group."""
+        return self._list(TopicStats, path("stats"), limit=limit)
+
+    def health(self) -> Health:
+        """Can every table be read? Unavailable where one cannot."""
+        return self._ask(Health, "GET", path("health"))
+
+    def preview_ladder(
+        self,
+        name: str,
+        *,
+        max_attempts: int | None = None,
+        base_seconds: int | None = None,
+        factor: float | None = None,
+        cap_seconds: int | None = None,
+    ) -> Ladder:
+        """The steps of a ladder, and the waits that so many attempts make of them."""
+        query = given(
+            max_attempts=max_attempts, base_seconds=base_seconds, factor=factor, cap_seconds=cap_seconds
+        )
+        return self._ask(Ladder, "GET", path("ladders", name), **query)
+
+    def openapi_document(self) -> dict[str, Any]:
+        """The interface as OpenAPI 3.1."""
+        return self._ask(dict[str, Any], "GET", path("openapi.json"))
+
+    def docs(self) -> str:
+        """The interface as an HTML page."""
+        return (self._transport.send(Call("GET", "/docs"))).decode()
+
+    def create_token(
+        self,
+        name: str,
+        scopes: list[str],
+        *,
+        topics: list[str] | None = None,
+        expires_in_days: int | None = None,
+        **settings: Any,
+    ) -> Token:
+        """Make a token; its text is shown this once. Not repeated after a lost answer: look into the list."""
+        body = given(name=name, scopes=scopes, topics=topics, expires_in_days=expires_in_days, **settings)
+        return self._ask(Token, "POST", path("tokens"), body, repeatable=False)
+
+    def list_tokens(self, *, limit: int | None = None) -> Pager[Token]:
+        """Tokens, without their texts."""
+        return self._list(Token, path("tokens"), limit=limit)
+
+    def delete_token(self, id: str) -> None:
+        """Revoke a token; felt everywhere within 60 seconds."""
+        self._delete(path("tokens", id))

@@ -1,0 +1,118 @@
+"""Sends calls over one pool of connections, and again where that is safe and may help."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from .._pause import pause
+from ..calls import RESEND, Call
+from ..errors import HeadraceError, NoAnswer, Unavailable, of_answer
+from ..retries import Retries
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+_LOG = logging.getLogger("headrace")
+_CONNECT_SECONDS = 5.0
+
+
+class Transport:
+    """One service, at one or several addresses. Safe for threads and forks: a child opens connections of its own."""
+
+    def __init__(
+        self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
+    ) -> None:
+        self.urls = tuple(url.strip().rstrip("/") for url in urls if url.strip())
+        if not self.urls or any("://" not in url for url in self.urls):
+            raise ValueError(
+                "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
+            )
+        if not token or not token.isascii() or not token.isprintable():
+            raise ValueError("Give a token, as printed by `make run` or `make token` (HEADRACE_TOKEN).")
+        self.token = token
+        self.retries = retries
+        self.timeout = timeout
+        self.connections = connections
+        self._first = 0
+        self._pool: httpx.Client | None = None
+        self._pid = 0
+
+    def ask(self, call: Call, kind: type[T]) -> T:
+        """The answer to a call as a type. HeadraceError where it is a refusal, or none comes."""
+        return msgspec.json.decode(self.send(call), type=kind)
+
+    def send(self, call: Call) -> bytes:
+        """The body of the answer to a call, tried as often as the retries allow."""
+        started = time.monotonic()
+        for tried in range(1, self.retries.attempts + 1):
+            try:
+                return self._once(call)
+            except HeadraceError as error:
+                unknown = isinstance(error, Unavailable)
+                wait = self.retries.pause(error, tried, time.monotonic() - started, random.random())
+                if wait is None or (unknown and not call.repeatable):
+                    raise
+                _LOG.info("%s %s: %s, again in %.2f s", call.method, call.path, error.code, wait)
+                self.pause(wait)
+                if unknown:
+                    self._first = (self._first + 1) % len(self.urls)
+                    call = replace(call, resent=call.resent + 1)
+        raise AssertionError("the last try returns or raises")
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two tries."""
+        pause(seconds)
+
+    def _once(self, call: Call) -> bytes:
+        import httpx
+
+        headers = {"Authorization": f"Bearer {self.token}", **call.headers}
+        if call.resent:
+            headers[RESEND] = str(call.resent)
+        content = call.content()
+        if content is not None:
+            headers.setdefault("Content-Type", "application/json")
+        try:
+            answer = self._connections().request(
+                call.method,
+                self.urls[self._first] + call.target,
+                content=content,
+                headers=headers,
+                timeout=httpx.Timeout(self.timeout + call.wait_seconds, connect=_CONNECT_SECONDS),
+            )
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise NoAnswer(
+                "NO_ANSWER",
+                f"No answer from {self.urls[self._first]} ({type(error).__name__} {error}). Is the service up?",
+                retryable=True,
+            ) from error
+        if answer.status_code >= 300:
+            raise of_answer(answer.status_code, answer.headers, answer.content)
+        whole: bytes = answer.content
+        return whole
+
+    def _connections(self) -> Any:
+        """The pool of this process; one that was forked away from belongs to the parent."""
+        import httpx
+
+        if self._pool is None or self._pid != os.getpid():
+            limits = httpx.Limits(
+                max_connections=self.connections, max_keepalive_connections=self.connections
+            )
+            self._pool, self._pid = httpx.Client(limits=limits), os.getpid()
+        return self._pool
+
+    def close(self) -> None:
+        """Close the connections. A later call opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.close()

@@ -1,0 +1,65 @@
+"""One call of the HTTP interface, before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+REQUEST = "Headrace-Request"
+RESEND = "Headrace-Resend"
+
+
+@dataclass(frozen=True)
+class Call:
+    """Method, path, and what goes with them. `repeatable`: after a lost answer it may be sent again; `wait_seconds` is
+    how long the service may take by what was asked."""
+
+    method: str
+    path: str
+    body: Any = None
+    raw: bytes | None = None
+    query: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+    wait_seconds: float = 0.0
+    resent: int = 0
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        asked = {name: str(value) for name, value in self.query.items() if value is not None}
+        return f"{self.path}?{urlencode(asked)}" if asked else self.path
+
+    def content(self) -> bytes | None:
+        """The body as it is sent."""
+        if self.raw is not None:
+            return self.raw
+        return None if self.body is None else encode(self.body)
+
+
+def path(*parts: str) -> str:
+    """A path of quoted parts below /v1."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def encode(value: Any) -> bytes:
+    """JSON, also of dataclasses, msgspec structs, pydantic models, dates and decimals. TypeError for the rest."""
+    return msgspec.json.encode(value, enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    dump: Callable[..., Any] | None = getattr(value, "model_dump", None)  # pydantic
+    if dump is not None:
+        return dump(mode="json")
+    raise TypeError(
+        f"A {type(value).__name__} has no JSON form; send bytes, or something of dicts and lists."
+    )
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,170 @@
+"""`Headrace` and `AsyncHeadrace`: every operation, and consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ._async.client import AsyncOperations
+from ._sync.client import Operations
+from .consume.consumer import Consumer
+from .consume.settings import ConsumerSettings
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class _Consumers:
+    """Handlers that were registered, and their work."""
+
+    def __init__(self) -> None:
+        self.consumers: list[Consumer] = []
+        self._errors: list[BaseException] = []
+
+    def add(self, settings: ConsumerSettings, handler: H) -> H:
+        self.consumers.append(Consumer(settings, handler))
+        return handler
+
+    def stop(self) -> None:
+        for consumer in self.consumers:
+            consumer.stop()
+
+    def run(
+        self, hr: Operations, for_seconds: float | None, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """All of them, each in a thread, until stopped; the first error stops all, and is raised."""
+        if not self.consumers:
+            raise ValueError("There is no consumer: register handlers with @hr.consumer(topic, group=…).")
+        threads = [
+            threading.Thread(
+                target=self._one, args=(each, hr, loop), name=f"headrace-{each.settings.topic}", daemon=True
+            )
+            for each in self.consumers
+        ]
+        timer = threading.Timer(for_seconds, self.stop) if for_seconds is not None else None
+        for thread in (*threads, *([timer] if timer else [])):
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.5)  # in steps: a signal must find the main thread awake
+        if timer:
+            timer.cancel()
+        if self._errors:
+            raise self._errors[0]
+
+    def _one(self, consumer: Consumer, hr: Operations, loop: asyncio.AbstractEventLoop | None) -> None:
+        try:
+            consumer.run(hr, loop)
+        except BaseException as error:  # noqa: BLE001  it is raised where `run` was called
+            self._errors.append(error)
+            self.stop()
+
+
+class Headrace(Operations):
+    """A Headrace service: send, receive, consume, operate. Threads may share it.
+
+    hr = Headrace.from_env()
+    hr.send("orders", {"order": 188}, key="order-188", delay="30m")
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._consumers = _Consumers()
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Those that are registered here; `registration` tells their rank and total while they run."""
+        return self._consumers.consumers
+
+    def consumer(self, topic: str, *, group: str, **settings: Any) -> Callable[[H], H]:
+        """Make a function a consumer; it works once `run` is called. For `settings` see `ConsumerSettings`.
+
+        It is called with a message, or, by its annotations, with the body as a dataclass, a msgspec struct or a
+        pydantic model, or with both. What it returns is an ack; what it raises lets the message be tried again by its
+        ladder; `Retry` says when, `Bury` never. `async def` handlers run in an event loop.
+        """
+        chosen = ConsumerSettings(topic, group, **settings)
+        return lambda handler: self._consumers.add(chosen, handler)
+
+    def discover(self, package: str) -> None:
+        """Import every module of a package, so that the handlers in it register themselves."""
+        root = importlib.import_module(package)
+        for module in pkgutil.walk_packages(getattr(root, "__path__", []), f"{package}."):
+            importlib.import_module(module.name)
+
+    def run(self, *, for_seconds: float | None = None) -> None:
+        """Let the consumers work until `stop`, SIGTERM or SIGINT (or for a time): then they finish what they hold,
+        leave their groups, and this returns. Raises what makes work impossible."""
+        with _signals(self.stop):
+            self._consumers.run(self, for_seconds)
+
+    def stop(self) -> None:
+        """Let `run` finish what is held, and return. Any thread."""
+        self._consumers.stop()
+
+
+class AsyncHeadrace(AsyncOperations):
+    """A Headrace service, for asyncio. `async with AsyncHeadrace.from_env() as hr: await hr.send(…)`"""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._consumers = _Consumers()
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Those that are registered here."""
+        return self._consumers.consumers
+
+    def consumer(self, topic: str, *, group: str, **settings: Any) -> Callable[[H], H]:
+        """Make a function a consumer, as `Headrace.consumer` does; `async def` handlers run in the loop of `run`."""
+        chosen = ConsumerSettings(topic, group, **settings)
+        return lambda handler: self._consumers.add(chosen, handler)
+
+    async def run(self, *, for_seconds: float | None = None) -> None:
+        """Let the consumers work until `stop` (or for a time). Polling and settling are threads of their own, so that
+        a handler that blocks the loop loses no lease; cancelling this stops them."""
+        loop = asyncio.get_running_loop()
+        with Operations(
+            ",".join(self.transport.urls),
+            self.transport.token,
+            retries=self.transport.retries,
+            timeout=self.transport.timeout,
+            connections=self.transport.connections,
+        ) as hr:
+            work = loop.run_in_executor(None, self._consumers.run, hr, for_seconds, loop)
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                self.stop()
+                await work
+                raise
+
+    def stop(self) -> None:
+        """Let `run` finish what is held, and return."""
+        self._consumers.stop()
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """While inside, SIGTERM and SIGINT mean `stop`; a second one means what it did before. Only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def once(number: int, frame: object) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        stop()
+
+    for number in before:
+        signal.signal(number, once)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

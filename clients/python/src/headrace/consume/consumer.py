@@ -1,0 +1,244 @@
+"""One consumer at work: it registers, polls, hands out, renews, settles, leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+from .. import tracing
+from .._sync.client import Operations
+from ..durations import seconds
+from ..errors import ConsumerNotFound, Forbidden, GroupNotFound, HeadraceError
+from ..models import Consumer as Registration
+from ..models import Message
+from .handlers import Handler, bound, is_async
+from .holdings import Holdings
+from .outcomes import ACK, Retry, Verdict, verdict_of
+from .runners import LoopRunner, Runner, ThreadRunner
+from .settings import ConsumerSettings
+from .settling import Settler
+
+_LOG = logging.getLogger("headrace")
+_MOST = 1000
+_BEAT_SECONDS = 10.0
+_TROUBLE_SECONDS = 5.0
+
+
+class Consumer:
+    """Runs a handler for the messages of a group until it is stopped. `registration` has its rank and total."""
+
+    def __init__(self, settings: ConsumerSettings, handler: Handler) -> None:
+        self.settings = settings
+        self.handler = handler
+        self.registration: Registration | None = None
+        self._call = bound(handler, settings.middleware)
+        self._stopping = threading.Event()
+        self._received = 0
+
+    def stop(self) -> None:
+        """Ask for no more; what is held is finished. Any thread, and signal handlers."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def run(self, hr: Operations, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Work until `stop`. Raises what makes it impossible: no such topic, a token that may not."""
+        lease = self._lease_seconds(hr)
+        name = self._join(hr)
+        held = Holdings(lease, seconds(self.settings.max_runtime) if self.settings.max_runtime else None)
+        s = self.settings
+        self._settler = Settler(
+            hr, s.topic, s.group, seconds(s.ack_linger) if s.mode != "serial" else 0, held.drop
+        )
+        self._settler.start()
+        self._held = held
+        runner = self._runner(loop)
+        keeper = threading.Thread(
+            target=self._keep, args=(hr, lease, name), name="headrace-keep", daemon=True
+        )
+        self._ended = threading.Event()
+        keeper.start()
+        try:
+            self._poll(hr, runner, name)
+        finally:
+            held.wait_until_idle()
+            runner.stop()
+            self._settler.stop()
+            self._ended.set()
+            keeper.join()
+            self._leave(hr, name)
+
+    def _runner(self, loop: asyncio.AbstractEventLoop | None) -> Runner:
+        s = self.settings
+        if is_async(self.handler):
+            runtime = seconds(s.max_runtime) if s.max_runtime else None
+            return LoopRunner(self._handle_async, s.concurrency, s.topic, self._finish, loop, runtime)
+        return ThreadRunner(self._handle, s.concurrency, s.topic, self._finish)
+
+    def _lease_seconds(self, hr: Operations) -> float:
+        """How long a message is ours; the group is made if it is missing."""
+        s = self.settings
+        try:
+            group = hr.get_group(s.topic, s.group)
+        except GroupNotFound as missing:
+            fields: dict[str, Any] = {"mode": s.mode} if s.mode else {}
+            if s.tags:
+                fields["filter"] = " || ".join(s.tags)
+            try:
+                group = hr.put_group(s.topic, s.group, begin=s.begin, **fields)
+            except Forbidden:
+                raise missing from None
+        if s.mode and group.mode != s.mode:
+            raise ValueError(
+                f"Group {s.group} of {s.topic} is {group.mode}, not {s.mode}: a mode is for life."
+            )
+        if s.lease is not None:
+            return seconds(s.lease)
+        return float(group.lease_seconds or hr.get_topic(s.topic).lease_seconds)
+
+    def _join(self, hr: Operations) -> str | None:
+        if not self.settings.register:
+            return None
+        name = self.settings.consumer_name()
+        self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
+        return name
+
+    def _leave(self, hr: Operations, name: str | None) -> None:
+        if name is None or (self.settings.name is not None and self.registration is None):
+            return
+        try:
+            hr.delete_consumer(self.settings.topic, self.settings.group, name)
+        except HeadraceError as error:
+            _LOG.warning("%s did not leave its group: %s", name, error)
+
+    def _poll(self, hr: Operations, runner: Runner, name: str | None) -> None:
+        """Receive and hand out, until stopped. Trouble is waited out: only what nobody can mend by waiting ends it."""
+        s = self.settings
+        most, rest, wait = s.concurrency + s.waiting, 0.0, seconds(s.wait)
+        while not self.stopping:
+            room = self._held.wait_for_room(most, 0.5)
+            if not room:
+                continue
+            try:
+                messages = hr.receive(
+                    s.topic, s.group, max=min(room, _MOST), wait=wait, consumer=name, lease=s.lease
+                )
+            except HeadraceError as error:
+                if not self._mended(hr, error, name):
+                    raise
+                self._stopping.wait(_TROUBLE_SECONDS if error.retryable else 0)
+                continue
+            for message in messages:
+                self._held.take(message)
+                if self.stopping:
+                    self._give_back(message)
+                else:
+                    runner.submit(message)
+            rest = 0.0 if messages else min(seconds(s.rest), rest * 2 + 0.05)
+            if rest:
+                self._stopping.wait(rest)
+
+    def _mended(self, hr: Operations, error: HeadraceError, name: str | None) -> bool:
+        """May polling go on?"""
+        if (
+            isinstance(error, ConsumerNotFound) and name is not None
+        ):  # offline for so long that it was removed
+            self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
+            return True
+        if error.retryable:
+            _LOG.warning("%s/%s: %s", self.settings.topic, self.settings.group, error)
+        return error.retryable
+
+    def _give_back(self, message: Message) -> None:
+        """Nobody has tried it: to whoever comes next."""
+        self._settler.settle(message, Verdict(ack=False, delay_seconds=0, reason="the consumer was stopped"))
+        self._held.done(message)
+
+    def _handle(self, message: Message) -> None:
+        if not self._held.begin(message):
+            raise _Lost
+        s = self.settings
+        with tracing.handling(s.topic, s.group, message.id, message.attempt, message.headers):
+            for tries_left in range(s.local_retries, -1, -1):
+                try:
+                    self._call(message)
+                    return
+                except Exception as error:
+                    if not tries_left or verdict_of(error).dead_letter or isinstance(error, Retry):
+                        raise
+
+    async def _handle_async(self, message: Message) -> None:
+        if not self._held.begin(message):
+            raise _Lost
+        s = self.settings
+        with tracing.handling(s.topic, s.group, message.id, message.attempt, message.headers):
+            for tries_left in range(s.local_retries, -1, -1):
+                try:
+                    await self._call(message)
+                    return
+                except Exception as error:
+                    if not tries_left or verdict_of(error).dead_letter or isinstance(error, Retry):
+                        raise
+
+    def _finish(self, message: Message, error: BaseException | None) -> None:
+        """A handler is through: settle by how it ended."""
+        if isinstance(error, _Lost):
+            self._held.drop(message)
+        else:
+            verdict = verdict_of(error)
+            self._tell(message, verdict, error)
+            if verdict == ACK and not self.settings.auto_ack:
+                self._held.drop(message)
+            else:
+                self._settler.settle(message, verdict)
+        self._held.done(message)
+
+    def _tell(self, message: Message, verdict: Verdict, error: BaseException | None) -> None:
+        """One log line for each message, with fields for those who collect them."""
+        s = self.settings
+        facts = {"topic": s.topic, "group": s.group, "message_id": message.id, "attempt": message.attempt}
+        level = logging.DEBUG if verdict.ack else logging.WARNING
+        _LOG.log(
+            level,
+            "%s/%s %s attempt %d: %s %s",
+            s.topic,
+            s.group,
+            message.id,
+            message.attempt,
+            verdict.name,
+            verdict.reason or "",
+            exc_info=error if error is not None and verdict.reason and not verdict.dead_letter else None,
+            extra={"headrace": {**facts, "outcome": verdict.name}},
+        )
+
+    def _keep(self, hr: Operations, lease: float, name: str | None) -> None:
+        """Renew leases that are half over, and stay online while handlers take long."""
+        s, beat = self.settings, time.monotonic()
+        while not self._ended.wait(min(lease / 8, 1.0)):
+            since = time.monotonic()
+            try:
+                for messages in _in_parts(self._held.ageing()):
+                    answers = hr.extend(s.topic, s.group, *messages, lease=lease)
+                    for message, answer in zip(messages, answers, strict=True):
+                        if answer.ok:
+                            self._held.renew(message, since)
+                        else:
+                            self._held.drop(message)
+                if name is not None and since > beat + _BEAT_SECONDS:
+                    beat = since
+                    self.registration = hr.heartbeat(s.topic, s.group, name)
+            except HeadraceError as error:
+                _LOG.warning("%s/%s: leases were not renewed: %s", s.topic, s.group, error)
+
+
+class _Lost(Exception):
+    """The lease of a message was over before its turn came."""
+
+
+def _in_parts(messages: list[Message]) -> list[list[Message]]:
+    return [messages[i : i + _MOST] for i in range(0, len(messages), _MOST)]

@@ -1,0 +1,80 @@
+"""What a handler is called with, told by its annotations."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ..models import Message
+from .outcomes import Bury
+from .settings import Middleware
+
+Handler = Callable[..., Any]
+
+
+def bound(handler: Handler, middleware: Sequence[Middleware]) -> Callable[[Message], Any]:
+    """A function of a message alone: the handler with what it wants, inside its middleware."""
+    makers = _makers(handler)
+
+    def inner(message: Message) -> Any:
+        return handler(*[make(message) for make in makers])
+
+    call: Callable[[Message], Any] = inner
+    for layer in reversed(middleware):
+        call = partial(_around, layer, call)
+    return call
+
+
+def _around(layer: Middleware, call: Callable[[Message], Any], message: Message) -> Any:
+    return layer(message, call)
+
+
+def is_async(handler: Handler) -> bool:
+    """Does calling it give something to await?"""
+    return asyncio.iscoroutinefunction(handler) or asyncio.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004  its kind is wanted, not whether it is there
+    )
+
+
+def _makers(handler: Handler) -> list[Callable[[Message], Any]]:
+    parameters = [
+        p
+        for p in inspect.signature(handler).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    if not 1 <= len(parameters) <= 2:
+        raise TypeError("A handler takes a message, a body with a type, or both.")
+    try:
+        hints = typing.get_type_hints(handler)
+    except (NameError, TypeError):
+        hints = dict(getattr(handler, "__annotations__", {}))
+    return [_maker(hints.get(p.name, Message)) for p in parameters]
+
+
+def _maker(kind: Any) -> Callable[[Message], Any]:
+    if kind in (Message, Any) or isinstance(kind, str):
+        return _itself
+    return partial(_body, kind)
+
+
+def _itself(message: Message) -> Message:
+    return message
+
+
+def _body(kind: Any, message: Message) -> Any:
+    """The body as the type that the handler wants. One that does not fit never will: Bury."""
+    validate = getattr(kind, "model_validate_json", None)  # pydantic
+    try:
+        if message.body_base64 is not None:
+            return message.body
+        if validate is not None:
+            return validate(bytes(message.raw_body))
+        return msgspec.json.decode(message.raw_body, type=kind)
+    except ValueError as error:
+        raise Bury(f"The body is no {getattr(kind, '__name__', kind)}: {error}") from error

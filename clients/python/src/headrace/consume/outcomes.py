@@ -1,0 +1,55 @@
+"""What a handler may say by raising, and what becomes of a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..durations import Duration, whole_seconds
+
+_REASON_CHARS = 512
+
+
+class Bury(Exception):
+    """Raise it in a handler: never try this message again; it becomes a dead letter, with the reason given."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Retry(Exception):
+    """Raise it in a handler: try again, after `in_seconds` (a duration) or as the ladder says."""
+
+    def __init__(self, in_seconds: Duration | None = None, reason: str = "") -> None:
+        super().__init__(reason)
+        self.delay_seconds = whole_seconds(in_seconds) if in_seconds is not None else None
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a delivery is settled: `ack`, or given back. What is given back alike goes in one call."""
+
+    ack: bool = True
+    delay_seconds: int | None = None
+    dead_letter: bool = False
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For log lines."""
+        return "ack" if self.ack else "bury" if self.dead_letter else "retry"
+
+
+ACK = Verdict()
+
+
+def verdict_of(error: BaseException | None) -> Verdict:
+    """What a handler's end means."""
+    if error is None:
+        return ACK
+    if isinstance(error, Bury):
+        return Verdict(False, None, True, error.reason[:_REASON_CHARS] or None)
+    if isinstance(error, Retry):
+        return Verdict(False, error.delay_seconds, False, error.reason[:_REASON_CHARS] or None)
+    return Verdict(False, None, False, f"{type(error).__name__}: {error}"[:_REASON_CHARS])

@@ -1,0 +1,65 @@
+"""What a consumer may be told."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..durations import Duration, seconds
+from ..models import Message
+from ..outgoing import new_id
+
+Middleware = Callable[[Message, Callable[[Message], Any]], Any]
+"""Called around the handler with the message and what goes on; what it raises counts as the handler's. Of an async
+handler the rest is awaited: write it with `async def`."""
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """A consumer of a group.
+
+    `concurrency` handlers run at a time, over `prefetch` messages that wait for their turn. `lease` is how long a
+    message is ours without a sign (the group's, if not given); it is renewed while a handler runs, but not beyond
+    `max_runtime`: then the message is somebody else's. A failed handler is tried `local_retries` times more at once
+    before the message goes back. `wait` is the length of a long poll, `rest` the longest pause between two that
+    brought nothing. A group that is not there is created with `mode` and `begin`, for which the token needs the scope
+    admin.
+    """
+
+    topic: str
+    group: str
+    concurrency: int = 1
+    prefetch: int | None = None
+    lease: Duration | None = None
+    max_runtime: Duration | None = None
+    local_retries: int = 0
+    tags: Sequence[str] = ()
+    mode: str | None = None
+    begin: str = "earliest"
+    name: str | None = None
+    register: bool = True
+    middleware: Sequence[Middleware] = ()
+    wait: Duration = 10
+    rest: Duration = 1.0
+    ack_linger: Duration = 0.02
+    auto_ack: bool = True
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ValueError("concurrency must be at least 1.")
+        for duration in (self.lease, self.max_runtime, self.wait, self.rest, self.ack_linger):
+            if duration is not None:
+                seconds(duration)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages may wait for a handler."""
+        return self.prefetch if self.prefetch is not None else self.concurrency
+
+    def consumer_name(self) -> str:
+        """The name to register under: this host, process and consumer."""
+        host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())[:60].strip("-.")
+        return self.name or f"{host or 'host'}-{os.getpid()}-{new_id(4)}"

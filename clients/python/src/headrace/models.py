@@ -1,0 +1,375 @@
+"""What the service answers, typed. Fields that a later release adds are passed over."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all answers."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON would have them."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class Page(Model, Generic[T], frozen=True, kw_only=True):
+    """One page of a list."""
+
+    items: list[T]
+    next_page_token: str | None = None
+
+
+class RetryPolicy(Model, frozen=True, kw_only=True):
+    max_attempts: int
+    ladder: str | list[int]
+    jitter: float
+    base_seconds: int | None = None
+    factor: float | None = None
+    cap_seconds: int | None = None
+
+
+class States(Model, frozen=True, kw_only=True, rename={"skipped": "skipped"}):
+    """Deliveries of a group by their status."""
+
+    NEW: int = 0
+    RUNNING: int = 0
+    RETRYING: int = 0
+    SUCCESS: int = 0
+    DEAD: int = 0
+    skipped: int = 0
+
+
+class GroupCounts(Model, frozen=True, kw_only=True):
+    backlog: int
+    in_flight: int
+    retrying: int
+    dead: int
+    consumed: int
+    oldest_age_seconds: float | None = None
+    states: States = States()
+
+
+class TopicStats(Model, frozen=True, kw_only=True):
+    """What is in a topic; `at_least` names numbers that are only known to be no smaller."""
+
+    accepted: int
+    delayed: int = 0
+    prepared: int = 0
+    at_least: list[str] = []
+    groups: dict[str, GroupCounts] = {}
+    topic: str | None = None
+
+
+class Topic(Model, frozen=True, kw_only=True):
+    topic: str
+    mode: str
+    shards: int
+    retry: RetryPolicy
+    lease_seconds: int
+    retention_days: int
+    max_body_bytes: int
+    dedup_window_seconds: int
+    created_at: datetime
+    key_shards: int | None = None
+    alarm_backlog: int | None = None
+    rate_limit: int | None = None
+    on_rate_limit: str = "reject"
+    wake: str = "stream"
+    stats: TopicStats | None = None
+
+
+class Lease(Model, frozen=True, kw_only=True):
+    offsets: list[list[int]]
+    attempt: int
+    expires_at: datetime
+    consumer: str | None = None
+
+
+class Shard(Model, frozen=True, kw_only=True):
+    """A group's place in one shard."""
+
+    shard: int
+    tail: int
+    floor: int
+    next: int
+    backlog: int
+    settled_above_floor: int = 0
+    waiting: int = 0
+    owner: str | None = None
+    consumer: str | None = None
+    leases: list[Lease] = []
+
+
+class Group(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
+    group: str
+    topic: str
+    mode: str
+    begin: str
+    filter: str
+    batch_size: int
+    max_in_flight: int
+    offline: str
+    assignment: str
+    payload: str
+    paused: bool
+    created_at: datetime
+    retry: RetryPolicy | None = None
+    lease_seconds: int | None = None
+    backlog: int | None = None
+    in_flight: int | None = None
+    retrying: int | None = None
+    dead: int | None = None
+    consumed: int | None = None
+    oldest_age_seconds: float | None = None
+    shards: list[Shard] = []
+
+
+class Consumer(Model, frozen=True, kw_only=True):
+    """A consumer, its rank among those online, and its shards. `secret` comes once, at its registration."""
+
+    consumer: str
+    topic: str
+    group: str
+    kind: str
+    state: str
+    created_at: datetime
+    rank: int | None = None
+    total: int = 0
+    shards: list[int] = []
+    url: str | None = None
+    function: str | None = None
+    timeout_seconds: int | None = None
+    secret: str | None = None
+    why: str | None = None
+    last_seen_at: datetime | None = None
+    failing_since_at: datetime | None = None
+    disables_at: datetime | None = None
+    breaker: str | None = None
+    open_until_at: datetime | None = None
+
+
+class Assignment(Model, frozen=True, kw_only=True):
+    """Who owns which shard, and why."""
+
+    strategy: str
+    epoch: int
+    why: str
+    consumers: list[dict[str, Any]]
+    offline: list[dict[str, Any]]
+    shards: list[dict[str, Any]]
+
+
+class Sent(Model, frozen=True, kw_only=True):
+    """Where a message was stored. `offset` is None while it waits; `duplicate`: it had been stored before."""
+
+    id: str
+    topic: str
+    status: str
+    accepted_at: datetime
+    shard: int | None = None
+    offset: int | None = None
+    deliver_at: datetime | None = None
+    duplicate: bool = False
+
+
+class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
+    """What a producer gave."""
+
+    id: str
+    content_type: str = "application/json"
+    raw_body: msgspec.Raw = msgspec.Raw(b"null")
+    body_base64: str | None = None
+    undecodable: bool = False
+    keys: list[str] = []
+    tag: str | None = None
+    ordering_key: str | None = None
+    headers: dict[str, str] = {}
+    shard: int | None = None
+    offset: int | None = None
+    accepted_at: datetime | None = None
+    deliver_at: datetime | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def body(self) -> Any:
+        """The JSON value, or the bytes of what is no JSON."""
+        if self.body_base64 is not None:
+            return base64.b64decode(self.body_base64)
+        return msgspec.json.decode(self.raw_body)
+
+    @property
+    def key(self) -> str | None:
+        """The first key."""
+        return self.keys[0] if self.keys else None
+
+
+class Message(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
+    """A message as a consumer has it: this `attempt` (from 1), settled by its `receipt`."""
+
+    attempt: int = 1
+    receipt: str = ""
+
+
+class Delivery(Model, frozen=True, kw_only=True):
+    """A message's state for one group."""
+
+    status: str
+    attempts: int
+    next_attempt_at: datetime | None = None
+    last_error: str | None = None
+    retries_left: int = 0
+    reason: str | None = None
+    consumers: dict[str, str] = {}
+    places: list[Any] = []
+    older: list[Any] = []
+    adds_up: bool | None = None
+    id: str | None = None
+    group: str | None = None
+
+
+class StoredMessage(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
+    """Everything known about a message."""
+
+    topic: str = ""
+    status: str = ""
+    size: int = 0
+    transaction_id: str | None = None
+    retries_left: int = 0
+    changed_at: datetime | None = None
+    deliveries: dict[str, Delivery] = {}
+
+
+class DeadLetter(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
+    """A message that was given up, and why."""
+
+    reason: str = ""
+    attempts: int = 0
+    last_error: str | None = None
+    dead_at: datetime | None = None
+    edited: bool = False
+    consumer: str | None = None
+    size: int = 0
+    transaction_id: str | None = None
+
+
+class By(Model, frozen=True, kw_only=True):
+    """The token that something was done with."""
+
+    id: str
+    name: str | None = None
+
+
+class Event(Model, frozen=True, kw_only=True):
+    """One step of a message's path."""
+
+    at: datetime
+    event: str
+    group: str | None = None
+    consumer: str | None = None
+    attempt: int | None = None
+    rank: int | None = None
+    total: int | None = None
+    shard: int | None = None
+    duration_ms: float | None = None
+    outcome: str | None = None
+    detail: str | None = None
+    by: By | None = None
+    owner: str | None = None
+    deadline_at: datetime | None = None
+    deliver_at: datetime | None = None
+
+
+class Trace(Model, frozen=True, kw_only=True):
+    events: list[Event]
+
+
+class Fate(Model, frozen=True, kw_only=True):
+    """Where a message stands everywhere. `complete`: nothing will happen to it any more."""
+
+    message: StoredMessage
+    groups: dict[str, Delivery]
+    complete: bool
+    adds_up: bool
+
+
+class Settled(Model, frozen=True, kw_only=True):
+    """What came of one receipt. `already`: this lease had settled it before; `error` is a problem document."""
+
+    receipt: str
+    ok: bool = False
+    already: bool = False
+    error: dict[str, Any] | None = None
+
+
+class Transaction(Model, frozen=True, kw_only=True):
+    transaction_id: str
+    message_id: str
+    topic: str
+    state: str
+    prepared_at: datetime
+    shard: int | None = None
+    offset: int | None = None
+    deliver_at: datetime | None = None
+    decided_at: datetime | None = None
+    check_url: str | None = None
+    check_after_seconds: int = 60
+    checks: int = 0
+    last_answer: str | None = None
+    next_check_at: datetime | None = None
+    check_secret: str | None = None
+    duplicate: bool = False
+
+
+class Replay(Model, frozen=True, kw_only=True, rename={"begin": "from", "end": "to"}):
+    replay_id: str
+    topic: str
+    begin: datetime
+    end: datetime
+    state: str
+    created_at: datetime
+    changed_at: datetime
+    tag: str | None = None
+    key: str | None = None
+    where: str | None = None
+    predicate: Any = None
+    into: str | None = None
+    group: str | None = None
+    rate: int = 0
+    dry_run: bool = False
+    matched: int | None = None
+    sent: int = 0
+    error: str | None = None
+
+
+class Token(Model, frozen=True, kw_only=True):
+    """An access token. Its text, `token`, comes once: when it is made."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    topics: list[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    token: str | None = None
+
+
+class Ladder(Model, frozen=True, kw_only=True):
+    ladder: str
+    steps_seconds: list[float]
+    sum_seconds: float
+    max_attempts: int
+    waits_seconds: list[float]
+    waits_sum_seconds: float
+
+
+class Health(Model, frozen=True, kw_only=True):
+    status: str
+    store: str

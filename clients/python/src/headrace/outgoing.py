@@ -1,0 +1,123 @@
+"""A message before it is sent."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from .calls import given
+from .durations import Duration, rfc3339, seconds, whole_seconds
+
+BATCH_MESSAGES = 1000
+BATCH_BYTES = 4_000_000
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
+
+    `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `delay` and
+    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message.
+    """
+
+    body: Any
+    key: str | None = None
+    keys: tuple[str, ...] = ()
+    tag: str | None = None
+    ordering_key: str | None = None
+    shard: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay: Duration | None = None
+    deliver_at: datetime | str | None = None
+    expires_in: Duration | None = None
+    dedup_id: str | None = None
+    retry: Mapping[str, Any] | None = None
+    content_type: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Is it for later?"""
+        return self.deliver_at is not None or (self.delay is not None and seconds(self.delay) > 0)
+
+    def fields(self, now: datetime) -> dict[str, Any]:
+        """The message as the interface wants it. One for later gets a fixed time and a dedup id, so that sending it
+        again changes nothing. ValueError for a duration that is none."""
+        keys = ([self.key] if self.key is not None else []) + [k for k in self.keys if k != self.key]
+        whole: dict[str, Any] = given(
+            content_type=self.content_type,
+            keys=keys or None,
+            tag=self.tag,
+            ordering_key=self.ordering_key,
+            shard=self.shard,
+            headers=dict(self.headers) or None,
+            expires_in_seconds=whole_seconds(self.expires_in) if self.expires_in is not None else None,
+            dedup_id=self.dedup_id,
+            retry=self.retry,
+        )
+        if isinstance(self.body, bytes | bytearray | memoryview):
+            whole["body_base64"] = base64.b64encode(bytes(self.body)).decode()
+            whole.setdefault("content_type", "application/octet-stream")
+        else:
+            whole["body"] = self.body
+        return whole | self._time(now)
+
+    def _time(self, now: datetime) -> dict[str, Any]:
+        if self.delay is not None and self.deliver_at is not None:
+            raise ValueError("Give delay or deliver_at, not both.")
+        if not self.waits:
+            return {}
+        moment = now + timedelta(seconds=seconds(self.delay)) if self.delay is not None else self.deliver_at
+        assert moment is not None
+        return {"deliver_at": rfc3339(moment), "dedup_id": self.dedup_id or new_id()}
+
+
+def outgoing(message: Any) -> Outgoing:
+    """What is sent: an Outgoing as it is, anything else as a body."""
+    return message if isinstance(message, Outgoing) else Outgoing(message)
+
+
+def now() -> datetime:
+    """The present time in UTC."""
+    return datetime.now(timezone.utc)
+
+
+def new_id(chars: int = 16) -> str:
+    """A random name."""
+    bits = secrets.randbits(5 * chars)
+    return "".join(_ALPHABET[bits >> 5 * i & 31] for i in range(chars))
+
+
+def chunks(messages: Iterable[Any], size: int) -> Iterable[list[Outgoing]]:
+    """Cut into lists of at most `size`. ValueError for a size that no batch may have."""
+    if not 1 <= size <= BATCH_MESSAGES:
+        raise ValueError(f"A batch has 1 to {BATCH_MESSAGES} messages, not {size}.")
+    chunk: list[Outgoing] = []
+    for message in messages:
+        chunk.append(outgoing(message))
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+class RequestIds:
+    """Names of this client's sends: a random name and a number. A process that was forked off has its own."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._name = ""
+        self._numbers: Iterator[int] = itertools.count()
+
+    def next(self) -> str:
+        """A new name; those of one client share what stands before the last "-", and so their shard."""
+        if self._pid != os.getpid():
+            self._name, self._numbers, self._pid = new_id(), itertools.count(), os.getpid()
+        return f"{self._name}-{next(self._numbers)}"

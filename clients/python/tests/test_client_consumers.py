@@ -1,0 +1,307 @@
+"""Consumers: handlers are handed messages, and what they do is settled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from headrace import AsyncHeadrace, Bury, Headrace, Message, Outgoing, Retry, errors
+from headrace.models import GroupCounts
+
+QUICK = {"wait": 1, "rest": 0.05}
+SRC = Path(__file__).parents[1] / "src"
+
+
+def counts(hr: Headrace, topic: str, group: str = "g") -> GroupCounts:
+    stats = hr.get_topic(topic).stats
+    assert stats is not None
+    return stats.groups[group]
+
+
+class Log:
+    """What handlers got, and a stop when it is enough."""
+
+    def __init__(self, hr: Headrace, enough: int) -> None:
+        self.messages: list[Any] = []
+        self._hr = hr
+        self._enough = enough
+        self._lock = threading.Lock()
+
+    def add(self, what: Any) -> None:
+        with self._lock:
+            self.messages.append(what)
+            if len(self.messages) >= self._enough:
+                self._hr.stop()
+
+
+def test_a_handler_that_returns_acks(hr: Headrace, topic: str) -> None:
+    log = Log(hr, 20)
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send_many(topic, range(20))
+    hr.consumer(topic, group="g", concurrency=4, **QUICK)(log.add)
+    hr.run(for_seconds=30)
+    assert sorted(m.body for m in log.messages) == list(range(20))
+    after = counts(hr, topic)
+    assert (after.consumed, after.in_flight, after.backlog) == (20, 0, 0)
+
+
+def test_a_missing_group_is_made_from_the_beginning(hr: Headrace, topic: str) -> None:
+    hr.send(topic, "first", tag="paid")
+    hr.send(topic, "other", tag="lost")
+    log = Log(hr, 1)
+    hr.consumer(topic, group="new", tags=["paid"], **QUICK)(log.add)
+    hr.run(for_seconds=30)
+    assert [m.body for m in log.messages] == ["first"]
+
+
+def test_a_handler_may_retry_bury_or_fail(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest", retry={"ladder": [600]})
+
+    def handle(message: Message) -> None:
+        log.add((message.body, message.attempt))
+        if message.body == "bury":
+            raise Bury("no such customer")
+        if message.body == "retry" and message.attempt == 1:
+            raise Retry(in_seconds=0)
+        if message.body == "fail":
+            raise KeyError("customer")
+
+    log = Log(hr, 4)
+    sent = {body: hr.send(topic, body) for body in ("bury", "retry", "fail")}
+    hr.consumer(topic, group="g", **QUICK)(handle)
+    hr.run(for_seconds=30)
+    assert sorted(log.messages) == [("bury", 1), ("fail", 1), ("retry", 1), ("retry", 2)]
+    (letter,) = hr.list_dead_letters(topic, "g")
+    assert (letter.id, letter.last_error) == (sent["bury"].id, "no such customer")
+    failed = hr.get_message(topic, sent["fail"].id).deliveries["g"]
+    assert (failed.status, failed.last_error) == ("RETRYING", "KeyError: 'customer'")
+
+
+@dataclass
+class Order:
+    order: int
+    note: str = ""
+
+
+class Payment(pydantic.BaseModel):
+    paid: int
+
+
+def test_bodies_have_the_type_of_the_annotation(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "orders", begin="earliest")
+    hr.put_group(topic, "payments", begin="earliest")
+    log = Log(hr, 3)
+
+    @hr.consumer(topic, group="orders", **QUICK)
+    def order(body: Order, message: Message) -> None:
+        log.add((body, message.attempt))
+
+    @hr.consumer(topic, group="payments", **QUICK)
+    def payment(body: Payment) -> None:
+        log.add(body)
+
+    hr.send(topic, Order(188, "soon"))
+    hr.send(topic, Payment(paid=30))
+    hr.run(for_seconds=4)
+    assert (Order(188, "soon"), 1) in log.messages
+    assert Payment(paid=30) in log.messages
+    reasons = [str(letter.last_error) for letter in hr.list_dead_letters(topic, "orders")]
+    assert len(reasons) == 1
+    assert reasons[0].startswith("The body is no Order")
+
+
+def test_a_serial_group_keeps_the_order_of_each_key(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest", mode="serial")
+    hr.send_many(topic, [Outgoing(n, ordering_key=f"k{n % 3}") for n in range(30)])
+    seen: defaultdict[str | None, list[int]] = defaultdict(list)
+    log = Log(hr, 30)
+
+    def handle(message: Message) -> None:
+        seen[message.ordering_key].append(message.body)
+        log.add(message)
+
+    hr.consumer(topic, group="g", mode="serial", concurrency=4, **QUICK)(handle)
+    hr.run(for_seconds=40)
+    assert {key: sorted(bodies) for key, bodies in seen.items()} == dict(seen)
+    assert len(log.messages) == 30
+
+
+def test_in_a_broadcast_every_consumer_gets_everything(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", mode="broadcast")
+    got: Counter[str] = Counter()
+    log = Log(hr, 6)
+    for name in ("a", "b"):
+
+        def handle(message: Message, name: str = name) -> None:
+            got[name] += 1
+            log.add(message)
+
+        hr.consumer(topic, group="g", name=name, **QUICK)(handle)
+        hr.put_consumer(topic, "g", name)
+    hr.send_many(topic, range(3))
+    hr.run(for_seconds=30)
+    assert got == {"a": 3, "b": 3}
+
+
+def test_consumers_know_their_rank_and_leave(hr: Headrace, topic: str) -> None:
+    log = Log(hr, 1)
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send(topic, 1)
+    hr.consumer(topic, group="g", name="only", **QUICK)(log.add)
+    hr.run(for_seconds=30)
+    registration = hr.consumers[0].registration
+    assert registration is not None
+    assert (registration.rank, registration.total) == (0, 1)
+    assert list(hr.list_consumers(topic, "g")) == []
+
+
+def test_a_long_handler_keeps_its_lease(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    sent = hr.send(topic, "slow")
+    log = Log(hr, 1)
+
+    def handle(message: Message) -> None:
+        while time.time() < begun + 3.5:  # a lease of two seconds would be long over
+            assert hr.receive(topic, "g") == []
+            time.sleep(0.2)
+        log.add(message.attempt)
+
+    hr.consumer(topic, group="g", lease=2, **QUICK)(handle)
+    begun = time.time()
+    hr.run(for_seconds=30)
+    assert log.messages == [1]
+    assert hr.get_message(topic, sent.id).deliveries["g"].status == "SUCCESS"
+
+
+def test_beyond_its_max_runtime_a_message_is_somebody_elses(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest", retry={"ladder": [1]})
+    hr.send(topic, "stuck")
+    taken: list[Message] = []
+
+    def handle(message: Message) -> None:
+        while not taken:
+            taken.extend(hr.receive(topic, "g", wait=5))
+        hr.stop()
+
+    hr.consumer(topic, group="g", prefetch=0, lease=1, max_runtime=0.5, **QUICK)(handle)
+    hr.run(for_seconds=30)
+    assert [m.attempt for m in taken] == [2]
+
+
+def test_middleware_stands_around_the_handler(hr: Headrace, topic: str) -> None:
+    steps: list[str] = []
+
+    def outer(message: Message, call: Callable[[Message], Any]) -> Any:
+        steps.append("in")
+        try:
+            return call(message)
+        finally:
+            steps.append("out")
+
+    def handle(message: Message) -> None:
+        steps.append(message.body)
+        log.add(message)
+
+    log = Log(hr, 1)
+    hr.consumer(topic, group="g", middleware=[outer], **QUICK)(handle)
+    hr.send(topic, "handled")
+    hr.run(for_seconds=30)
+    assert steps == ["in", "handled", "out"]
+
+
+def test_async_handlers_run_beside_one_another(hr: Headrace, service: str, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send_many(topic, range(4))
+    together = asyncio.Barrier(4) if hasattr(asyncio, "Barrier") else None
+
+    async def main() -> list[int]:
+        async with AsyncHeadrace(service, hr.transport.token) as client:
+            bodies: list[int] = []
+
+            @client.consumer(topic, group="g", concurrency=4, **QUICK)
+            async def handle(message: Message) -> None:
+                if together:
+                    await together.wait()
+                bodies.append(message.body)
+                if len(bodies) == 4:
+                    client.stop()
+
+            await client.run(for_seconds=30)
+            return bodies
+
+    assert sorted(asyncio.run(main())) == [0, 1, 2, 3]
+    assert counts(hr, topic).consumed == 4
+
+
+def test_what_makes_work_impossible_is_raised(hr: Headrace) -> None:
+    with pytest.raises(ValueError, match="no consumer"):
+        hr.run()
+    hr.consumer("nowhere", group="g")(lambda message: None)
+    with pytest.raises(errors.TopicNotFound):
+        hr.run()
+
+
+WORKER = """
+import sys, time
+from headrace import Headrace
+hr = Headrace.from_env()
+@hr.consumer(sys.argv[1], group="g", concurrency=2, wait=1, lease=2, name=sys.argv[2])
+def handle(message):
+    print(message.body, message.attempt, flush=True)
+    time.sleep(float(sys.argv[3]))
+hr.run()
+print("ended", flush=True)
+"""
+
+
+def worker(hr: Headrace, topic: str, name: str, seconds: float) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "HEADRACE_URL": hr.transport.urls[0],
+        "HEADRACE_TOKEN": hr.transport.token,
+        "PYTHONPATH": str(SRC),
+    }
+    arguments = [sys.executable, "-c", WORKER, topic, name, str(seconds)]
+    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_sigterm_lets_a_consumer_finish_what_it_holds(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send_many(topic, range(2))
+    with worker(hr, topic, "one", 1.0) as process:
+        assert process.stdout is not None
+        begun = [process.stdout.readline(), process.stdout.readline()]
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "ended\n"
+        assert process.wait(20) == 0
+    assert sorted(begun) == ["0 1\n", "1 1\n"]
+    assert counts(hr, topic).consumed == 2
+    assert list(hr.list_consumers(topic, "g")) == []
+
+
+def test_what_a_killed_consumer_held_is_handled_by_another(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest", retry={"ladder": [1]})
+    sent = hr.send(topic, "fragile")
+    with worker(hr, topic, "doomed", 60.0) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "fragile 1\n"
+        process.kill()
+    log = Log(hr, 1)
+    hr.consumer(topic, group="g", **QUICK)(log.add)
+    hr.run(for_seconds=30)
+    assert [(m.id, m.attempt) for m in log.messages] == [(sent.id, 2)]
+    outcomes = [e.outcome for e in hr.get_trace(topic, sent.id) if e.attempt is not None and e.outcome]
+    assert outcomes, "each attempt is explained"

@@ -1,0 +1,218 @@
+"""Every operation has its method, its result has a type, its refusal a class."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from headrace import AsyncHeadrace, Headrace, HeadraceError, Outgoing, errors
+from headrace.errors import kind_of
+from headrace.models import Sent
+
+CALLED_OTHERWISE = {"produce": "send", "produce_batch": "send_many"}
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("client", [Headrace, AsyncHeadrace])
+def test_every_operation_of_the_interface_is_a_method(hr: Headrace, client: type) -> None:
+    paths = hr.openapi_document()["paths"]
+    operations = {one["operationId"] for methods in paths.values() for one in methods.values()}
+    missing = [name for name in operations if not hasattr(client, CALLED_OTHERWISE.get(name, name))]
+    assert not missing, (
+        f"clients/python/src/headrace/_async lacks {sorted(missing)}; then run tools/make_sync.py"
+    )
+
+
+def test_every_documented_code_has_an_error_of_its_status() -> None:
+    rows = re.findall(r"^\| ([\d, ]+) \| ([^|]+) \|", (ROOT / "docs" / "errors.md").read_text(), re.M)
+    assert rows
+    for statuses, codes in rows:
+        status = int(statuses.split(",")[0])
+        for code in re.findall(r"`([A-Z_]+)`", codes):
+            kind = kind_of(code, status)
+            assert kind is not HeadraceError
+            family = errors.Unavailable if status >= 500 else kind_of("OTHER", status)
+            assert issubclass(kind, family), f"{code} is a {kind.__name__}"
+
+
+def test_both_twins_have_the_same_methods() -> None:
+    def shapes(kind: type) -> dict[str, list[str]]:
+        names = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
+        return {
+            names.get(name, name): list(inspect.signature(member).parameters)
+            for name, member in inspect.getmembers(kind, callable)
+            if (not name.startswith("_") or name in {*names, *names.values()}) and name != "discover"
+        }
+
+    assert shapes(AsyncHeadrace) == shapes(Headrace)
+
+
+def test_topics_groups_and_consumers_are_set_up_seen_and_removed(hr: Headrace, topic: str) -> None:
+    assert hr.put_topic(topic, lease_seconds=40, retry={"max_attempts": 3}).lease_seconds == 40
+    group = hr.put_group(topic, "mailer", begin="earliest", mode="serial", filter="paid || refunded")
+    assert (group.begin, group.mode, group.filter) == ("earliest", "serial", "paid || refunded")
+    member = hr.put_consumer(topic, "mailer", "one")
+    assert (member.rank, member.total, member.kind) == (0, 1, "pull")
+    assert hr.heartbeat(topic, "mailer", "one").total == 1
+    assert hr.get_assignment(topic, "mailer").strategy == "mod"
+    assert [c.consumer for c in hr.list_consumers(topic, "mailer")] == ["one"]
+    assert hr.pause_group(topic, "mailer").paused
+    assert not hr.resume_group(topic, "mailer").paused
+    assert hr.seek_group(topic, "mailer", datetime.now(timezone.utc)).backlog == 0
+    hr.delete_consumer(topic, "mailer", "one")
+    with pytest.raises(errors.ConsumerNotFound):
+        hr.get_consumer(topic, "mailer", "one")
+    stats = hr.get_topic(topic).stats
+    assert stats is not None
+    assert stats.groups["mailer"].backlog == 0
+
+
+def test_pagers_walk_all_pages(hr: Headrace, topic: str) -> None:
+    for n in range(5):
+        hr.put_group(topic, f"g{n}")
+    pager = hr.list_groups(topic, limit=2)
+    page = pager.page()
+    assert [g.group for g in page.items] == ["g0", "g1"]
+    assert page.next_page_token
+    assert [g.group for g in pager] == [f"g{n}" for n in range(5)]
+
+
+def test_a_message_is_sent_received_settled_and_traced(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    sent = hr.send(topic, {"order": 188}, key="order-188", tag="paid", headers={"k": "v"})
+    (message,) = hr.receive(topic, "g", wait=5)
+    assert (message.id, message.body, message.key, message.tag) == (
+        sent.id,
+        {"order": 188},
+        "order-188",
+        "paid",
+    )
+    assert message.attempt == 1
+    assert hr.extend(topic, "g", message, lease="1m")[0].ok
+    assert hr.ack(topic, "g", message)[0].ok
+    assert hr.ack(topic, "g", message)[0].already
+    assert hr.get_message(topic, sent.id).deliveries["g"].status == "SUCCESS"
+    assert hr.get_fate(topic, sent.id).complete
+    assert [m.id for m in hr.list_messages(topic, key="order-188")] == [sent.id]
+    assert "accepted" in {event.event for event in hr.get_trace(topic, sent.id)}
+
+
+def test_bytes_come_back_as_they_went(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send(topic, b"\x00\xff", content_type="image/x-tiny")
+    hr.publish(topic, b"raw \xfe", content_type="application/x-raw", key="k")
+    received = {m.content_type: m.body for m in hr.receive(topic, "g", wait=5)}
+    received |= {m.content_type: m.body for m in hr.receive(topic, "g")}
+    assert received == {"image/x-tiny": b"\x00\xff", "application/x-raw": b"raw \xfe"}
+
+
+def test_a_buried_message_is_mended_and_redriven(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send(topic, "bad")
+    (message,) = hr.receive(topic, "g", wait=5)
+    hr.nack(topic, "g", message, dead_letter=True, reason="no such customer")
+    (letter,) = hr.list_dead_letters(topic, "g")
+    assert (letter.body, letter.reason, letter.last_error) == ("bad", "REJECTED", "no such customer")
+    assert hr.edit_dead_letter(topic, "g", letter.id, "good").edited
+    assert hr.redrive(topic, "g", ids=[letter.id]) == 1
+    (again,) = hr.receive(topic, "g", wait=5)
+    assert again.body == "good"
+
+
+def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, topic: str) -> None:
+    sent = hr.send(topic, {"n": 1}, delay="30m")
+    assert sent.status == "DELAYED"
+    assert sent.deliver_at is not None
+    left = sent.deliver_at - datetime.now(timezone.utc)
+    assert timedelta(minutes=29) < left <= timedelta(minutes=30)
+    later = datetime.now(timezone.utc) + timedelta(hours=2)
+    moved = hr.amend_message(topic, sent.id, deliver_at=later, body={"n": 2})
+    assert moved.body == {"n": 2}
+    hr.cancel_message(topic, sent.id)
+    assert hr.get_message(topic, sent.id).status == "CANCELLED"
+
+
+def test_a_batch_answers_for_each_message(hr: Headrace, topic: str) -> None:
+    progress: list[int] = []
+    messages = [{"n": 0}, Outgoing({"n": 1}, shard=99), Outgoing({"n": 2}, key="two")]
+    good, bad, keyed = hr.send_many(topic, messages, chunk=2, on_progress=progress.append)
+    assert isinstance(good, Sent)
+    assert isinstance(bad, errors.Refused)
+    assert bad.code == "NO_SUCH_SHARD"
+    assert isinstance(keyed, Sent)
+    assert progress == [2, 3]
+
+
+def test_a_batch_of_megabytes_is_cut(hr: Headrace, topic: str) -> None:
+    results = hr.send_many(topic, ["x" * 200_000] * 25)
+    assert all(isinstance(one, Sent) for one in results)
+
+
+def test_errors_say_what_to_do(hr: Headrace, service: str, topic: str) -> None:
+    with pytest.raises(errors.TopicNotFound, match="PUT /v1/topics") as refused:
+        hr.send("nowhere-at-all", {})
+    assert refused.value.request_id
+    assert not refused.value.retryable
+    with pytest.raises(errors.ValidationFailed) as invalid:
+        hr.put_topic(topic, shards=0)
+    assert invalid.value.issues[0].path == "shards"
+    with Headrace(service, "hr_wrong") as stranger, pytest.raises(errors.Unauthorized):
+        stranger.get_topic(topic)
+    with pytest.raises(ValueError, match="no duration"):
+        hr.send(topic, {}, delay="soon")
+    with pytest.raises(ValueError, match="HEADRACE_TOKEN"):
+        Headrace(service, "")
+
+
+def test_tokens_and_the_service_itself(hr: Headrace, service: str, topic: str) -> None:
+    token = hr.create_token("shop", ["produce"], topics=[topic])
+    assert token.token is not None
+    with Headrace(service, token.token) as shop:
+        assert shop.send(topic, 1).status == "NEW"
+        with pytest.raises(errors.ScopeMissing):
+            shop.put_topic(topic)
+    assert token.id in {each.id for each in hr.list_tokens()}
+    hr.delete_token(token.id)
+    assert hr.health().status == "ok"
+    assert hr.preview_ladder("jmq", max_attempts=3).waits_seconds == [1, 3]
+    assert topic in {each.topic for each in hr.stats()}
+    assert "<html" in hr.docs()
+
+
+def test_transactions_commit_roll_back_and_are_listed(hr: Headrace, topic: str) -> None:
+    with hr.transaction(topic, {"paid": 30}, check_url="http://127.0.0.1:9/check") as tx:
+        assert hr.get_transaction(tx.transaction_id).state == "PREPARED"
+        assert [t.transaction_id for t in hr.list_transactions(topic)] == [tx.transaction_id]
+    assert hr.get_transaction(tx.transaction_id).state == "COMMITTED"
+    with pytest.raises(ZeroDivisionError), hr.transaction(topic, {"paid": 31}) as other:
+        1 / 0  # noqa: B018
+    assert hr.get_transaction(other.transaction_id).state == "ROLLED_BACK"
+    with pytest.raises(errors.TransactionDecided):
+        hr.commit(other.transaction_id)
+
+
+def test_the_asyncio_twin_does_the_same(hr: Headrace, service: str, topic: str) -> None:
+    token = hr.transport.token
+
+    async def main() -> None:
+        async with AsyncHeadrace(service, token) as hr:
+            await hr.put_group(topic, "g", begin="earliest")
+            sent = await asyncio.gather(*(hr.send(topic, n) for n in range(5)))
+            async with hr.transaction(topic, 5):
+                pass
+            groups = [g.group async for g in hr.list_groups(topic)]
+            assert groups == ["g"]
+            bodies: list[object] = []
+            while len(bodies) < 6:
+                messages = await hr.receive(topic, "g", wait=5)
+                bodies += [m.body for m in messages]
+                await hr.ack(topic, "g", *messages)
+            assert sorted(map(str, bodies)) == list("012345")
+            assert len({s.id for s in sent}) == 5
+
+    asyncio.run(main())
