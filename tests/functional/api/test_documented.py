@@ -132,7 +132,7 @@ def test_every_limit_is_documented(name: str) -> None:
 
 
 def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFixture[str]) -> None:
-    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/delivery.md").read_text(), re.DOTALL)
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/howto/push.md").read_text(), re.DOTALL)
     named: dict[str, Any] = {}
     exec(block, named)
     key, body = bytes(range(32)), b'{"order":188}'

@@ -1,0 +1,113 @@
+"""The pages hang together: links lead somewhere, the map names every page, names of the code exist."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "build"]
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_CODE_BLOCK = re.compile(r"^```.*?^```$|^    .*?$", re.MULTILINE | re.DOTALL)
+_CAMEL = re.compile(r"`(?:\w+\.)*(?P<name>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+)(?:\.\w+)*(?:\(\))?`")
+_FILE = re.compile(r"`(?P<path>[\w./]*\w\.py)(?::\w+)?`")
+FOREIGN = {"PutMetricData", "RetainExceptOnCreate", "WarmThroughput"}
+"""Names of AWS that the pages use and the code doesn't."""
+_STOPPED = re.compile(r"(Assign|Checkpoint|Expire|Mover|Sweep)Stopped")  # alarms, named after their functions
+
+
+def anchors_of(page: str) -> set[str]:
+    """The anchors that GitHub gives its headings."""
+    text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of a page to files or headings that do not exist."""
+    broken = []
+    for link in _LINK.finditer(_CODE_BLOCK.sub("", page.read_text())):
+        file, _, anchor = link["target"].partition("#")
+        if "://" in file or file.startswith("mailto:"):
+            continue
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in anchors_of(target.read_text())
+        ):
+            broken.append(link["target"])
+    return broken
+
+
+@cache
+def code() -> str:
+    """Every line of Python that is ours."""
+    return "\n".join(path.read_text() for path in _sources() if path != Path(__file__))
+
+
+def _sources() -> list[Path]:
+    return [*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in sorted(folder.rglob("*.py")))]
+
+
+@cache
+def words_of_the_code() -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", code()))
+
+
+def unknown_names(text: str) -> list[str]:
+    """Names in the manner of classes, in backticks, that the code does not have."""
+    names = {match["name"] for match in _CAMEL.finditer(text)}
+    return sorted(name for name in names - words_of_the_code() - FOREIGN if not _STOPPED.fullmatch(name))
+
+
+@cache
+def files_of_the_code() -> tuple[str, ...]:
+    return tuple(f"/{path.relative_to(ROOT).as_posix()}" for path in _sources())
+
+
+def unknown_files(text: str) -> list[str]:
+    """Python files, by the end of their paths, that do not exist."""
+    paths = {match["path"] for match in _FILE.finditer(text)}
+    return sorted(
+        path for path in paths if not any(file.endswith(f"/{path}") for file in files_of_the_code())
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_names_that_a_page_uses_exist_in_the_code(page: Path) -> None:
+    assert unknown_names(page.read_text()) == []
+    assert unknown_files(page.read_text()) == []
+
+
+def test_the_map_names_every_page() -> None:
+    map_ = ROOT / "docs" / "README.md"
+    named = {
+        (map_.parent / link["target"].partition("#")[0]).resolve()
+        for link in _LINK.finditer(map_.read_text())
+    }
+    pages = {page for page in PAGES if ROOT / "docs" in page.parents and "adr" not in page.parts}
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - {map_} - named) == []
+
+
+def test_a_broken_link_and_an_unknown_name_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page!\n[a](#a-page) [b](#b) [c](page.md#a-page) [d](absent.md)\n```sh\n[e](f)\n```\n"
+    )
+    assert broken_links(page) == ["#b", "absent.md"]
+    assert unknown_names("`NoSuchClass` `Dispatcher` `Hypothesis` `services.NeitherThis.run()`") == [
+        "NeitherThis",
+        "NoSuchClass",
+    ]
+    assert unknown_files("`local/engine.py` `engine.py` `gine.py` `local/no.py`") == [
+        "gine.py",
+        "local/no.py",
+    ]
