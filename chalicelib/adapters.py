@@ -16,6 +16,7 @@ from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
+    from .domain.segment import ShardKey
     from .ports.control import Control
     from .ports.cursors import Cursors
     from .ports.indexes import Keys, Traces
@@ -68,14 +69,8 @@ class NoJobs:
         return False
 
 
-local_invoker: Invoker = Nobody()
-"""Set, before `deps` is first called, by a process that runs our functions itself."""
-
-local_clock: Clock | None = None
-"""Set likewise, where time is in somebody's hand."""
-
-local_jobs: Jobs = NoJobs()
-"""Set likewise, by a process that runs the archive's jobs itself."""
+local_adapters: Callable[[Settings], Adapters] | None = None
+"""Set, before `deps` is first called, by a process that runs all of Headrace itself."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +106,14 @@ class Adapters:
 def from_environment() -> Adapters:
     """The ports as this process's environment wants them."""
     settings = environment.read()
-    return dynamo_adapters(settings, local_clock, invoker=_invoker(settings), jobs=_jobs(settings))
+    if local_adapters:
+        return local_adapters(settings)
+    return dynamo_adapters(settings, invoker=_invoker(settings), jobs=_jobs(settings))
 
 
 def _invoker(settings: Settings) -> Invoker:
     if not settings.deliver or not settings.mover or not settings.check:
-        return local_invoker
+        return Nobody()
     from .delivery.functions import LambdaInvoker
 
     names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
@@ -128,7 +125,7 @@ def _invoker(settings: Settings) -> Invoker:
 
 def _jobs(settings: Settings) -> Jobs:
     if not settings.jobs:
-        return local_jobs
+        return NoJobs()
     from .delivery.jobs import GlueJobs
 
     clients = Clients(settings.region)
@@ -226,13 +223,17 @@ def memory_adapters(
     invoker: Invoker | None = None,
     threads: Callable[[], Executor] = _threads,
     jobs: Jobs | None = None,
+    settings: Settings | None = None,
+    on_put: Callable[[ShardKey], None] = lambda shard: None,
 ) -> Adapters:
-    """The ports in memory, for tests and simulations."""
+    """The ports in memory, for tests, simulations and local runs. `on_put` is told of each row of the log, as its
+    stream tells on DynamoDB."""
     from .store import memory
 
+    settings = settings or environment.read({})
     tables = memory.MemoryTables()
     return Adapters(
-        log=memory.MemoryLog(tables),
+        log=memory.MemoryLog(tables, on_put),
         cursors=memory.MemoryCursors(tables),
         records=memory.MemoryRecords(tables),
         timers=memory.MemoryTimers(tables),
@@ -248,7 +249,7 @@ def memory_adapters(
         chance=chance,
         create_tables=lambda: None,
         unreadable=lambda: None,
-        sender=sender or (lambda: _sender(environment.read({}), Clients("us-east-1"), clock)),
+        sender=sender or (lambda: _sender(settings, Clients(settings.region), clock)),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=threads,

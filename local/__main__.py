@@ -1,250 +1,138 @@
-"""`make run`: Headrace on one machine, with a durable store. SIGTERM or Ctrl-C ends it."""
+"""`make run` and `headrace-local`: Headrace on one machine."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import os
 import signal
-import socket
 import sys
 import threading
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from local.engine import Engine
+from local import options as command_line
+from local.clock import ClockController, HandClock
 from local.fetch import EngineError
+from local.functions import Invocations, functions_of
+from local.gateway import Gateway
+from local.hello import hello
+from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options, Unusable
+from local.server import Server, serve
+from local.store import Store
+from local.triggers import Triggers
 
-_HOST = "127.0.0.1"
-_CLOCK = "clock"
-_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
-_ENVIRONMENT = f"""\
-environment:
-  HEADRACE_PORT              the port to serve on (8700)
-  HEADRACE_DATA              the folder to keep everything in (.data)
-  HEADRACE_TOKEN             the admin token to use (made at the first start, and kept, if not given)
-  HEADRACE_ALLOW_LOOPBACK    1: subscriber URLs may be http on this machine (default here); 0: as on AWS
-  HEADRACE_FUNCTIONS         a Python file whose functions may be consumers, by name
-  HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
-  HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
-  HEADRACE_BUCKET            a bucket for large bodies and the journal, instead of the data folder
-  HEADRACE_PREFIX            what table names begin with (headrace)
-  {_ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
-"""
-HELLO = """\
-Headrace serves on {url}
-Admin token: {token}
-
-    export HEADRACE_TOKEN={token}
-    export HEADRACE_URL={url}
-    H="Authorization: Bearer $HEADRACE_TOKEN"; U=$HEADRACE_URL/v1
-
-    curl -X PUT  -H "$H" $U/topics/orders
-    curl -X PUT  -H "$H" $U/topics/orders/groups/mailer -H 'Content-Type: application/json' -d '{{"from": "earliest"}}'
-    curl -X POST -H "$H" $U/topics/orders/messages -H 'Content-Type: application/json' \\
-         -d '{{"body": {{"order": 188}}, "keys": ["order-188"], "tag": "paid"}}'
-    curl -X POST -H "$H" $U/topics/orders/groups/mailer/receive -H 'Content-Type: application/json' \\
-         -d '{{"wait_seconds": 5}}'
-    curl -X POST -H "$H" $U/topics/orders/groups/mailer/ack -H 'Content-Type: application/json' \\
-         -d '{{"receipts": ["…"]}}'
-
-Every call: {url}/docs. More in examples/.
-Ctrl-C stops it; what was accepted stays in {data}."""
+_LOOK_SECONDS = 1.0
 _UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"
 
 
-class Unusable(Exception):
-    """It cannot be started like this; the text says what to change."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the environment says."""
-
-    port: int
-    data: Path
-    token: str | None
-    endpoint: str | None
-    stream: bool
-
-    @property
-    def token_file(self) -> Path:
-        """Where the token made at the first start is kept."""
-        return self.data / "token"
-
-
-def options() -> Options:
-    """Read the environment. Raises Unusable."""
-    given = os.environ.get("HEADRACE_PORT") or "8700"
-    if not given.isascii() or not given.isdigit() or not 0 < int(given) < 65536:
-        raise Unusable(f"HEADRACE_PORT must be a number from 1 to 65535, not {given!r}.")
-    functions = os.environ.get("HEADRACE_FUNCTIONS")
-    if functions and not Path(functions).is_file():
-        raise Unusable(f"HEADRACE_FUNCTIONS={functions} is no file.")
-    data = Path(os.environ.get("HEADRACE_DATA") or ".data")
-    return Options(
-        int(given),
-        data,
-        os.environ.get("HEADRACE_TOKEN") or None,
-        os.environ.get(_ENDPOINT) or None,
-        os.environ.get("HEADRACE_STREAM") != "0",
-    )
-
-
-def run(chosen: Options) -> None:
+def run(options: Options) -> None:
     """Serve until a signal arrives."""
-    _check_port(chosen.port)
     with contextlib.ExitStack() as stack:
-        _make_folder(chosen.data)
-        endpoint = chosen.endpoint or stack.enter_context(Engine(chosen.data / "dynamodb")).endpoint
-        _set_environment(chosen, endpoint)
-        stack.callback(_jobs(chosen).stop)
-        _leave_word(chosen.data / "engine", endpoint, stack)
-        triggers = _triggers(chosen)
-        token = _start_app(chosen)
+        server = _listen(options)
+        stack.callback(server.server_close)
+        options = replace(options, port=server.port)
+        _set_environment(options)
+        store = stack.enter_context(_opened(options))
+        front: Any = importlib.import_module("app")
+        functions = functions_of(front.app)
+        invocations = Invocations(functions)
+        clock = HandClock(options.data / "clock" if store.tokens else None)
+        deps = _deps(store, clock, invocations)
+        if options.clock == MOVABLE:
+            ClockController(clock, deps, invocations, store.forget).register(front.app, front.authorize)
+        triggers = Triggers(front.app, invocations, store.pumps(functions))
+        token = _admin_token(options, store, deps())
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
-        server = _server(chosen.port)
+        server.gateway = Gateway(front.app)
         stack.callback(server.shutdown)
         server.start()
-        _say_hello(chosen, token)
-        threading.Event().wait()
+        print(hello(options, token, store.ending, clock.ahead), flush=True)
+        ended = threading.Event()
+        if options.lifeline:
+            _tell_at_end_of_stdin(ended)
+        while not ended.wait(_LOOK_SECONDS):
+            pass  # a signal that came just before the wait is handled now
 
 
-def _check_port(port: int) -> None:
-    """Before anything is started or written: the usual reason is a Headrace that runs already."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError as error:
-            raise Unusable(
-                f"Port {port} cannot be used ({error.strerror}). Stop what uses it (perhaps a Headrace that runs "
-                f"already), or choose another: HEADRACE_PORT={port % 65535 + 1} make run"
-            ) from None
-
-
-def _make_folder(data: Path) -> None:
+def _listen(options: Options) -> Server:
+    """A server that answers nothing yet. First of all: a port that is taken is mostly a Headrace that runs already."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        return serve(None, options.host, options.port)
     except OSError as error:
-        raise Unusable(f"HEADRACE_DATA={data} cannot be used as a folder ({error.strerror}).") from None
+        other = options.port % 65535 + 1
+        raise Unusable(
+            f"Port {options.port} cannot be used ({error.strerror}). Stop what uses it (perhaps a Headrace that runs "
+            f"already), or choose another: --port {other}, or HEADRACE_PORT={other}"
+        ) from None
 
 
-def _set_environment(chosen: Options, endpoint: str) -> None:
+def _set_environment(options: Options) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS."""
-    os.environ[_ENDPOINT] = endpoint
-    os.environ["HEADRACE_DATA"] = str(chosen.data)
-    os.environ["HEADRACE_PORT"] = str(chosen.port)
-    for name, value in {
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",
-        "HEADRACE_ALLOW_LOOPBACK": "1",
-    }.items():
-        os.environ.setdefault(name, value)
+    os.environ["HEADRACE_DATA"] = str(options.data)
+    os.environ["HEADRACE_PORT"] = str(options.port)
+    os.environ["HEADRACE_FUNCTIONS"] = str(options.functions or "")
+    os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
 
 
-def _leave_word(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
-    """Say where the engine is, while it is there: the archive's job asks it for what the journal lacks."""
-    file.write_text(endpoint)
-    stack.callback(file.unlink, missing_ok=True)
+def _opened(options: Options) -> contextlib.AbstractContextManager[Store]:
+    """The engine; what only the other one needs isn't imported."""
+    if options.engine == MEMORY:
+        from local import memory
+
+        return contextlib.nullcontext(memory.opened())
+    from local import dynamodb
+
+    return dynamodb.opened(options)
 
 
-def _start_app(chosen: Options) -> str:
+def _deps(store: Store, clock: HandClock, invocations: Invocations) -> Any:
+    adapters: Any = importlib.import_module("chalicelib.adapters")
+    adapters.local_adapters = lambda settings: store.adapters(settings, clock, invocations)
+    return importlib.import_module("chalicelib.wiring").deps
+
+
+def _admin_token(options: Options, store: Store, deps: Any) -> str:
     """Create the tables and see to the admin token; its text."""
-    deps: Any = importlib.import_module("chalicelib.wiring").deps()
-    _set_up(deps)
+    if options.engine == DYNAMODB:
+        _create_tables(deps)
+    file = store.tokens
     try:
-        token: str | None = deps.tokens.ensure_admin(chosen.token or _kept(chosen.token_file))
+        token: str | None = deps.tokens.ensure_admin(options.token or (file and file.read()))
     except ValueError as error:
-        place = "" if chosen.token else f" (it is read from {chosen.token_file})"
+        place = f" (it is read from {file.path})" if file and not options.token else ""
         raise Unusable(f"{error}{place}.") from None
-    if token is None:
-        return _UNKNOWN_TOKEN.format(file=chosen.token_file)
-    if chosen.token is None:
-        _keep(chosen.token_file, token)
+    if file and token is None:
+        return _UNKNOWN_TOKEN.format(file=file.path)
+    assert token is not None, "a new store has no tokens"
+    if file and not options.token:
+        file.write(token)
     return token
 
 
-def _set_up(deps: Any) -> None:
-    """Create the tables; say what to change where the engine is not there, or refuses."""
+def _create_tables(deps: Any) -> None:
+    """Say what to change where the engine is not there, or refuses."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         deps.setup()
     except BotoCoreError as error:
-        raise Unusable(f"{error} {_ENDPOINT} says where the engine is.") from None
+        raise Unusable(f"{error} {ENDPOINT} says where the engine is.") from None
     except ClientError as error:
         why = error.response["Error"]["Message"]
         raise Unusable(f"The engine refuses tables (HEADRACE_PREFIX begins their names): {why}") from None
 
 
-def _kept(file: Path) -> str | None:
-    try:
-        return file.read_text().strip() or None
-    except FileNotFoundError:
-        return None
+def _tell_at_end_of_stdin(ended: threading.Event) -> None:
+    """When the process that started this one closes the pipe, or dies."""
 
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        ended.set()
 
-def _keep(file: Path, token: str) -> None:
-    """In one step, so that a crash leaves all of it or none; readable by its owner only."""
-    draft = file.with_suffix(".new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(token + "\n")
-    draft.replace(file)
-
-
-def _jobs(chosen: Options) -> Any:
-    from local.jobs import LocalJobs
-
-    adapters: Any = importlib.import_module("chalicelib.adapters")
-    adapters.local_jobs = LocalJobs(chosen.data / "jobs", f"http://{_HOST}:{chosen.port}")
-    return adapters.local_jobs
-
-
-def _triggers(chosen: Options) -> Any:
-    from chalicelib.settings import read
-    from chalicelib.store.layout import Tables
-    from local.clock import ClockController, HandClock
-    from local.functions import Invocations, functions_of
-    from local.triggers import Triggers, client
-
-    front: Any = importlib.import_module("app")
-    invocations = Invocations(functions_of(front.app))
-    adapters: Any = importlib.import_module("chalicelib.adapters")
-    wiring: Any = importlib.import_module("chalicelib.wiring")
-    adapters.local_invoker, adapters.local_clock = invocations, HandClock(chosen.data / _CLOCK)
-    ClockController(adapters.local_clock, wiring.deps, invocations).register(front.app, front.authorize)
-    tables = Tables(read().prefix)
-    return Triggers(
-        front.app, invocations, tables.log, client if chosen.stream else None, (tables.log, tables.traces)
-    )
-
-
-def _server(port: int) -> Any:
-    from local.gateway import Gateway
-    from local.server import serve
-
-    gateway = Gateway(importlib.import_module("app").app)
-    try:
-        return serve(gateway, _HOST, port)
-    except OSError as error:
-        raise Unusable(f"Port {port} cannot be used ({error.strerror}).") from None
-
-
-def _say_hello(chosen: Options, token: str) -> None:
-    print(HELLO.format(url=f"http://{_HOST}:{chosen.port}", token=token, data=chosen.endpoint or chosen.data))
-    ahead = importlib.import_module("chalicelib.adapters").local_clock.ahead
-    if ahead:
-        print(f"Its time is {ahead} ahead, as POST /v1/clock left it ({chosen.data / _CLOCK} keeps that).")
-    if os.environ["HEADRACE_ALLOW_LOOPBACK"] == "1":
-        print(
-            "Subscriber URLs may be http on this machine; HEADRACE_ALLOW_LOOPBACK=0 forbids it, as AWS does."
-        )
-    sys.stdout.flush()
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
 def _end(number: int, frame: object) -> None:
@@ -254,18 +142,12 @@ def _end(number: int, frame: object) -> None:
     raise SystemExit(0)
 
 
-def main() -> int:
-    """The command line."""
-    argparse.ArgumentParser(
-        prog="python -m local",
-        description=__doc__,
-        epilog=_ENVIRONMENT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+def main(program: str = "python -m local", engine: str = DYNAMODB) -> int:
+    """The command line; `engine` is what is used if it names none."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     try:
-        run(options())
+        run(command_line.read(program, engine))
     except (Unusable, EngineError) as error:
         print(error, file=sys.stderr)
         return 1

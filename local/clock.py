@@ -1,6 +1,6 @@
 """A clock in the user's hand: `POST /v1/clock` moves the service's time and lets happen what is due on the way.
 
-It exists under `make run` only: this folder is never shipped, so no deployed stage can have it.
+It exists in the local service only: this folder is never shipped, so no deployed stage can have it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ClockBody(Struct, forbid_unknown_fields=True):
 
 
 class HandClock:
-    """ports.Clock: the machine's time, and what was added to it by hand; a file keeps that, for what is stored bears
-    this time."""
+    """ports.Clock: the machine's time, and what was added to it by hand."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path | None = None) -> None:
+        """`file` keeps what was added, where what is stored stays, for that bears this time."""
         self._file = file
-        self._ahead_ms = int(file.read_text()) if file.exists() else 0
+        self._ahead_ms = int(file.read_text()) if file and file.exists() else 0
         self._lock = threading.Lock()
 
     @property
@@ -57,18 +57,27 @@ class HandClock:
         """Move forward to a time; never back."""
         with self._lock:
             self._ahead_ms += max(0, at_ms - self.now_ms())
-            draft = self._file.with_suffix(".new")
-            draft.write_text(str(self._ahead_ms))
-            draft.replace(self._file)
+            if self._file:
+                draft = self._file.with_suffix(".new")
+                draft.write_text(str(self._ahead_ms))
+                draft.replace(self._file)
 
 
 class ClockController:
     """Moves the clock from one thing that is due to the next, so that each happens at its time."""
 
-    def __init__(self, clock: HandClock, deps: Callable[[], Deps], invocations: Invocations) -> None:
+    def __init__(
+        self,
+        clock: HandClock,
+        deps: Callable[[], Deps],
+        invocations: Invocations,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`forget` drops what has expired, where the store does not by itself."""
         self._clock = clock
         self._deps = deps
         self._invocations = invocations
+        self._forget = forget
         self._turn = threading.Lock()
 
     def register(self, app: Chalice, authorizer: Any) -> None:
@@ -121,3 +130,4 @@ class ClockController:
         for rare in (functions.expire, functions.checkpoint):
             rare({}, context, self._deps())
         self._let_happen()
+        self._forget()

@@ -23,8 +23,9 @@ class LocalJobs:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        """False where PySpark or Java is missing."""
-        if not importlib.util.find_spec("pyspark") or not shutil.which("java"):
+        """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them)."""
+        tools = importlib.util.find_spec("pyspark") and shutil.which("java")
+        if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
         told = [part for name, value in arguments.items() for part in (f"--{name}", value)]

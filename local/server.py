@@ -30,16 +30,19 @@ class Handles(Protocol):
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Listens from its creation on; answers while `serve_forever` (or `start`) runs."""
 
+    gateway: Handles
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = _BACKLOG
 
     def __init__(
-        self, gateway: Handles, host: str, port: int, socket_seconds: float = SOCKET_SECONDS
+        self, gateway: Handles | None, host: str, port: int, socket_seconds: float = SOCKET_SECONDS
     ) -> None:
-        """Raises OSError if the port is taken. `port` 0: any free one."""
-        self.gateway = gateway
+        """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
+        `start`."""
+        if gateway:
+            self.gateway = gateway
         self.socket_seconds = socket_seconds
         self.closing = False
         self.flights = Flights()
@@ -74,7 +77,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         traceback.print_exc(file=sys.stderr)
 
 
-def serve(gateway: Handles, host: str = "127.0.0.1", port: int = 0) -> Server:
+def serve(gateway: Handles | None, host: str = "127.0.0.1", port: int = 0) -> Server:
     """A server that listens; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
     return Server(gateway, host, port)
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,47 +15,24 @@ from standardwebhooks import Webhook
 import app
 from chalicelib.api.http import CALLS
 from local.clock import HandClock
+from tests.support.local_service import serving
 from tests.support.receiver import Receiver
 
-_ROOT = Path(__file__).resolve().parents[2]
 _DAY_SECONDS = 86_400
 Ask = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def ask(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """Calls a Headrace that `make run` would start: method, path, JSON body → JSON answer."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {
-        **os.environ,
-        "HEADRACE_PORT": str(port),
-        "HEADRACE_PREFIX": f"clock{uuid4().hex[:8]}",
-        "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
-    }
-    command = [sys.executable, "-m", "local"]
-    with subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout
-        token = next(line for line in run.stdout if line.startswith("Admin token: ")).split()[-1]
-
-        def asked(method: str, path: str, body: Any = None) -> dict[str, Any]:
-            request = urllib.request.Request(
-                f"http://127.0.0.1:{port}/v1{path}",
-                json.dumps(body or {}).encode(),
-                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-                method=method,
-            )
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                told: dict[str, Any] = json.loads(answer.read() or b"{}")
-                return told
-
-        yield asked
-        run.send_signal(signal.SIGTERM)
-        run.stdout.read()
+@pytest.fixture(scope="module", params=["memory", pytest.param("dynamodb", marks=pytest.mark.engine)])
+def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Calls a local service, on either engine: method, path, JSON body → JSON answer."""
+    if request.param == "dynamodb":
+        request.getfixturevalue("engine")
+    data = str(tmp_path_factory.mktemp("data"))
+    names = {"HEADRACE_PREFIX": f"clock{uuid4().hex[:8]}", "HEADRACE_DATA": data}
+    with serving("--engine", request.param, **names) as service:
+        yield service.ask
 
 
-@pytest.mark.engine
 def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     ask("PUT", "/topics/orders")
     ask("PUT", "/topics/orders/groups/g", {"from": "earliest"})
@@ -74,7 +44,6 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     assert got["id"] == sent["id"]
 
 
-@pytest.mark.engine
 def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:
     with Receiver() as receiver:
         ask("PUT", "/topics/late", {})
@@ -86,7 +55,6 @@ def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(as
     assert Webhook(made["secret"]).verify(visit.body, dict(visit.headers)) == 1
 
 
-@pytest.mark.engine
 def test_the_clock_goes_forward_only(ask: Ask) -> None:
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask("POST", "/clock", {"advance_seconds": -1})

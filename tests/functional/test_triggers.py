@@ -16,10 +16,11 @@ from botocore.exceptions import ClientError
 from chalice import Chalice
 from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
 
+from local.dynamodb import client, stream_pumps
 from local.functions import Context, Function, Invocations, functions_of
 from local.schedule import Schedule, Schedules, schedules_of
 from local.stream import BATCH, StreamPoller
-from local.triggers import Triggers, client
+from local.triggers import Triggers
 
 _BOUND_SECONDS = 120.0
 
@@ -667,7 +668,7 @@ def test_functions_of_an_app_may_run_in_many_threads(seen: Seen) -> None:
 def test_an_app_with_its_triggers(table: Table, seen: Seen, capsys: pytest.CaptureFixture[str]) -> None:
     app = app_of(seen)
     invocations = Invocations(functions_of(app))
-    triggers = Triggers(app, invocations, table.name, client)
+    triggers = Triggers(app, invocations, stream_pumps(functions_of(app), table.name, client))
     triggers.start()
     table.put("a", 1)
     invocations.invoke("route", {"by": "hand"})
@@ -683,5 +684,6 @@ def test_an_app_with_its_triggers(table: Table, seen: Seen, capsys: pytest.Captu
 
 def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
     app = Chalice("tiny", configure_logs=False)
-    Triggers(app, Invocations({}), "no-such-table", client).start()  # it would wait, and tell of the trouble
+    pumps = stream_pumps(functions_of(app), "no-such-table", client)
+    Triggers(app, Invocations({}), pumps).start()  # it would wait, and tell of the trouble
     assert not any(thread.name == "stream" for thread in threading.enumerate())

@@ -10,6 +10,7 @@ from chalicelib.adapters import Adapters, dynamo_adapters, memory_adapters
 from chalicelib.settings import Settings
 from chalicelib.store.layout import Tables, definitions, number
 from chalicelib.wiring import Deps
+from local.memory import drop_expired
 
 from . import conditions
 from .clock import ManualClock, SeededChance
@@ -38,12 +39,7 @@ def memory_stage() -> Stage:
     def another() -> Adapters:
         return replace(adapters, chance=SeededChance(f"memory {next(seeds)}"))
 
-    def drop_expired() -> None:
-        a = adapters
-        for held in (a.log, a.cursors, a.records, a.traces, a.keys, a.transactions):
-            held.drop_expired(clock.now_ms() // 1000)  # type: ignore[attr-defined]
-
-    return Stage(adapters, clock, another, drop_expired)
+    return Stage(adapters, clock, another, lambda: drop_expired(adapters))
 
 
 def dynamo_stage(prefix: str, folder: Path) -> Stage:

@@ -35,7 +35,7 @@ class MemoryControl:
         return self._topics.get(name)
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
-        return _page(self._topics, after, limit)
+        return self._page(self._topics, after, limit)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         return self._put(self._topics, topic.name, topic, old)
@@ -50,7 +50,8 @@ class MemoryControl:
             return True
 
     def retired_topics(self, name: str) -> list[Topic]:
-        return sorted((t for t in self._retired_topics.values() if t.name == name), key=lambda t: t.uid)
+        with self._lock:
+            return sorted((t for t in self._retired_topics.values() if t.name == name), key=lambda t: t.uid)
 
     def delete_topic(self, topic: Topic) -> None:
         with self._lock:
@@ -66,7 +67,9 @@ class MemoryControl:
         return self._groups.get((topic.uid, name))
 
     def groups(self, topic: Topic) -> list[Group]:
-        return [g for (uid, _), g in sorted(self._groups.items()) if uid == topic.uid]
+        with self._lock:
+            groups = [group for (uid, _), group in self._groups.items() if uid == topic.uid]
+        return sorted(groups, key=lambda group: group.name)
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
         return self._put(self._groups, (topic.uid, group.name), group, old)
@@ -81,7 +84,8 @@ class MemoryControl:
             return True
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
-        retired = (group for (uid, _), group in self._retired_groups.items() if uid == topic.uid)
+        with self._lock:
+            retired = [group for (uid, _), group in self._retired_groups.items() if uid == topic.uid]
         return sorted((g for g in retired if name in (None, g.name)), key=lambda g: (g.name, g.uid))
 
     def delete_group(self, topic: Topic, group: Group) -> None:
@@ -96,13 +100,16 @@ class MemoryControl:
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         home = (topic.uid, group.uid)
-        return [c for key, c in sorted(self._consumers.items()) if key[:2] == home]
+        with self._lock:
+            consumers = [consumer for key, consumer in self._consumers.items() if key[:2] == home]
+        return sorted(consumers, key=lambda consumer: consumer.name)
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
         return self._put(self._consumers, (topic.uid, group.uid, consumer.name), consumer, old)
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        self._consumers.pop((topic.uid, group.uid, consumer.name), None)
+        with self._lock:
+            self._consumers.pop((topic.uid, group.uid, consumer.name), None)
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:
         return self._assignments.get(group.uid)
@@ -123,19 +130,23 @@ class MemoryControl:
         return self._tokens.get(token_id)
 
     def tokens(self, after: str | None, limit: int) -> list[Token]:
-        return _page(self._tokens, after, limit)
+        return self._page(self._tokens, after, limit)
 
     def put_token(self, token: Token) -> None:
-        self._tokens[token.id] = token
+        with self._lock:
+            self._tokens[token.id] = token
 
     def delete_token(self, token_id: str) -> bool:
-        return self._tokens.pop(token_id, None) is not None
+        with self._lock:
+            return self._tokens.pop(token_id, None) is not None
 
     def replay(self, replay_id: str) -> Replay | None:
         return self._replays.get(replay_id)
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
-        found = [r for r in self._replays.values() if r.source == topic and (before is None or r.id < before)]
+        with self._lock:
+            replays = [r for r in self._replays.values() if r.source == topic]
+        found = [replay for replay in replays if before is None or replay.id < before]
         return sorted(found, key=lambda replay: replay.id, reverse=True)[:limit]
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
@@ -154,6 +165,6 @@ class MemoryControl:
             rows[key] = replace(new, version=(old.version if old else 0) + 1)
             return True
 
-
-def _page(rows: dict[str, W], after: str | None, limit: int) -> list[W]:
-    return [rows[name] for name in sorted(rows) if after is None or name > after][:limit]
+    def _page(self, rows: dict[str, W], after: str | None, limit: int) -> list[W]:
+        with self._lock:
+            return [rows[name] for name in sorted(rows) if after is None or name > after][:limit]

@@ -19,8 +19,10 @@ from .tables import MemoryTables
 class MemoryLog:
     """ports.Log as sorted lists."""
 
-    def __init__(self, tables: MemoryTables) -> None:
+    def __init__(self, tables: MemoryTables, on_put: Callable[[ShardKey], None] = lambda shard: None) -> None:
+        """`on_put` is called with the shard of each segment that was put."""
         self._tables = tables
+        self._on_put = on_put
         self._lock = tables.lock
         self._firsts: dict[ShardKey, list[int]] = {}
         self._rows: dict[tuple[ShardKey, int], Segment] = {}
@@ -31,14 +33,15 @@ class MemoryLog:
         return codec.pack(drafts, whole=whole)
 
     def tail(self, shard: ShardKey) -> Tail:
-        checkpoint = self._checkpoints.get(shard, -1)
-        firsts = self._firsts.get(shard)
-        if firsts:
-            last = self._rows[shard, firsts[-1]]
-            way = Way.RESERVED if shard in self._counters else last.way
-            return Tail(max(last.end - 1, checkpoint), way, last.accepted_ms)
-        way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
-        return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), way)
+        with self._lock:
+            checkpoint = self._checkpoints.get(shard, -1)
+            firsts = self._firsts.get(shard)
+            if firsts:
+                last = self._rows[shard, firsts[-1]]
+                way = Way.RESERVED if shard in self._counters else last.way
+                return Tail(max(last.end - 1, checkpoint), way, last.accepted_ms)
+            way = Way.RESERVED if shard in self._counters else Way.OPTIMISTIC
+            return Tail(max(checkpoint, self._counters.get(shard, 0) - 1), way)
 
     def put(
         self,
@@ -60,6 +63,7 @@ class MemoryLog:
             for n, each in enumerate(moved):
                 self._tables.move(each, shard, segment, n)
             self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))
+        self._on_put(shard)
         return Stored()
 
     def _store(self, shard: ShardKey, segment: Segment) -> None:
@@ -84,14 +88,16 @@ class MemoryLog:
             return self._rows[shard, offset]
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:
-        firsts = self._firsts.get(shard, [])
-        start = bisect.bisect_left(firsts, first)
-        return [self._rows[shard, o] for o in firsts[start : start + rows]]
+        with self._lock:
+            firsts = self._firsts.get(shard, [])
+            start = bisect.bisect_left(firsts, first)
+            return [self._rows[shard, o] for o in firsts[start : start + rows]]
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
-        firsts = self._firsts.get(shard, [])
-        end = bisect.bisect_right(firsts, last)
-        return [self._rows[shard, o] for o in reversed(firsts[max(0, end - rows) : end])]
+        with self._lock:
+            firsts = self._firsts.get(shard, [])
+            end = bisect.bisect_right(firsts, last)
+            return [self._rows[shard, o] for o in reversed(firsts[max(0, end - rows) : end])]
 
     def amend(
         self,
@@ -131,3 +137,4 @@ class MemoryLog:
                 if segment.expires_s <= now_s and not spares(segment):
                     del self._rows[shard, first]
                     self._firsts[shard].remove(first)
+            self._tables.forget_dedup(now_s)

@@ -42,6 +42,9 @@ class MemoryTables:
     def remember(self, entries: Sequence[DedupEntry]) -> None:
         self.dedup.update({(e.topic_uid, e.dedup_id): e for e in entries})
 
+    def forget_dedup(self, now_s: int) -> None:
+        self.dedup = {place: entry for place, entry in self.dedup.items() if entry.expires_s > now_s}
+
     def put_timers(self, timers: Sequence[Timer]) -> None:
         for timer in timers:
             draft = codec.stored(timer.draft) if timer.draft else None

@@ -17,19 +17,21 @@ class MemoryTraces:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rows: dict[tuple[str, int, str], TraceRow] = {}  # by home, first offset and id
+        self._homes: dict[str, dict[tuple[int, str], TraceRow]] = {}  # by first offset and id
 
     def write(self, rows: Sequence[TraceRow]) -> None:
         with self._lock:
             for part in chain.from_iterable(map(parts, rows)):
-                self._rows[trace_home(part.key), part.tried[0].offset, part.id] = part
+                home = self._homes.setdefault(trace_home(part.key), {})
+                home[part.tried[0].offset, part.id] = part
 
     def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         with self._lock:
-            places = sorted(place for place in self._rows if place[0] == trace_home(key))
-            return in_order((self._rows[place] for place in places), offset)
+            rows = self._homes.get(trace_home(key), {})
+            return in_order((rows[place] for place in sorted(rows)), offset)
 
     def drop_expired(self, now_s: int) -> None:
         """What DynamoDB's TTL does."""
         with self._lock:
-            self._rows = {place: row for place, row in self._rows.items() if row.expires_s > now_s}
+            for home, rows in list(self._homes.items()):
+                self._homes[home] = {place: row for place, row in rows.items() if row.expires_s > now_s}

@@ -16,7 +16,7 @@ from chalicelib import settings
 from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
-from local.__main__ import HELLO
+from local.hello import HELLO
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {
@@ -97,7 +97,7 @@ def test_every_gateway_error_code_is_documented() -> None:
 def test_make_run_prints_the_lines_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text().replace("hr_…            # as printed", "{token}")
     begins = readme.index("    export HEADRACE_TOKEN")
-    said = HELLO.format(url="http://127.0.0.1:8700", token="{token}", data="")
+    said = HELLO.format(url="http://127.0.0.1:8700", token="{token}")
     lines = said[said.index("    export") : said.index("\n\nEvery call")]
     assert readme[begins:].startswith(lines + "\n\n")
     assert lines.count("curl") == 5

@@ -1,0 +1,1 @@
+"""The distribution `headrace-local`: Headrace on one machine, as one command."""

@@ -1,0 +1,106 @@
+"""`--engine dynamodb`: durable, in DynamoDB Local, or in the DynamoDB that the environment names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chalicelib.adapters import Adapters, dynamo_adapters
+from chalicelib.ports.world import Clock, Invoker
+from chalicelib.settings import Settings, read
+from chalicelib.store.layout import Tables
+from local.engine import Engine
+from local.functions import Function
+from local.jobs import LocalJobs
+from local.options import ENDPOINT, Options, Unusable
+from local.store import Pump, Store
+from local.stream import StreamPoller
+from local.token_file import TokenFile
+
+ROUTE, JOURNAL = "route", "journal"
+_JOURNAL_SECONDS, _JOURNAL_BATCH = (
+    1.0,
+    1000,
+)  # nobody waits for it: few large objects rather than many small ones
+_STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
+_LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+
+
+@contextlib.contextmanager
+def opened(options: Options) -> Iterator[Store]:
+    """A running engine, and the jobs of the archive that work on what it keeps. Raises Unusable, EngineError."""
+    with contextlib.ExitStack() as stack:
+        _make_folder(options.data)
+        endpoint = options.endpoint or stack.enter_context(Engine(options.data / "dynamodb")).endpoint
+        os.environ[ENDPOINT] = endpoint
+        for name, value in _LOCAL.items():
+            os.environ.setdefault(name, value)
+        jobs = LocalJobs(options.data / "jobs", options.url)
+        stack.callback(jobs.stop)
+        _leave_word(options.data / "engine", endpoint, stack)
+
+        def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
+            return dynamo_adapters(settings, clock, invoker=invoker, jobs=jobs)
+
+        def pumps(functions: Mapping[str, Function]) -> list[Pump]:
+            tables = Tables(read().prefix)
+            journaled = (tables.log, tables.traces)
+            return stream_pumps(functions, tables.log, client, journaled) if options.stream else []
+
+        token = TokenFile(options.data / "token")
+        ending = f"what was accepted stays in {options.endpoint or options.data}"
+        yield Store(adapters, pumps, lambda: None, token, ending)
+
+
+def stream_pumps(
+    functions: Mapping[str, Function],
+    table: str,
+    client: Callable[[str], Any],
+    journaled: Sequence[str] = (),
+) -> list[Pump]:
+    """What reads the stream of `table` for `route`, and those of the tables `journaled` for `journal`; none for a
+    function that there is not. `client` makes the boto3 client of a service."""
+
+    def pump(name: str, of: str, **options: Any) -> StreamPoller:
+        return StreamPoller(
+            of, name, functions[name], client("dynamodb"), client("dynamodbstreams"), **options
+        )
+
+    pumps: list[Pump] = [pump(ROUTE, table)] if ROUTE in functions else []
+    if JOURNAL in functions:
+        seconds = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS}
+        pumps += (pump(JOURNAL, of, **seconds, batch=_JOURNAL_BATCH, images=True) for of in journaled)
+    return pumps
+
+
+def client(service: str) -> Any:
+    """A boto3 client of the engine; its streams are at the same endpoint unless the environment says otherwise."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=2,
+        read_timeout=5,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        parameter_validation=False,
+        user_agent="headrace",
+    )
+    streams = service == "dynamodbstreams" and not os.environ.get(_STREAMS_ENDPOINT)
+    endpoint = os.environ.get(ENDPOINT) if streams else None
+    return boto3.client(service, endpoint_url=endpoint, config=config)
+
+
+def _make_folder(data: Path) -> None:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"HEADRACE_DATA={data} cannot be used as a folder ({error.strerror}).") from None
+
+
+def _leave_word(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
+    """Say where the engine is, while it is there: the archive's job asks it for what the journal lacks."""
+    file.write_text(endpoint)
+    stack.callback(file.unlink, missing_ok=True)

@@ -1,0 +1,107 @@
+"""How the local service is started: the command line, and the environment for what it does not say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
+MEMORY, DYNAMODB = ENGINES = ("memory", "dynamodb")
+MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
+_DESCRIPTION = "Headrace on this machine: the whole service, in one process. SIGTERM or Ctrl-C ends it."
+_ENVIRONMENT = f"""\
+environment, for what no option says:
+  HEADRACE_PORT, HEADRACE_HOST, HEADRACE_DATA, HEADRACE_TOKEN, HEADRACE_FUNCTIONS
+                             as the options of these names
+  HEADRACE_ALLOW_LOOPBACK    1: subscriber URLs may be http on this machine (default here); 0: as on AWS
+
+with --engine dynamodb:
+  HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
+  HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
+  HEADRACE_BUCKET            a bucket for large bodies and the journal, instead of the data folder
+  HEADRACE_PREFIX            what table names begin with (headrace)
+  {ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
+"""
+
+
+class Unusable(Exception):
+    """It cannot be started like this; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line and the environment say."""
+
+    engine: str
+    host: str
+    port: int
+    data: Path
+    token: str | None
+    functions: Path | None
+    clock: str
+    as_json: bool
+    lifeline: bool
+    endpoint: str | None
+    stream: bool
+
+    @property
+    def url(self) -> str:
+        """Where it is reached from this machine."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def read(program: str, engine: str) -> Options:
+    """The options of this process; `engine` is used if none is named. Raises Unusable."""
+    told = _parser(program, engine).parse_args()
+    port = told.port or "8700"
+    if not port.isascii() or not port.isdigit() or not int(port) < 65536:
+        raise Unusable(
+            f"--port (HEADRACE_PORT) must be a number from 1 to 65535, or 0 for a free one; not {port!r}."
+        )
+    if told.functions and not Path(told.functions).is_file():
+        raise Unusable(f"HEADRACE_FUNCTIONS={told.functions} is no file.")
+    return Options(
+        engine=told.engine,
+        host=told.host or "127.0.0.1",
+        port=int(port),
+        data=Path(told.data or ".data"),
+        token=told.token or None,
+        functions=Path(told.functions) if told.functions else None,
+        clock=told.clock,
+        as_json=told.json,
+        lifeline=told.until_stdin_ends,
+        endpoint=os.environ.get(ENDPOINT) or None,
+        stream=os.environ.get("HEADRACE_STREAM") != "0",
+    )
+
+
+def _parser(program: str, engine: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=_DESCRIPTION,
+        epilog=_ENVIRONMENT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    get, add = os.environ.get, parser.add_argument
+    kept = "memory: gone when it ends; dynamodb: durable, in DynamoDB Local (needs Java 17, and npm once)"
+    add("--engine", choices=ENGINES, default=engine, help=f"{kept} ({engine})")
+    add("--host", default=get("HEADRACE_HOST"), help="the address to listen on (127.0.0.1)")
+    add("--port", default=get("HEADRACE_PORT"), help="the port; 0: any free one (8700)")
+    add(
+        "--data",
+        metavar="FOLDER",
+        default=get("HEADRACE_DATA"),
+        help="where dynamodb keeps everything (.data)",
+    )
+    add(
+        "--token", default=get("HEADRACE_TOKEN"), help="the admin token, hr_<id>_<secret> (made at the start)"
+    )
+    functions = "a Python file whose functions may be consumers, by name"
+    add("--functions", metavar="FILE", default=get("HEADRACE_FUNCTIONS"), help=functions)
+    clock = "movable: POST /v1/clock moves its time; system: there is no such call (movable)"
+    add("--clock", choices=CLOCKS, default=MOVABLE, help=clock)
+    add("--json", action="store_true", help="say where it serves in one line of JSON: url, token")
+    add("--until-stdin-ends", action="store_true", help="end when standard input does, as with its starter")
+    return parser

@@ -1,0 +1,129 @@
+"""`headrace-local`: the whole service in one process, in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import threading
+import tomllib
+import urllib.error
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.support.local_service import ROOT, LocalService, serving
+from tests.support.receiver import Receiver, Reply, Visit
+
+_HOUR_SECONDS = 3600
+_BEFORE_ANY_SWEEP_SECONDS = 10
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[LocalService]:
+    with serving() as service:
+        yield service
+
+
+@pytest.fixture
+def topic(service: LocalService) -> str:
+    """The path of a topic with a group `g`."""
+    path = f"/topics/t{uuid4().hex[:8]}"
+    service.ask("PUT", path)
+    service.ask("PUT", f"{path}/groups/g", {"from": "earliest"})
+    return path
+
+
+def test_what_is_sent_is_received_and_settled(service: LocalService, topic: str) -> None:
+    sent = service.ask("POST", f"{topic}/messages", {"body": {"order": 188}})
+    (message,) = service.ask("POST", f"{topic}/groups/g/receive", {"wait_seconds": 5})["messages"]
+    assert (message["id"], message["body"]) == (sent["id"], {"order": 188})
+    service.ask("POST", f"{topic}/groups/g/ack", {"receipts": [message["receipt"]]})
+    fate = service.ask("GET", f"{topic}/messages/{sent['id']}/fate")
+    assert (fate["complete"], fate["groups"]["g"]["status"]) == (True, "SUCCESS")
+
+
+def test_a_new_message_wakes_its_deliveries_at_once(service: LocalService, topic: str) -> None:
+    arrived = threading.Event()
+
+    def answer(visit: Visit) -> Reply:
+        arrived.set()
+        return Reply()
+
+    with Receiver(answer) as receiver:
+        service.ask("PUT", f"{topic}/groups/g/consumers/c", {"url": receiver.url("")})
+        service.ask("POST", "/clock", {"advance_seconds": 0})  # what that woke has ended
+        service.ask("POST", f"{topic}/messages", {"body": 1})
+        assert arrived.wait(_BEFORE_ANY_SWEEP_SECONDS)
+
+
+def test_retries_and_dead_letters_come_at_their_time(service: LocalService, topic: str) -> None:
+    retry = {"retry": {"max_attempts": 3, "ladder": [60, 60]}}
+    service.ask("PUT", f"{topic}/groups/g", retry)
+    with Receiver(lambda visit: Reply(500)) as receiver:
+        service.ask("PUT", f"{topic}/groups/g/consumers/c", {"url": receiver.url("")})
+        service.ask("POST", f"{topic}/messages", {"body": 1})
+        service.ask("POST", "/clock", {"advance_seconds": _HOUR_SECONDS})
+        assert [visit.headers["headrace-attempt"] for visit in receiver.visits] == ["1", "2", "3"]
+    (letter,) = service.ask("GET", f"{topic}/groups/g/dead-letters")["items"]
+    assert letter["reason"] == "ATTEMPTS_EXHAUSTED"
+
+
+def test_what_has_expired_is_forgotten(service: LocalService, topic: str) -> None:
+    sent = service.ask("POST", f"{topic}/messages", {"body": 1})
+    for _ in range(2):  # the log's rows go when what they owed has been made dead letters
+        service.ask("POST", "/clock", {"advance_seconds": 40 * 24 * _HOUR_SECONDS})
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        service.ask("GET", f"{topic}/messages/{sent['id']}")
+
+
+def test_the_token_may_be_chosen() -> None:
+    token = "hr_me_0123456789abcdef"
+    with serving("--token", token) as service:
+        assert service.token == token
+        assert service.ask("GET", "/topics") == {"items": []}
+
+
+def test_with_the_systems_clock_nobody_moves_it() -> None:
+    with serving("--clock", "system") as service, pytest.raises(urllib.error.HTTPError, match="404"):
+        service.ask("POST", "/clock", {"advance_seconds": 1})
+
+
+def test_it_asks_for_what_the_functions_need_and_chalice() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    shipped = (ROOT / "requirements.txt").read_text().splitlines()
+    names = {line.partition("==")[0] for line in shipped if not line.startswith("#")}
+    assert {dependency.partition(">")[0].partition("=")[0] for dependency in project["dependencies"]} == {
+        *names,
+        "chalice",
+    }
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A folder with the wheel and the sdist."""
+    command = [sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return tmp_path / "dist"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+def test_wheel_and_sdist_serve_from_a_fresh_environment(built: Path, tmp_path: Path, kind: str) -> None:
+    (package,) = built.glob(kind)
+    assert not {name for name in _names(package) if name.startswith(("tests", "infra", "bench"))}
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
+    pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(package)]
+    subprocess.run(pip, check=True, timeout=600)
+    with serving(command=(str(tmp_path / "venv/bin/headrace-local"),)) as service:
+        assert service.ask("PUT", "/topics/orders")["topic"] == "orders"
+
+
+def _names(package: Path) -> list[str]:
+    if package.suffix == ".whl":
+        return zipfile.ZipFile(package).namelist()
+    with tarfile.open(package) as archive:
+        return [name.partition("/")[2] for name in archive.getnames()]
