@@ -11,12 +11,14 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from local import log
 from local import options as command_line
 from local.clock import ClockController, HandClock
 from local.fetch import EngineError
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway
 from local.hello import hello
+from local.log import LoggedGateway
 from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options, Unusable
 from local.server import Server, serve
 from local.store import Store
@@ -45,7 +47,7 @@ def run(options: Options) -> None:
         token = _admin_token(options, store, deps())
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
-        server.gateway = Gateway(front.app)
+        server.gateway = LoggedGateway(Gateway(front.app), log.logger(options.log))
         stack.callback(server.shutdown)
         server.start()
         print(hello(options, token, store.ending, clock.ahead), flush=True)

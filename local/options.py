@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.log import FORMS
+
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 MEMORY, DYNAMODB = ENGINES = ("memory", "dynamodb")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
@@ -42,6 +44,7 @@ class Options:
     functions: Path | None
     clock: str
     as_json: bool
+    log: str | None
     lifeline: bool
     endpoint: str | None
     stream: bool
@@ -71,6 +74,7 @@ def read(program: str, engine: str) -> Options:
         functions=Path(told.functions) if told.functions else None,
         clock=told.clock,
         as_json=told.json,
+        log=told.log,
         lifeline=told.until_stdin_ends,
         endpoint=os.environ.get(ENDPOINT) or None,
         stream=os.environ.get("HEADRACE_STREAM") != "0",
@@ -103,5 +107,7 @@ def _parser(program: str, engine: str) -> argparse.ArgumentParser:
     clock = "movable: POST /v1/clock moves its time; system: there is no such call (movable)"
     add("--clock", choices=CLOCKS, default=MOVABLE, help=clock)
     add("--json", action="store_true", help="say where it serves in one line of JSON: url, token")
+    log = "lines for people, or JSON (human on a terminal): each request, each failed push; on standard error"
+    add("--log", choices=FORMS, help=log)
     add("--until-stdin-ends", action="store_true", help="end when standard input does, as with its starter")
     return parser

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.local_service import serving
 from tests.support.pages import ROOT, Command, Shell, agrees, commands_of
 
 QUICKSTART = ROOT / "docs" / "quickstart.md"
@@ -24,38 +21,21 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def service(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
-    """`make run` with tables of its own: the folder it was started in, and its port."""
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder as `make run` leaves it, and where the service is: in memory, so that it is there at once."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "examples").symlink_to(ROOT / "examples")
-    port = _free_port()
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "HEADRACE_PORT": str(port),
-        "HEADRACE_PREFIX": f"pages{uuid.uuid4().hex[:8]}",
-        "HEADRACE_FUNCTIONS": str(ROOT / "examples" / "functions.py"),
-        "AWS_ENDPOINT_URL_DYNAMODB": engine,
-    }
-    with subprocess.Popen(
-        [sys.executable, "-m", "local"],
-        cwd=folder,
-        env={k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")} | environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stdout is not None
-        try:
-            assert running.stdout.readline().startswith("Headrace serves on ")
-            yield folder, port
-        finally:
-            running.terminate()
+    with serving("--functions", str(ROOT / "examples" / "functions.py")) as running:
+        (folder / ".data").mkdir()
+        (folder / ".data" / "token").write_text(running.token + "\n")
+        yield folder, running.url
 
 
 @pytest.fixture
-def shell(service: tuple[Path, int]) -> Iterator[Shell]:
-    (folder, port), subscriber = service, _free_port()
+def shell(service: tuple[Path, str]) -> Iterator[Shell]:
+    (folder, url), subscriber = service, _free_port()
     addresses = {
-        "127.0.0.1:8700": f"127.0.0.1:{port}",
+        "http://127.0.0.1:8700": url,
         "127.0.0.1:9000": f"127.0.0.1:{subscriber}",
         "--port 9000": f"--port {subscriber}",
     }

@@ -1,0 +1,93 @@
+"""What the local service tells while it runs, on standard error: lines for people on a terminal, JSON elsewhere.
+
+A line for each request, and what the functions of Lambda say: failed pushes with their reasons, troubles. Reports of
+runs that went well are for programs only.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from local.problems import Answer
+from local.server import Handles
+
+HUMAN, JSON = FORMS = ("human", "json")
+REQUEST = "request"
+_FAILED_PUSH = "attempt failed"
+_SERVICE = "Headrace"  # whose logger chalicelib.observe uses
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "service", "location", "timestamp"}
+
+
+def logger(form: str | None = None) -> logging.Logger:
+    """The logger of this process, set up once. `form`: "human", "json", or None: human on a terminal."""
+    from aws_lambda_powertools import Logger  # late: half of what a start takes that only shows its help
+
+    powertools = Logger(service=_SERVICE, stream=sys.stderr)
+    chosen = form or (HUMAN if sys.stderr.isatty() else JSON)
+    log = logging.getLogger(_SERVICE)
+    if chosen == HUMAN:
+        for handler in log.handlers:
+            handler.setFormatter(Lines())
+            handler.addFilter(_is_for_people)
+    powertools.setLevel(logging.INFO)
+    return log
+
+
+class LoggedGateway:
+    """A gateway, with a line in the log for each request: method, path, status, milliseconds."""
+
+    def __init__(
+        self, gateway: Handles, log: logging.Logger, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._gateway = gateway
+        self._log = log
+        self._clock = clock
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        """Answer one request, and write its line."""
+        began = self._clock()
+        answer = self._gateway.handle(method, path, headers, body)
+        ms = round((self._clock() - began) * 1000)
+        self._log.info(
+            REQUEST, extra={"method": method, "path": _printable(path), "status": answer[0], "ms": ms}
+        )
+        return answer
+
+
+class Lines(logging.Formatter):
+    """One line a record: the time, what happened, to what."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        lines = [f"{at}  {_printable(_text(record.getMessage(), _ids(record)))}"]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
+
+
+def _text(message: str, ids: dict[str, Any]) -> str:
+    if message == REQUEST:
+        return f"{ids['method']:<6} {ids['path']}  {ids['status']}  {ids['ms']} ms"
+    if message == _FAILED_PUSH:
+        return (
+            f"push failed: {ids['topic']}/{ids['group']} to {ids['consumer']}, attempt {ids['attempt']} of message "
+            f"{ids['message_id']}: {ids['detail']} ({ids['verdict']})"
+        )
+    return "  ".join([message, *(f"{name}={value}" for name, value in ids.items())])
+
+
+def _ids(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _is_for_people(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or record.getMessage() == REQUEST
+
+
+def _printable(text: str) -> str:
+    """What a client sent must not steer the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,102 @@
+"""What `make run` tells while it serves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from chalicelib import observe
+from local.log import HUMAN, JSON, Lines, LoggedGateway, logger
+from local.problems import Answer
+
+_FAILED = {
+    "topic": "orders",
+    "group": "shop",
+    "consumer": "hook",
+    "message_id": "m-1",
+    "shard": 0,
+    "offset": 7,
+    "attempt": 2,
+    "verdict": "RETRY",
+    "detail": "HTTP 500",
+    "traceparent": None,
+}
+
+
+class Teapot:
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        return 418, {}, b""
+
+
+@pytest.fixture(autouse=True)
+def fresh_logger() -> Iterator[None]:
+    """As in a process that has just begun; afterwards the logger is as it was."""
+    log = logging.getLogger("Headrace")
+    before, handlers = dict(vars(log)), list(log.handlers)
+    for name in ("init", "powertools_handler"):
+        vars(log).pop(name, None)
+    log.handlers.clear()
+    observe._logger.cache_clear()
+    yield
+    observe._logger.cache_clear()
+    vars(log).update(before)
+    log.handlers[:] = handlers
+
+
+def _use(form: str) -> None:
+    log = logger(form)
+    times = iter([1.0, 1.014])
+    LoggedGateway(Teapot(), log, lambda: next(times)).handle(
+        "POST", "/v1/topics/x\x1b[31m?a=1", {"authorization": "Bearer hr_a_secret"}, b"body"
+    )
+    observe.event("attempt failed", **_FAILED)
+    observe.report("deliver", {"SUCCESS": 3})
+    observe.event("backlog over alarm", topic="orders", messages=12)
+
+
+def test_people_read_a_line_for_each_request_and_each_failed_push(capsys: pytest.CaptureFixture[str]) -> None:
+    _use(HUMAN)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [line.split("  ", 1)[1] for line in told.err.splitlines()] == [
+        "POST   /v1/topics/x?[31m?a=1  418  14 ms",
+        "push failed: orders/shop to hook, attempt 2 of message m-1: HTTP 500 (RETRY)",
+        "backlog over alarm  topic=orders  messages=12",
+    ]
+    assert all(len(line.split("  ")[0]) == len("12:00:00") for line in told.err.splitlines())
+
+
+def test_programs_read_an_object_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    _use(JSON)
+    told = capsys.readouterr()
+    assert told.out == ""
+    request, push, report, alarm = (json.loads(line) for line in told.err.splitlines())
+    assert (request["message"], request["method"], request["status"], request["ms"]) == (
+        "request",
+        "POST",
+        418,
+        14,
+    )
+    assert (push["message"], push["detail"]) == ("attempt failed", "HTTP 500")
+    assert (report["message"], report["SUCCESS"]) == ("deliver", 3)
+    assert alarm["messages"] == 12
+    assert "secret" not in told.err
+
+
+def test_the_form_follows_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert isinstance(logger().handlers[0].formatter, Lines)
+
+
+def test_a_bug_of_ours_shows_its_traceback_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    logger(HUMAN)
+    observe.stuck("fragment 3", ValueError("no shard"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("  stuck  place=fragment 3")
+    assert lines[-1] == "ValueError: no shard"
