@@ -16,7 +16,7 @@ from tests.releases.release import Here, There, exported
 
 pytestmark = pytest.mark.usefixtures("engine")
 OLD = "38f1826"
-BESIDE: list[str] = []  # from control rows of format 2 on (docs/adr/0041)
+BESIDE = ["d39e090"]  # from control rows of format 2 on (docs/adr/0041)
 
 
 def here(tmp_path: Path) -> tuple[str, Here]:
