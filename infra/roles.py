@@ -18,6 +18,16 @@ _APPEND = "GetItem Query PutItem UpdateItem"  # put segments, count reserved off
 _CLAIM = "GetItem PutItem UpdateItem"
 _NOTE = "PutItem BatchWriteItem"
 
+# A part of a table is the partitions of one kind. Settings (with subscribers' secrets, which `deliver` signs with) are
+# apart from tokens and from the stage's signing key: who calls hosts of others can make no token and forge no receipt,
+# whatever such a host does to it.
+_PARTS: dict[str, tuple[str, ...]] = {
+    "topics": ("topics",),
+    "topic": ("topic#*",),  # its groups, their consumers and assignments
+    "tokens": ("tokens",),
+    "signing-key": ("stage",),
+}
+
 # The API may get items of every table: its health check looks whether they are there.
 # Transactions need the actions of their parts. What a table's index needs stands under `table/index/…`.
 _TABLES: dict[str, dict[str, str]] = {
@@ -35,15 +45,16 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": "GetItem PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
-    names.AUTHORIZE: {"control": "GetItem"},
-    "route": {"control": _READ},
+    names.AUTHORIZE: {"control#tokens": "GetItem"},
+    "route": {"control#topics": "GetItem", "control#topic": _READ},
     "deliver": {
         "log": "Query PutItem",
         "cursors": f"{_CLAIM} Query",
         "records": "PutItem UpdateItem",
         "timers": "PutItem",
         "traces": _NOTE,
-        "control": f"{_READ} PutItem",
+        "control#topics": "GetItem",
+        "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
     },
     "check": {
         "log": _APPEND,
@@ -52,29 +63,43 @@ _TABLES: dict[str, dict[str, str]] = {
         "transactions": "GetItem PutItem",
         "keys": _NOTE,
         "rounds": "PutItem",
-        "control": f"{_READ} PutItem",
+        "control#topics": "GetItem",
+        "control#topic": "Query",
+        "control#signing-key": "GetItem",  # its questions are signed
     },
     "mover": {
         "log": _APPEND,
         "cursors": "GetItem",
         "timers": "Query PutItem UpdateItem DeleteItem BatchWriteItem",
         "rounds": "PutItem",
-        "control": _READ,
+        "control#topics": "GetItem",
+        "control#topic": _READ,
     },
     "sweep": {
         "log": "Query",
         "cursors": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
-        "control": _READ,
+        "control#topics": "GetItem",
+        "control#topic": "Query",
     },
-    "assign": {"rounds": f"{_READ} PutItem", "control": f"{_READ} PutItem"},
-    "checkpoint": {"log": "GetItem Query UpdateItem", "rounds": "GetItem PutItem", "control": "Query"},
+    "assign": {
+        "rounds": f"{_READ} PutItem",
+        "control#topics": "GetItem",
+        "control#topic": f"{_READ} PutItem",  # who agreed to be called, an assignment
+    },
+    "checkpoint": {
+        "log": "GetItem Query UpdateItem",
+        "rounds": "GetItem PutItem",
+        "control#topics": "Query",
+        "control#topic": "Query",
+    },
     "expire": {
         "log": "Query PutItem UpdateItem",
         "cursors": f"{_CLAIM} Query",
         "records": "PutItem",
         "rounds": "GetItem PutItem",
-        "control": "Query",
+        "control#topics": "Query",
+        "control#topic": "Query",
     },
     "journal": {},
 }
@@ -137,10 +162,12 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     log_group = f"log-group:/aws/lambda/{names.function(prefix, name)}:log-stream:*"
     statements = [_allow(("logs:CreateLogStream", "logs:PutLogEvents"), names.arn("logs", log_group))]
     for place, actions in _TABLES[name].items():
-        noun, _, index = place.partition("/")
+        table, _, part = place.partition("#")
+        noun, _, index = table.partition("/")
         resource = f"table/{names.table(prefix, noun)}" + (f"/{index}" if index else "")
-        told = tuple(f"dynamodb:{action}" for action in actions.split())
-        statements.append(_allow(told, names.arn("dynamodb", resource)))
+        allowed = tuple(f"dynamodb:{action}" for action in actions.split())
+        statement = _allow(allowed, names.arn("dynamodb", resource))
+        statements.append(statement | (_only(_PARTS[part]) if part else {}))
     started = [names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())]
     if started:
         statements.append(_allow(("lambda:InvokeFunction",), *started))
@@ -164,6 +191,11 @@ def _allow(actions: tuple[str, ...], *resources: str) -> Statement:
         "Action": list(actions),
         "Resource": [{"Fn::Sub": resource} for resource in resources],
     }
+
+
+def _only(partitions: tuple[str, ...]) -> Statement:
+    """The condition that all partition keys of a request are of these."""
+    return {"Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(partitions)}}}
 
 
 def _role(statements: list[Statement]) -> dict[str, Any]:

@@ -38,8 +38,6 @@ SELDOM = {
     # A commit behind the time for which a message's keys were noted when it was prepared notes them once more.
     ("check", "dynamodb:PutItem", "keys"),
     ("check", "dynamodb:BatchWriteItem", "keys"),
-    # Who first needs the stage's signing key makes it.
-    ("check", "dynamodb:PutItem", "control"),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +45,7 @@ BUCKET = f"{PREFIX}-000000000000-us-east-1"
 _NOUNS = {noun: getattr(Tables(PREFIX), noun) for noun in names.TABLES}
 
 Asked = tuple[str, str]
-"""An action and the resource it is for, both as IAM names them."""
+"""An action and the resource it is for, both as IAM names them; of a table in parts `<resource>#<partition key>`."""
 
 _at_work: ContextVar[str | None] = ContextVar("function at work", default=None)
 
@@ -86,12 +87,15 @@ class Guard:
         return other
 
     def grants(self) -> Iterator[tuple[str, str, str]]:
-        """Everything the roles allow but the reading of streams: function, action, resource."""
+        """Everything the roles allow but the reading of streams: function, action, resource; `#` and a pattern follow
+        where only such partitions are allowed."""
         for function, statements in self._statements.items():
             for statement in statements:
-                for action, resource in product(statement["Action"], statement["Resource"]):
+                condition = statement.get("Condition", {}).get("ForAllValues:StringLike", {})
+                partitions = [f"#{key}" for key in condition.get("dynamodb:LeadingKeys", ())] or [""]
+                for action, resource, part in product(statement["Action"], statement["Resource"], partitions):
                     if "Fn::Sub" in resource:
-                        yield function, action, _filled(resource["Fn::Sub"])
+                        yield function, action, _filled(resource["Fn::Sub"]) + part
 
     def check(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
         """Botocore's `provide-client-params`: deny as AWS would."""
@@ -109,18 +113,22 @@ class Guard:
             self._judge(function, ("lambda:InvokeFunction", _arn("lambda", f"function:{name}")), "Invoke")
 
     def _judge(self, function: str, asked: Asked, operation: str) -> None:
-        if self.allowed(function, *asked):
-            self.used.add((function, asked))
+        if grants := self.allowed(function, *asked):
+            self.used.update((function, (asked[0], resource)) for resource in grants)
             return
         self.denied.append((function, asked))
         message = f"{function} is not authorized to perform: {asked[0]} on resource: {asked[1]}"
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": message}}, operation)
 
-    def _allowed(self, function: str, action: str, resource: str) -> bool:
-        return any(
-            (function, action) == grant[:2] and fnmatch.fnmatchcase(resource, grant[2])
-            for grant in self.grants()
-        )
+    def _allowed(self, function: str, action: str, resource: str) -> Sequence[str]:
+        """The resources of the grants that allow it."""
+        whole = resource.partition("#")[0]
+        return [
+            grant
+            for its_function, its_action, grant in self.grants()
+            if (function, action) == (its_function, its_action)
+            and fnmatch.fnmatchcase(resource if "#" in grant else whole, grant)
+        ]
 
 
 @cache
@@ -167,7 +175,20 @@ def _asked_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[Aske
         return [(f"dynamodb:{_TRANSACTED[kind]}", _table_arn(of["TableName"])) for kind, of in parts]
     if operation in ("BatchWriteItem", "BatchGetItem"):
         return [(f"dynamodb:{operation}", _table_arn(table)) for table in params["RequestItems"]]
-    return [(f"dynamodb:{operation}", _table_arn(params["TableName"], params.get("IndexName")))]
+    table = _table_arn(params["TableName"], params.get("IndexName"))
+    partition = _partition(params) if table.endswith("-control") else ""
+    return [(f"dynamodb:{operation}", f"{table}#{partition}" if partition else table)]
+
+
+def _partition(params: Mapping[str, Any]) -> str:
+    """The partition key that a request names."""
+    item = params.get("Key") or params.get("Item")
+    if item:
+        return str(item["pk"]["S"])
+    placeholder = next(name for name, of in params["ExpressionAttributeNames"].items() if of == "pk")
+    equals = re.search(rf"{placeholder} = (:\w+)", params["KeyConditionExpression"])
+    assert equals, "a query names its partition"
+    return str(params["ExpressionAttributeValues"][equals[1]]["S"])
 
 
 def _table_arn(table: str, index: str | None = None) -> str:

@@ -83,6 +83,8 @@ class Transactor:
         error = refusal(topic, draft)
         if error:
             raise error
+        if checks.url:
+            self._key()  # `check`, which signs with it, may not make it
         now_ms = self._clock.now_ms()  # before the upload: what counts from here shall not wait for it
         new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats, now_ms)
         assert new.draft is not None
