@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from .. import __version__
 from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_PAGE, MAX_SHARDS, MAX_STEP_SECONDS
 from . import problems
 from .http import CALLS, Call
@@ -40,7 +41,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Headrace",
-            "version": "1",
+            "version": __version__,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

@@ -23,7 +23,8 @@ def of(document: dict[str, Any]) -> bytes:
     told = "".join(["<h2>Calls</h2>", *calls, "<h2>Bodies</h2>", *bodies])
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Headrace</title>'
-        '<meta name="viewport" content="width=device-width"></head><body><h1>Headrace, version 1</h1>'
+        '<meta name="viewport" content="width=device-width"></head>'
+        f"<body><h1>Headrace {escape(document['info']['version'])}</h1>"
         f'<p>The same for programs: <a href="v1/openapi.json">openapi.json</a>.</p>{told}</body></html>'
     ).encode()
 

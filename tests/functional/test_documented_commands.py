@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,30 @@ def shell(service: tuple[Path, str]) -> Iterator[Shell]:
 def test_the_commands_of_the_quickstart_do_what_it_says(shell: Shell) -> None:
     for command in commands_of(QUICKSTART.read_text()):
         shell.follow(command)
+
+
+def _blocks(page: Path) -> list[str]:
+    """The indented and the Python blocks of a README."""
+    text = page.read_text()
+    indented = re.findall(
+        r"(?:^    .*\n(?:\n(?=    ))?)+", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M
+    )
+    return [*indented, *re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+
+
+def test_the_commands_of_the_readme_work(shell: Shell, service: tuple[Path, str]) -> None:
+    token = (service[0] / ".data" / "token").read_text().strip()
+    _, first, push, *_ = _blocks(ROOT / "README.md")
+    shell.follow(
+        Command(
+            first.replace("hr_…", token), '{"results": [{"receipt": "…", "error": {…"RECEIPT_INVALID"…}}]}'
+        )
+    )
+    shell.follow(Command(push, '"state": "ACTIVE"'))
+
+
+def test_the_chinese_readme_has_the_same_commands() -> None:
+    assert _blocks(ROOT / "README.zh-CN.md") == _blocks(ROOT / "README.md")
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)

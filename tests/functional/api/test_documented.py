@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 
 from chalicelib import settings
+from chalicelib.api import openapi, page
 from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
@@ -102,6 +103,15 @@ def test_make_run_prints_the_lines_of_the_readme() -> None:
     assert readme[begins:].startswith(lines + "\n\n")
     assert lines.count("curl") == 5
     assert "http://127.0.0.1:8700/docs" in said
+
+
+def test_the_version_that_is_shown_is_the_newest_in_the_changelog() -> None:
+    releases = re.findall(
+        r"^## (\d+\.\d+\.\d+) \((\d{4}-\d{2}-\d{2})\)$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
+    shown = openapi.document()["info"]["version"]
+    assert releases[0][0] == shown
+    assert f"<h1>Headrace {shown}</h1>" in page.of(openapi.document()).decode()
 
 
 def test_every_code_is_upper_snake_case() -> None:
