@@ -69,10 +69,6 @@ class NoJobs:
         return False
 
 
-local_adapters: Callable[[Settings], Adapters] | None = None
-"""Set, before `deps` is first called, by a process that runs all of Headrace itself."""
-
-
 @dataclass(frozen=True)
 class Adapters:
     """One form of every port."""
@@ -106,8 +102,6 @@ class Adapters:
 def from_environment() -> Adapters:
     """The ports as this process's environment wants them."""
     settings = environment.read()
-    if local_adapters:
-        return local_adapters(settings)
     return dynamo_adapters(settings, invoker=_invoker(settings), jobs=_jobs(settings))
 
 

@@ -11,6 +11,8 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from chalicelib import settings
+from chalicelib.wiring import Deps
 from local import log
 from local import options as command_line
 from local.clock import ClockController, HandClock
@@ -21,6 +23,7 @@ from local.hello import hello
 from local.log import LoggedGateway
 from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options, Unusable
 from local.server import Server, serve
+from local.services import ResetController, Services
 from local.store import Store
 from local.triggers import Triggers
 
@@ -40,11 +43,13 @@ def run(options: Options) -> None:
         functions = functions_of(front.app)
         invocations = Invocations(functions)
         clock = HandClock(options.data / "clock" if store.tokens else None)
-        deps = _deps(store, clock, invocations)
-        if options.clock == MOVABLE:
-            ClockController(clock, deps, invocations, store.forget).register(front.app, front.authorize)
+        services = _services(store, clock, invocations)
         triggers = Triggers(front.app, invocations, store.pumps(functions))
-        token = _admin_token(options, store, deps())
+        token = _admin_token(options, store, services())
+        if options.clock == MOVABLE:
+            ClockController(clock, services, invocations, store.forget).register(front.app, front.authorize)
+        if options.engine == MEMORY:
+            ResetController(services, clock, token).register(front.app, front.authorize)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         server.gateway = LoggedGateway(Gateway(front.app), log.logger(options.log))
@@ -89,19 +94,21 @@ def _opened(options: Options) -> contextlib.AbstractContextManager[Store]:
     return dynamodb.opened(options)
 
 
-def _deps(store: Store, clock: HandClock, invocations: Invocations) -> Any:
-    adapters: Any = importlib.import_module("chalicelib.adapters")
-    adapters.local_adapters = lambda settings: store.adapters(settings, clock, invocations)
-    return importlib.import_module("chalicelib.wiring").deps
+def _services(store: Store, clock: HandClock, invocations: Invocations) -> Services:
+    """What the functions and the HTTP interface find in the place of those that the environment would make."""
+    wiring: Any = importlib.import_module("chalicelib.wiring")
+    services = Services(lambda: wiring.Deps(store.adapters(settings.read(), clock, invocations)))
+    wiring.deps = services
+    return services
 
 
-def _admin_token(options: Options, store: Store, deps: Any) -> str:
+def _admin_token(options: Options, store: Store, deps: Deps) -> str:
     """Create the tables and see to the admin token; its text."""
     if options.engine == DYNAMODB:
         _create_tables(deps)
     file = store.tokens
     try:
-        token: str | None = deps.tokens.ensure_admin(options.token or (file and file.read()))
+        token = deps.tokens.ensure_admin(options.token or (file.read() if file else None))
     except ValueError as error:
         place = f" (it is read from {file.path})" if file and not options.token else ""
         raise Unusable(f"{error}{place}.") from None
@@ -113,7 +120,7 @@ def _admin_token(options: Options, store: Store, deps: Any) -> str:
     return token
 
 
-def _create_tables(deps: Any) -> None:
+def _create_tables(deps: Deps) -> None:
     """Say what to change where the engine is not there, or refuses."""
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -53,6 +53,11 @@ class HandClock:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def reset(self) -> None:
+        """Back to the machine's time: nothing is stored that bears a later one."""
+        with self._lock:
+            self._ahead_ms = 0
+
     def move_to(self, at_ms: int) -> None:
         """Move forward to a time; never back."""
         with self._lock:

@@ -22,16 +22,16 @@ _EXPIRY_SECONDS = 60.0
 def opened() -> Store:
     """An empty store."""
     changes: queue.SimpleQueue[ShardKey | None] = queue.SimpleQueue()
-    made: list[Adapters] = []
+    current: list[Adapters] = []
 
     def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-        put = memory_adapters(clock, SystemRandom(), invoker=invoker, settings=settings, on_put=changes.put)
-        made.append(put)
-        return put
+        current[:] = [
+            memory_adapters(clock, SystemRandom(), invoker=invoker, settings=settings, on_put=changes.put)
+        ]
+        return current[0]
 
     def forget() -> None:
-        for each in made:
-            drop_expired(each)
+        drop_expired(*current)
 
     def pumps(functions: Mapping[str, Function]) -> list[Pump]:
         return [ChangePump(changes, functions["route"]), ExpiryPump(forget)]

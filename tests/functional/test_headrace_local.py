@@ -10,6 +10,7 @@ import tomllib
 import urllib.error
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -85,6 +86,15 @@ def test_the_token_may_be_chosen() -> None:
     with serving("--token", token) as service:
         assert service.token == token
         assert service.ask("GET", "/topics") == {"items": []}
+
+
+def test_a_reset_leaves_nothing_but_the_token(service: LocalService, topic: str) -> None:
+    service.ask("POST", f"{topic}/messages", {"body": 1, "delay_seconds": 60})
+    service.ask("POST", "/clock", {"advance_seconds": _HOUR_SECONDS})
+    service.ask("POST", "/reset")
+    assert service.ask("GET", "/topics") == {"items": []}
+    now = datetime.fromisoformat(service.ask("POST", "/clock", {"advance_seconds": 0})["now"])
+    assert now - datetime.now(UTC) < timedelta(minutes=1)
 
 
 def test_with_the_systems_clock_nobody_moves_it() -> None:

@@ -1,0 +1,49 @@
+"""The services of a local run, which may be made anew: `POST /v1/reset` begins with an empty store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chalice.app import Chalice
+
+from chalicelib.api import http
+from chalicelib.api.http import Call, Context, Response
+from chalicelib.wiring import Deps
+from local.clock import HandClock
+
+
+class Services:
+    """In the place of `wiring.deps`: the same services at each call, until `renew`."""
+
+    def __init__(self, make: Callable[[], Deps]) -> None:
+        self._make = make
+        self._deps = make()
+
+    def __call__(self) -> Deps:
+        return self._deps
+
+    def renew(self, token: str) -> None:
+        """Others, on a store with nothing in it but this admin token."""
+        deps = self._make()
+        deps.tokens.ensure_admin(token)
+        self._deps = deps
+
+
+class ResetController:
+    """Forgets everything. What is under way goes on with the old services, whose store nobody sees any more."""
+
+    def __init__(self, services: Services, clock: HandClock, token: str) -> None:
+        self._services = services
+        self._clock = clock
+        self._token = token
+
+    def register(self, app: Chalice, authorizer: Any) -> None:
+        """Give the app the call."""
+        http.register(app, authorizer, [Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False)])
+
+    def reset(self, context: Context) -> Response:
+        """Begin anew, at the machine's time."""
+        self._clock.reset()
+        self._services.renew(self._token)
+        return Response(status=204)
