@@ -7,6 +7,8 @@ from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 from chalicelib import functions, wiring
 from chalicelib.api import access, http, routes
 from chalicelib.api.gateway import Front
+from chalicelib.console import http as console
+from chalicelib.console import routes as pages
 
 app = Front("headrace")
 app.api.binary_types = ["*/*"]
@@ -63,5 +65,6 @@ def expire(event: CloudWatchEvent) -> dict[str, Any]:
 
 
 http.register(app, authorize)
+console.register(app)
 
-__all__ = ["app", "routes"]
+__all__ = ["app", "pages", "routes"]

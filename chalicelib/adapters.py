@@ -6,12 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
 from .domain.limits import MAX_CALLS
+from .ports.world import ReadUnits
 from .settings import Settings
 from .store.clients import Clients, OnClient
 
@@ -94,6 +96,8 @@ class Adapters:
     invoker: Invoker
     jobs: Jobs
     threads: Callable[[], Executor]
+    read_units: Callable[[], AbstractContextManager[ReadUnits]] = lambda: nullcontext(ReadUnits())
+    """Counts what the reads inside a block cost; in memory they cost nothing."""
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
@@ -144,6 +148,7 @@ def dynamo_adapters(
     from .store.log import DynamoLog
     from .store.marks import DynamoMarks
     from .store.rates import DynamoRates
+    from .store.read_units import counted, watch
     from .store.records import DynamoRecords
     from .store.rounds import DynamoRounds
     from .store.tables import create_missing, unreadable
@@ -155,6 +160,7 @@ def dynamo_adapters(
     tables = Tables(settings.prefix)
     clients = Clients(settings.region, on_client)
     client = clients.get("dynamodb")
+    watch(client)
     dynamo = Dynamo(
         client,
         tables,
@@ -184,6 +190,7 @@ def dynamo_adapters(
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
+        read_units=counted,
         stage=settings.prefix if settings.deployed else "",
         archive=settings.archive,
     )

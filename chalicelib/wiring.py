@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.lookup import Lookup
     from .services.inspect.statuses import Statuses
+    from .services.inspect.survey import Board, Surveyor
     from .services.inspect.trace import Tracer
     from .services.journal import Journal
     from .services.manage.admin import Admin
@@ -367,6 +368,19 @@ class Deps:
 
         a = self.adapters
         return Statuses(self.catalog, a.cursors, a.records, a.timers, self.reader, a.clock)
+
+    @cached_property
+    def surveyor(self) -> Surveyor:
+        from .services.inspect.survey import Surveyor
+
+        a = self.adapters
+        return Surveyor(self.catalog, a.log, a.cursors, a.records, a.clock)
+
+    @cached_property
+    def board(self) -> Board:
+        from .services.inspect.survey import Board
+
+        return Board(self.surveyor, self.adapters.clock)
 
     @cached_property
     def fates(self) -> Fates:

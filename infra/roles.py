@@ -33,7 +33,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
 _TABLES: dict[str, dict[str, str]] = {
     names.API: {
         "log": _APPEND,
-        "cursors": f"{_CLAIM} BatchWriteItem",
+        "cursors": f"{_CLAIM} Query BatchWriteItem",
         "records": "GetItem Query PutItem UpdateItem DeleteItem BatchWriteItem",
         "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
         "transactions": "GetItem PutItem",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -178,17 +178,30 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     if _HOP in request.headers:
         raise Refused("LOOP", "A delivery of Headrace must not call Headrace: messages would go in circles.")
     caller = _caller(request) if entry.scopes else None
-    if caller:
-        _check_access(entry, caller, params)
-    for kind, name in params.items():
-        check_name(kind, name)
+    _check(entry, caller, params)
     query = _query(entry, request)
     raw = request.raw_body
     raw = raw.encode() if isinstance(raw, str) else raw
-    context = Context(wiring.deps(), caller, request_id, request.headers, query, raw)
-    if entry.body is None:
-        return context
-    return Context(wiring.deps(), caller, request_id, request.headers, query, raw, _body(entry.body, context))
+    return _with_body(entry, Context(wiring.deps(), caller, request_id, request.headers, query, raw))
+
+
+def perform(entry: Call, context: Context, params: Mapping[str, str]) -> Response:
+    """Make a call of the interface from within, for `context.caller`: the same checks, the same handler, no HTTP.
+    Raises what the handler raises."""
+    _check(entry, context.caller, params)
+    return entry.handler(_with_body(entry, context), **params)
+
+
+def _check(entry: Call, caller: Caller | None, params: Mapping[str, str]) -> None:
+    refusal = why_not(entry, caller, params) if caller else None
+    if refusal:
+        raise refusal
+    for kind, name in params.items():
+        check_name(kind, name)
+
+
+def _with_body(entry: Call, context: Context) -> Context:
+    return context if entry.body is None else replace(context, body=_body(entry.body, context))
 
 
 def _caller(request: Request) -> Caller:
@@ -197,13 +210,15 @@ def _caller(request: Request) -> Caller:
     return Caller(str(told.get("principalId", "")), scopes, tuple(str(told.get("topics", "")).split()))
 
 
-def _check_access(entry: Call, caller: Caller, params: Mapping[str, str]) -> None:
+def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden | None:
+    """Why the caller may not make the call; None: it may."""
     if not caller.scopes.intersection(entry.scopes):
         wanted = " or ".join(f"'{scope}'" for scope in entry.scopes)
-        raise Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {wanted}.")
+        return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {wanted}.")
     topic = params.get("topic")
     if topic is not None and not caller.may_use(topic):
-        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+        return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    return None
 
 
 def check_name(kind: str, name: str) -> None:

@@ -15,12 +15,13 @@ class Records(Protocol):
         """The record of one delivery, read consistently."""
         ...
 
-    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
-        """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
+    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
+        """The group's deliveries that have failed and not succeeded since. It may be a moment old. With `most`: those
+        among its first so many records, at a bounded cost."""
         ...
 
-    def count_dead(self, topic_uid: str, group_uid: str) -> int:
-        """How many dead letters the group has."""
+    def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
+        """How many dead letters the group has. With `most`: so many at most, at a bounded cost."""
         ...
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:

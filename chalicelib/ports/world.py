@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..domain.outcome import Outcome, Parcel
 from ..domain.topic import Consumer
 from ..domain.transaction import CheckAnswer, Transaction
+
+
+@dataclass(slots=True)
+class ReadUnits:
+    """What reads have cost so far, in DynamoDB's read units."""
+
+    number: float = 0.0
 
 
 class Clock(Protocol):

@@ -62,6 +62,11 @@ class Dynamo:
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
+    def page(self, **request: Any) -> list[Item]:
+        """The rows of a query's first page."""
+        items: list[Item] = self.call("query", **request)["Items"]
+        return items
+
     def count(self, most: int | None = None, **request: Any) -> Counted:
         """How many rows a query finds, looking at the pages that hold the first `most` of them."""
         number = 0

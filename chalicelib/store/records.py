@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -49,8 +50,9 @@ class DynamoRecords:
         )
         return _record(answer["Item"]) if "Item" in answer else None
 
-    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
-        found = self._dynamo.query(
+    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
+        ask = self._dynamo.query if most is None else partial(self._dynamo.page, Limit=most)
+        found = ask(
             TableName=self._table,
             KeyConditionExpression="g = :g AND begins_with(k, :t)",
             FilterExpression="j IN (:d, :r)",
@@ -64,8 +66,10 @@ class DynamoRecords:
         )
         return [_unfinished(item) for item in found]
 
-    def count_dead(self, topic_uid: str, group_uid: str) -> int:
+    def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
         return self._dynamo.count(
+            most,
+            **({"Limit": most} if most else {}),
             TableName=self._table,
             KeyConditionExpression="g = :g AND begins_with(k, :t)",
             ExpressionAttributeValues={":g": text(f"{group_uid}#dead"), ":t": text(f"{topic_uid}/")},

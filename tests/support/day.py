@@ -32,6 +32,7 @@ from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event
 from tests.functional.delivery.receivers import Receiver
+from tests.support.browser import Browser
 from tests.support.http import Client, Group, ShiftingClock, Topic
 from tests.support.push import Inbox
 from tests.support.roles import BUCKET, Guard, guarded
@@ -229,6 +230,8 @@ def fail(world: World, topic: Topic, group: Group, receiver: Receiver) -> None:
     world.api.post(f"{letters}/redrive", {"ids": [found[0], *found[2:]]}).expect(200)
     world.api.delete(f"{letters}/{found[1]}").expect(204)
     world.api.get(f"{topic.path}/messages/{found[0]}/trace").expect(200)
+    browser = Browser(world.api.gateway)
+    assert browser.sign_in(str(world.api.token)).status == 200
     world.later(topic, 300)
     receiver.status = 410
     topic.produce("gone")

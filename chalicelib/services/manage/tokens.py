@@ -62,6 +62,13 @@ class Tokens:
             raise Unauthorized("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
         return Caller(token.id, frozenset(token.scopes), token.topics)
 
+    def holder(self, token_id: str) -> Token:
+        """The token with this id as it stands at this moment; Unauthorized where it was revoked or has expired."""
+        token = self._control.token(token_id)
+        if token is None or (token.expires_ms is not None and token.expires_ms <= self._clock.now_ms()):
+            raise Unauthorized("UNAUTHORIZED", "The token was revoked, or has expired.")
+        return token
+
     def _find(self, token_id: str) -> Token | None:
         held = self._known.get(token_id)
         if held is not None:  # not put again: a token in constant use must grow old too

@@ -18,16 +18,16 @@ class MemoryRecords:
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self._tables.records.get(record_place(key, offset))
 
-    def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+    def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         with self._tables.lock:
             return [
                 Unfinished(r.shard, r.offset, r.status, r.consumer_uid, r.next_ms is not None)
                 for (g, k), r in self._tables.records.items()
                 if g == group_uid and k.startswith(f"{topic_uid}/") and r.status in ("DEAD", "RETRYING")
-            ]
+            ][:most]
 
-    def count_dead(self, topic_uid: str, group_uid: str) -> int:
-        return len(self._buried(topic_uid, group_uid))
+    def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
+        return len(self._buried(topic_uid, group_uid)[:most])
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         buried = self._buried(topic.uid, group.uid)

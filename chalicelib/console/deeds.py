@@ -1,0 +1,68 @@
+"""What a person does is one call of the HTTP interface: with the same checks, the same answer, and as curl."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ..api import routes, strict
+from ..api.http import CALLS, Call, Context, Response, perform, why_not
+from ..domain.topic import Caller
+from .http import Visit
+from .links import asked
+
+_BY_NAME = {call.handler.__name__: call for call in CALLS}
+__all__ = ["Deed", "do", "routes", "why_not_allowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A call by the name of its handler, with the parameters of its path, its query and its JSON body."""
+
+    name: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+
+    @property
+    def call(self) -> Call:
+        return _BY_NAME[self.name]
+
+    @property
+    def path(self) -> str:
+        return self.call.path.format(**self.params)
+
+    @property
+    def raw(self) -> bytes:
+        return b"" if self.body is None else msgspec.json.encode(self.body)
+
+    def curl(self, base: str) -> str:
+        """The call for a shell that has the token in HEADRACE_TOKEN."""
+        parts = ["curl", "-X", self.call.method, "-H", '"Authorization: Bearer $HEADRACE_TOKEN"']
+        if self.body is not None:
+            parts += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(self.raw.decode())]
+        return " ".join([*parts, shlex.quote(base + self.path + asked(self.query))])
+
+
+def why_not_allowed(deed: Deed, caller: Caller) -> str | None:
+    """Why the caller's token does not allow it; None: it does."""
+    refusal = why_not(deed.call, caller, deed.params)
+    return refusal.detail if refusal else None
+
+
+def do(visit: Visit, deed: Deed) -> Any:
+    """Do it: what the call answers. Raises what it raises."""
+    headers = {"content-type": "application/json"}
+    context = Context(visit.deps, visit.caller, visit.request_id, headers, deed.query, deed.raw)
+    return _value(perform(deed.call, context, deed.params))
+
+
+def _value(answer: Response) -> Any:
+    if answer.status == 204:
+        return None
+    return json.loads(answer.body if isinstance(answer.body, bytes) else strict.dump(answer.body))

@@ -1,0 +1,206 @@
+"""The fields of a form as the call that they ask for. What is left empty is not sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ..api import strict
+from ..api.http import invalid
+from ..domain.errors import Malformed
+from .deeds import Deed
+from .links import asked
+
+Fields = Mapping[str, str]
+_TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
+_GROUP_NUMBERS = ("batch_size", "max_in_flight")
+_NONE_OR_NUMBERS = ("alarm_backlog", "rate_limit")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A deed, and the page to show when it is done."""
+
+    deed: Deed
+    back: str
+
+    def after(self, answer: Any) -> str:
+        """The place to go to, which says what was done (and, of many, to how many)."""
+        number = answer.get("redriven") if isinstance(answer, dict) else None
+        place = answer.get("id", "") if self.back.endswith("=") and isinstance(answer, dict) else ""
+        joint = "&" if "?" in self.back else "?"
+        return f"{self.back}{place}{asked({'did': self.deed.name, 'n': number}).replace('?', joint)}"
+
+
+def of(fields: Fields) -> Form:
+    """The form that was sent. Raises Malformed for what no page of ours sends."""
+    name = fields.get("deed", "")
+    make = _FORMS.get(name)
+    if make is None:
+        raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
+    return Form(make(name, fields), fields.get("back", ""))
+
+
+def _needed(fields: Fields, *names: str) -> dict[str, str]:
+    for name in names:
+        if not fields.get(name):
+            raise invalid(name, "is missing")
+    return {name: fields[name] for name in names}
+
+
+def _typed(fields: Fields, name: str) -> None:
+    """Raises Malformed unless the name of what is to be deleted was typed."""
+    if fields.get("confirm") != fields.get(name):
+        raise Malformed("CONFIRM_MISSING", f"Nothing was deleted: type the {name}'s name to confirm.")
+
+
+def _number(fields: Fields, name: str) -> int | float:
+    text = fields[name].strip()
+    try:
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        raise invalid(name, "must be a number") from None
+
+
+def _numbers(fields: Fields, *names: str) -> dict[str, Any]:
+    return {name: _number(fields, name) for name in names if fields.get(name, "").strip()}
+
+
+def _texts(fields: Fields, *names: str) -> dict[str, Any]:
+    return {name: fields[name] for name in names if fields.get(name)}
+
+
+def _json(fields: Fields, name: str) -> Any:
+    """The field's JSON text, its numbers to the digit."""
+    text = fields.get(name, "").strip().encode()
+    try:
+        strict.parse(text)
+    except Malformed as error:
+        raise invalid(name, f'must be JSON, such as {{"order": 188}}. {error.detail}') from None
+    return msgspec.Raw(text)
+
+
+def _retry(fields: Fields) -> dict[str, Any]:
+    retry = _numbers(fields, "max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
+    if ladder := fields.get("ladder", "").strip():
+        named = not ladder.replace(",", " ").replace(" ", "").isdigit()
+        retry["ladder"] = ladder if named else [int(step) for step in ladder.replace(",", " ").split()]
+    return {"retry": retry} if retry else {}
+
+
+def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Deed]:
+    """A deed of path parameters only."""
+    return lambda name, fields: Deed(name, _needed(fields, *names), body=body)
+
+
+def _put_topic(name: str, fields: Fields) -> Deed:
+    body = _texts(fields, "mode", "on_rate_limit", "wake") | _numbers(fields, *_TOPIC_NUMBERS)
+    for field in _NONE_OR_NUMBERS:
+        if field in fields:
+            body[field] = _number(fields, field) if fields[field].strip() else None
+    return Deed(name, _needed(fields, "topic"), body=body | _retry(fields))
+
+
+def _delete_topic(name: str, fields: Fields) -> Deed:
+    _typed(fields, "topic")
+    return Deed(name, _needed(fields, "topic"), {"confirm": fields["confirm"]})
+
+
+def _put_group(name: str, fields: Fields) -> Deed:
+    body = _texts(fields, "mode", "from", "filter", "offline", "assignment", "payload")
+    body |= _numbers(fields, "lease_seconds", *_GROUP_NUMBERS) | _retry(fields)
+    return Deed(name, _needed(fields, "topic", "group"), body=body)
+
+
+def _delete_group(name: str, fields: Fields) -> Deed:
+    _typed(fields, "group")
+    return Deed(name, _needed(fields, "topic", "group"))
+
+
+def _seek(name: str, fields: Fields) -> Deed:
+    to = fields.get("to", "").strip()
+    body: dict[str, Any] = {"to": int(to) if to.isdigit() else to}
+    return Deed(name, _needed(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
+
+
+def _produce(name: str, fields: Fields) -> Deed:
+    body: dict[str, Any] = {"body": _json(fields, "body")}
+    body |= _texts(fields, "tag", "ordering_key", "dedup_id", "deliver_at")
+    body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
+    if keys := [key for key in fields.get("keys", "").replace(",", " ").split() if key]:
+        body["keys"] = keys
+    if headers := fields.get("headers", "").strip():
+        body["headers"] = _headers(headers)
+    return Deed(name, _needed(fields, "topic"), body=body)
+
+
+def _headers(text: str) -> dict[str, str]:
+    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
+    if not all(name.strip() and colon for name, colon, _ in lines):
+        raise invalid("headers", "must be one `Name: value` a line")
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def _amend(name: str, fields: Fields) -> Deed:
+    body: dict[str, Any] = {"body": _json(fields, "body")} if "body" in fields else {}
+    body |= _texts(fields, "deliver_at") | _retry(fields)
+    return Deed(name, _needed(fields, "topic", "id"), body=body)
+
+
+def _edit_letter(name: str, fields: Fields) -> Deed:
+    return Deed(name, _needed(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
+
+
+def _redrive(name: str, fields: Fields) -> Deed:
+    body: dict[str, Any] = _numbers(fields, "limit")
+    if ids := fields.get("ids", "").split():
+        body["ids"] = ids
+    elif which := _texts(fields, "reason", "tag", "key"):
+        body["filter"] = which
+    return Deed(name, _needed(fields, "topic", "group"), body=body)
+
+
+def _retry_now(name: str, fields: Fields) -> Deed:
+    params = _needed(fields, "topic", "id")
+    return Deed(name, params, body=_needed(fields, "group"))
+
+
+def _put_consumer(name: str, fields: Fields) -> Deed:
+    body = _texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
+    return Deed(name, _needed(fields, "topic", "group", "consumer"), body=body)
+
+
+def _create_token(name: str, fields: Fields) -> Deed:
+    scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
+    body = {"name": fields.get("name", ""), "scopes": scopes} | _numbers(fields, "expires_in_days")
+    if topics := fields.get("topics", "").replace(",", " ").split():
+        body["topics"] = topics
+    return Deed(name, body=body)
+
+
+_FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
+    "put_topic": _put_topic,
+    "delete_topic": _delete_topic,
+    "put_group": _put_group,
+    "delete_group": _delete_group,
+    "pause_group": _plain("topic", "group", body={}),
+    "resume_group": _plain("topic", "group", body={}),
+    "seek_group": _seek,
+    "produce": _produce,
+    "amend_message": _amend,
+    "cancel_message": _plain("topic", "id"),
+    "retry_now": _retry_now,
+    "redrive": _redrive,
+    "edit_dead_letter": _edit_letter,
+    "delete_dead_letter": _plain("topic", "group", "id"),
+    "put_consumer": _put_consumer,
+    "delete_consumer": _plain("topic", "group", "consumer"),
+    "rotate_secret": _plain("topic", "group", "consumer", body={}),
+    "commit": _plain("id", body={}),
+    "roll_back": _plain("id", body={}),
+    "create_token": _create_token,
+    "delete_token": _plain("id"),
+}

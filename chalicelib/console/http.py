@@ -1,0 +1,248 @@
+"""One road for every page: who is signed in, the page's handler, whole HTML or a fragment, or the problem as a page."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from chalice.app import Chalice, Request
+from chalice.app import Response as ChaliceResponse
+
+from .. import observe, wiring
+from ..api import problems
+from ..api.http import check_name, tell
+from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
+from ..domain.topic import Caller
+from ..wiring import Deps
+from .links import Links
+
+if TYPE_CHECKING:
+    from ..ports.world import ReadUnits
+    from .session import Session
+
+MOST_READ_UNITS = 20
+"""What a page may cost: those that read on and on stop before it."""
+_MOST_FIELDS = 64
+_ZIPPED_BYTES = 1_000
+HEADERS: Mapping[str, str] = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Vary": "HX-Request, Cookie, Accept-Language, Accept-Encoding",
+    **problems.EVERYWHERE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request as a page's handler sees it."""
+
+    deps: Deps
+    method: str
+    links: Links
+    base: str
+    """Where the service is, as curl needs it."""
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+    units: ReadUnits
+    request_id: str
+    secure: bool
+    signed_in: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        assert self.signed_in, "only pages that say so are shown to everybody"
+        return self.signed_in
+
+    @property
+    def caller(self) -> Caller:
+        return self.session.caller
+
+    @property
+    def now_ms(self) -> int:
+        return self.deps.adapters.clock.now_ms()
+
+    @property
+    def wants_fragment(self) -> bool:
+        """Does a page that is shown already ask for its moving part?"""
+        return self.headers.get("hx-request") == "true"
+
+    def has_units(self, reserve: float = 0) -> bool:
+        """May the page read on?"""
+        return self.units.number < MOST_READ_UNITS - reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A template and what it shows."""
+
+    template: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SeeOther:
+    """Another page, after something was done (or undone)."""
+
+    to: str
+    cookie: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Bytes of another type than a page's."""
+
+    body: bytes
+    media_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Shown = Page | SeeOther | File
+Handler = Callable[..., Shown]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A path of the console, and who answers there. `open`: without a session."""
+
+    method: str
+    path: str
+    handler: Handler
+    open: bool
+
+
+PAGES: list[Entry] = []
+
+
+def page(method: str, path: str, *, open: bool = False) -> Callable[[Handler], Handler]:
+    """Enter a handler into the console."""
+
+    def enter(handler: Handler) -> Handler:
+        PAGES.append(Entry(method, path, handler, open))
+        return handler
+
+    return enter
+
+
+def register(app: Chalice, pages: Sequence[Entry] = PAGES) -> None:
+    """Give every page a route in the Chalice app."""
+    for entry in pages:
+        name = f"console_{entry.handler.__name__}"
+        app.route(entry.path, methods=[entry.method], content_types=["*/*"], name=name)(_view(app, entry))
+
+
+def _view(app: Chalice, entry: Entry) -> Callable[..., ChaliceResponse]:
+    def view(**params: str) -> ChaliceResponse:
+        request = app.current_request
+        assert request is not None, "Chalice sets it before it calls a view"
+        return serve(entry, request, params)
+
+    return view
+
+
+def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
+    """Answer one request. Nothing a visitor sends makes this raise."""
+    deps = wiring.deps()
+    with deps.adapters.read_units() as units:
+        visit = _visit(deps, entry, request, params, units)
+        try:
+            visit = replace(visit, form=_form(request))
+            visit = _identified(entry, visit, params)
+            shown = entry.handler(visit, **params)
+            tell(deps)
+            return _response(visit, shown)
+        except HeadraceError as error:
+            if isinstance(error, Unavailable):
+                observe.unavailable(error, visit.request_id, entry.handler.__name__)
+            return _response(visit, _problem(visit, error))
+        except Exception as error:
+            observe.unexpected(error, visit.request_id, entry.handler.__name__)
+            return _response(
+                visit, _problem(visit, unavailable("Something went wrong on our side; try again."))
+            )
+
+
+def _identified(entry: Entry, visit: Visit, params: Mapping[str, str]) -> Visit:
+    """The visit with its session, where the page needs one. Raises Unauthorized or Forbidden."""
+    from . import session
+
+    if entry.method == "POST":
+        session.check_origin(visit.headers)
+    if entry.open:
+        return visit
+    visit = replace(visit, signed_in=session.of(visit.deps, visit.headers, secure=visit.secure))
+    if entry.method == "POST":
+        session.check_csrf(visit.session, visit.form.get("csrf", ""))
+    _check_params(visit.caller, params)
+    return visit
+
+
+def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
+    for kind, name in params.items():
+        check_name(kind, name)
+    topic = params.get("topic")
+    if topic is not None and not caller.may_use(topic):
+        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+
+
+def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: ReadUnits) -> Visit:
+    from . import session
+
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
+    path = entry.path
+    for name, value in params.items():
+        path = path.replace(f"{{{name}}}", value)
+    given = request.query_params
+    query = {name: given[name] for name in given} if given else {}
+    secure = session.is_secure(deps, headers)
+    scheme = "https" if secure else "http"
+    prefix = str(request.context.get("path", path)).removesuffix(path)
+    base = f"{scheme}://{headers.get('host', 'localhost')}{prefix}"
+    return Visit(deps, entry.method, Links(path), base, headers, query, {}, units, str(context_id), secure)
+
+
+def _form(request: Request) -> dict[str, str]:
+    """The fields of a form; of those given twice, the last."""
+    if request.method != "POST":
+        return {}
+    raw = request.raw_body
+    raw = raw if isinstance(raw, bytes) else str(raw).encode()
+    try:
+        return dict(parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise Malformed("FORM_UNREADABLE", "This form cannot be read.") from None
+
+
+def _problem(visit: Visit, error: HeadraceError) -> Page:
+    """An error as a page; who is not signed in is asked to."""
+    status, title = problems.STATUS[type(error)]
+    if isinstance(error, Unauthorized):
+        asks = visit.method == "GET" and not visit.wants_fragment
+        return Page("sign_in.html", {"refusal": bool(visit.form)}, 200 if asks else status)
+    return Page("problem.html", {"status": status, "title": title, "error": error}, status)
+
+
+def _response(visit: Visit, shown: Shown) -> ChaliceResponse:
+    sent: dict[str, str | list[str]] = {**HEADERS, "X-Request-Id": visit.request_id}
+    if isinstance(shown, SeeOther):
+        sent |= {"Location": shown.to, **({"Set-Cookie": shown.cookie} if shown.cookie else {})}
+        return ChaliceResponse(b"", headers=sent, status_code=303)
+    if isinstance(shown, File):
+        body, status = shown.body, 200
+        sent |= {"Content-Type": shown.media_type, **shown.headers}
+    else:
+        from .templating import render
+
+        body, status = render(visit, shown), shown.status
+    if len(body) > _ZIPPED_BYTES and "gzip" in visit.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, 6, mtime=0)
+        sent["Content-Encoding"] = "gzip"
+    return ChaliceResponse(body, headers=sent, status_code=status)

@@ -1,0 +1,59 @@
+"""Signing in and out, the language, and the static files."""
+
+from __future__ import annotations
+
+from ...domain.errors import Malformed, NotFound
+from ..http import File, Page, SeeOther, Shown, Visit, page
+
+_FOR_GOOD = "public, max-age=31536000, immutable"
+
+
+@page("POST", "/console/sign-in", open=True)
+def sign_in(visit: Visit) -> Shown:
+    """A pasted token becomes a session."""
+    from .. import session
+
+    text = visit.form.get("token", "").strip()
+    cookie = session.begin(visit.deps, text, secure=visit.secure)
+    return SeeOther(visit.links.back(visit.form.get("back", "")), cookie)
+
+
+@page("GET", "/console/sign-in", open=True)
+def sign_in_by_link(visit: Visit) -> Shown:
+    """A link that a terminal printed becomes a session; without its ticket, the form."""
+    from .. import session
+
+    ticket = visit.query.get("ticket")
+    if ticket is None:
+        return Page("sign_in.html", {"refusal": False})
+    return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
+
+
+@page("POST", "/console/sign-out")
+def sign_out(visit: Visit) -> Shown:
+    """End the session in this browser."""
+    from .. import session
+
+    return SeeOther(visit.links.to(), session.end(secure=visit.secure))
+
+
+@page("POST", "/console/language", open=True)
+def language(visit: Visit) -> Shown:
+    """Show the pages in another language."""
+    from .. import session
+
+    tongue = visit.form.get("tongue", "")
+    if tongue not in ("en", "zh"):
+        raise Malformed("VALIDATION", "The pages speak en and zh.")
+    return SeeOther(visit.links.back(visit.form.get("back", "")), session.choose_language(tongue))
+
+
+@page("GET", "/console/static/{file}", open=True)
+def static(visit: Visit, file: str) -> Shown:
+    """A static file under the name that holds its hash."""
+    from .. import assets
+
+    content = assets.read(file)
+    if content is None:
+        raise NotFound("ROUTE_NOT_FOUND", "There is nothing at this path.")
+    return File(*content, {"Cache-Control": _FOR_GOOD, "Vary": "Accept-Encoding"})

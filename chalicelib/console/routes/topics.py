@@ -1,0 +1,63 @@
+"""One topic: its shards as a strip, its groups, its settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..http import Page, Shown, Visit, page
+
+if TYPE_CHECKING:
+    from ...domain.topic import Topic
+    from ...services.inspect.survey import TopicSurvey
+
+_RESERVE = 3  # what one group may cost, about
+
+
+@page("GET", "/console/topics/{topic}")
+def topic_page(visit: Visit, topic: str) -> Shown:
+    """The strip, and the groups."""
+    from ..views import strip
+    from ..views.overview import of_group, rate_of, spark
+
+    found = visit.deps.catalog.topic(topic)
+    first = _first_shard(visit, found)
+    survey = visit.deps.surveyor.look(
+        found, whole=True, first_shard=first, may_go_on=lambda: visit.has_units(_RESERVE)
+    )
+    if survey.is_whole:
+        visit.deps.board.keep(survey)
+    points = visit.deps.board.points(found)
+    model = {
+        "topic": found,
+        "survey": survey,
+        "strips": strip.strips(survey, _names(visit, found, survey)),
+        "troubles": [each for group in survey.groups for each in of_group(found, group, visit.now_ms)],
+        "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
+        "settled_rate": rate_of([(point.at_ms, point.settled) for point in points]),
+        "spark": spark([(point.at_ms, point.accepted) for point in points]),
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < found.shards else None,
+        "first_shard": first,
+    }
+    return Page("topic.html", model)
+
+
+def _first_shard(visit: Visit, topic: Topic) -> int:
+    text = visit.query.get("shard", "0")
+    shard = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
+    return min(shard, topic.shards - 1)
+
+
+def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
+    """The names of a broadcast's consumers by uid: read already, for they say whose cursors there are."""
+    return {
+        consumer.uid: consumer.name
+        for group in survey.groups
+        if any(each.key.consumer_uid for each in group.places)
+        for consumer in visit.deps.catalog.consumers(topic, group.group)
+    }
+
+
+@page("GET", "/console/topics/{topic}/settings")
+def topic_settings(visit: Visit, topic: str) -> Shown:
+    """The topic's settings, changed in place; and its end."""
+    return Page("topic_settings.html", {"topic": visit.deps.catalog.topic(topic, fresh=True)})

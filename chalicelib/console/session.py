@@ -1,0 +1,142 @@
+"""Who is signed in: a signed cookie that names a token and never holds it. The token is looked at anew at each request,
+so that revoking it ends the session at once."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from ..domain.errors import Forbidden, Unauthorized
+from ..domain.signing import derived, open_sealed, seal
+from ..domain.topic import Caller, Token
+from ..wiring import Deps
+
+LASTS_SECONDS = 8 * 3600
+LINK_SECONDS = 60
+_COOKIE = "console"
+_LINK = "console-link"
+_CSRF_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A token at work. `csrf` goes with each form: only our own pages know it."""
+
+    token: Token
+    csrf: str
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.token.id, frozenset(self.token.scopes), self.token.topics)
+
+
+def begin(deps: Deps, text: str, *, secure: bool) -> str:
+    """The `Set-Cookie` of a new session, for a token's text. Raises Unauthorized."""
+    return _cookie(deps, deps.tokens.authenticate(text).token_id, secure=secure)
+
+
+def link(deps: Deps, token_id: str) -> str:
+    """What signs in whoever has it within LINK_SECONDS: the query of a link that a terminal prints."""
+    return seal(deps.signing_key, _LINK, f"{token_id} {_now_s(deps) + LINK_SECONDS}")
+
+
+def begin_by_link(deps: Deps, ticket: str, *, secure: bool) -> str:
+    """The `Set-Cookie` of a new session, for what `link` made. Raises Unauthorized."""
+    token_id = _opened(deps, _LINK, ticket)
+    if token_id is None:
+        raise Unauthorized("UNAUTHORIZED", "This link has served its minute: make another, or paste a token.")
+    deps.tokens.holder(token_id)
+    return _cookie(deps, token_id, secure=secure)
+
+
+def end(*, secure: bool) -> str:
+    """The `Set-Cookie` that ends a session."""
+    return _set(secure, "", 0)
+
+
+def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
+    """The session that a request belongs to. Raises Unauthorized."""
+    sealed = _sent(headers).get(_name(secure), "")
+    token_id = _opened(deps, _COOKIE, sealed) if sealed else None
+    if token_id is None:
+        raise Unauthorized("UNAUTHORIZED", "Sign in with a token.")
+    csrf = derived(deps.signing_key, "console-csrf", sealed).hex()[:_CSRF_CHARS]
+    return Session(deps.tokens.holder(token_id), csrf)
+
+
+def is_secure(deps: Deps, headers: Mapping[str, str]) -> bool:
+    """Is the page served over TLS? A deployed stage always is. A local run is not, and a browser would not send it the
+    cookie of a page that is: only there the cookie goes without `Secure` and the prefix that demands it."""
+    return bool(deps.adapters.stage) or headers.get("x-forwarded-proto", "").lower() == "https"
+
+
+def check_origin(headers: Mapping[str, str]) -> None:
+    """Raises Forbidden for a form that another site sent. Whoever sends neither header is no browser."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+        raise _foreign()
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise _foreign()
+
+
+def check_csrf(session: Session, text: str) -> None:
+    """Raises Forbidden for a form that no page of this session sent."""
+    if not hmac.compare_digest(session.csrf.encode(), text.encode()):
+        raise Forbidden("FORM_EXPIRED", "This form belongs to an earlier session: load the page again.")
+
+
+def language(headers: Mapping[str, str]) -> str:
+    """The language that was chosen, else the first of ours that the browser asks for."""
+    chosen = _sent(headers).get("headrace-lang")
+    if chosen in ("en", "zh"):
+        return chosen
+    for part in headers.get("accept-language", "").lower().split(","):
+        if (tongue := part.strip()[:2]) in ("en", "zh"):
+            return tongue
+    return "en"
+
+
+def choose_language(tongue: str) -> str:
+    """The `Set-Cookie` of a choice of language."""
+    return f"headrace-lang={tongue}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict"
+
+
+def _cookie(deps: Deps, token_id: str, *, secure: bool) -> str:
+    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {deps.adapters.chance.id(12)}"
+    return _set(secure, seal(deps.signing_key, _COOKIE, content), LASTS_SECONDS)
+
+
+def _set(secure: bool, value: str, seconds: int) -> str:
+    lock = "; Secure" if secure else ""
+    return f"{_name(secure)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{lock}"
+
+
+def _name(secure: bool) -> str:
+    return "__Host-headrace" if secure else "headrace"
+
+
+def _opened(deps: Deps, purpose: str, sealed: str) -> str | None:
+    """The token's id in what was sealed, while its time is not over."""
+    content = open_sealed(deps.signing_key, purpose, sealed) if sealed.isascii() else None
+    if content is None:
+        return None
+    token_id, until_s = content.split(" ")[:2]
+    return token_id if _now_s(deps) < int(until_s) else None
+
+
+def _now_s(deps: Deps) -> int:
+    return deps.adapters.clock.now_ms() // 1000
+
+
+def _sent(headers: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
+    except CookieError:
+        return {}
+
+
+def _foreign() -> Forbidden:
+    return Forbidden("FOREIGN_ORIGIN", "This form was sent from another site.")

@@ -1,0 +1,87 @@
+// What the pages do better with script; each of them works without.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const kept = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } },
+                 set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it holds for this page */ } } };
+  root.classList.add("js");
+  if (kept.get("theme")) root.dataset.theme = kept.get("theme");
+  let zone = kept.get("zone") || "utc";
+  let polls = 0;
+
+  // Times: the page says them in UTC; here they may be local.
+  const local = (text) => {
+    const at = new Date(text), two = (n, w = 2) => String(n).padStart(w, "0"), off = -at.getTimezoneOffset();
+    return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:`
+      + `${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)} ${off < 0 ? "-" : "+"}${two(Math.floor(Math.abs(off) / 60))}:${two(Math.abs(off) % 60)}`;
+  };
+  const times = (within) => within.querySelectorAll("time[datetime]").forEach((each) => {
+    const text = each.getAttribute("datetime"), shown = zone === "local" ? local(text) : text;
+    if (each.classList.contains("exact")) each.textContent = shown; else each.title = shown;
+  });
+
+  const forms = (within) => {
+    within.querySelectorAll("form[data-typed]").forEach((form) => {
+      const field = form.querySelector("input[name=confirm]"), button = form.querySelector("button");
+      if (button.disabled) return;
+      const look = () => { button.disabled = field.value !== form.dataset.typed; };
+      field.addEventListener("input", look); look();
+    });
+    within.querySelectorAll("pre > code").forEach((code) => {
+      if (!navigator.clipboard || code.parentElement.querySelector(".copy")) return;
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "⧉" });
+      button.setAttribute("aria-label", "Copy");
+      button.addEventListener("click", () => navigator.clipboard.writeText(code.textContent).then(() => {
+        button.textContent = "✓"; setTimeout(() => { button.textContent = "⧉"; }, 1200); }));
+      code.parentElement.append(button);
+    });
+  };
+
+  // The moving part comes anew every few seconds: not in a hidden tab, and not under somebody's hands.
+  const busy = (live) => {
+    const at = document.activeElement;
+    return document.hidden || (live.contains(at) && at.matches("input, select, textarea")) || live.querySelector("details[open]");
+  };
+  const poll = (live) => { if (window.htmx && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
+
+  // Keys.
+  let first = "";
+  const keyed = (keys) => [...document.querySelectorAll("[data-key]")].find((each) => each.dataset.key === keys);
+  const step = (by) => {
+    const lines = [...document.querySelectorAll("[data-line]")];
+    const now = lines.findIndex((each) => each.classList.contains("at"));
+    lines.forEach((each) => each.classList.remove("at"));
+    const next = lines[Math.max(0, Math.min(lines.length - 1, now + by))];
+    if (next) { next.classList.add("at"); next.scrollIntoView({ block: "nearest" }); const link = next.querySelector("a"); if (link) link.focus(); }
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+    const keys = first ? `${first} ${event.key}` : event.key;
+    first = event.key === "g" && !first ? "g" : "";
+    if (event.key === "?") { const help = document.getElementById("keys"); if (help.showModal) help.showModal(); }
+    else if (!keys.startsWith("g ") && event.key === "j") step(1);
+    else if (!keys.startsWith("g ") && event.key === "k") step(-1);
+    else { const link = keyed(keys); if (link) { event.preventDefault(); link.click(); } }
+  });
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const live = document.getElementById("live"), zones = document.querySelector("[data-zone-button]");
+    const tell = () => { if (zones) zones.textContent = zone === "local" ? "Local" : "UTC"; times(document); };
+    if (zones) zones.addEventListener("click", () => { zone = zone === "local" ? "utc" : "local"; kept.set("zone", zone); tell(); });
+    document.querySelectorAll("[data-theme-button]").forEach((each) => each.addEventListener("click", () => {
+      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = dark ? "light" : "dark"; kept.set("theme", root.dataset.theme);
+    }));
+    tell(); forms(document);
+    const seconds = live && live.hasAttribute("hx-get") ? Number(live.dataset.poll) : 0;
+    if (seconds) {
+      setInterval(() => poll(live), seconds * 1000);
+      document.addEventListener("visibilitychange", () => poll(live));
+    }
+    document.body.addEventListener("htmx:afterSwap", () => { times(live); forms(live); });
+    document.body.addEventListener("htmx:beforeSwap", (event) => { // a session that ended: ask to sign in
+      if (event.detail.xhr.status === 401) { event.detail.shouldSwap = false; location.reload(); }
+    });
+    window.headracePolls = () => polls;
+  });
+})();

@@ -1,0 +1,67 @@
+"""Jinja2 for the console: everything is escaped, what is undefined is an error. Imported with the first page."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from . import assets, session, words
+from .deeds import Deed, why_not_allowed
+from .http import MOST_READ_UNITS, Page, Visit
+from .links import asked
+from .views import figures
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": figures.count,
+        "units": figures.units,
+        "span": figures.span,
+        "moment": figures.moment,
+        "size": figures.size,
+        "rate": figures.rate,
+    }
+    environment.globals |= {"asset": assets.name_of, "Deed": Deed}
+    return environment
+
+
+class _Query(dict[str, str]):
+    """A query in which what was not given is empty."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
+def render(visit: Visit, page: Page) -> bytes:
+    """The page as HTML; only its moving part, where a page that is shown already asks for that."""
+    tongue = session.language(visit.headers)
+    signed_in = visit.signed_in
+    model: dict[str, Any] = {
+        "layout": "fragment.html" if visit.wants_fragment else "base.html",
+        "visit": visit,
+        "query": _Query(visit.query),
+        "links": visit.links,
+        "now_ms": visit.now_ms,
+        "here_query": asked({k: v for k, v in visit.query.items() if k not in ("did", "n", "ticket")}),
+        "tongue": tongue,
+        "_": words.speaker(tongue),
+        "token": signed_in.token if signed_in else None,
+        "csrf": signed_in.csrf if signed_in else "",
+        "most_units": MOST_READ_UNITS,
+        "why_not": lambda deed: why_not_allowed(deed, visit.caller),
+        **page.model,
+    }
+    template = _environment().get_template(page.template)
+    # What was read to show the page stands in its footer, so all reading is done by now.
+    return template.render(model).encode()

@@ -1,0 +1,1 @@
+"""What pages show: pure functions from the services' results to what a template needs."""

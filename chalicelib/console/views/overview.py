@@ -1,0 +1,181 @@
+"""The overview: what is wrong, worst first, and every topic in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+
+from ...domain.topic import Topic
+from ...services.inspect.survey import GroupSurvey, Point, TopicSurvey
+
+_STUCK_MS = 60_000
+_RATE_MS = 15_000
+_SPARK_POINTS = 40
+_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
+
+
+class Kind(IntEnum):
+    """What is wrong with a group; the worst has the highest number."""
+
+    RETRYING = 1
+    PAUSED = 2
+    STUCK = 3  # the oldest waits for long, and nobody is at work
+    ALARM = 4  # more waits than the topic's alarm_backlog
+    DEAD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong, and how much of it."""
+
+    kind: Kind
+    topic: str
+    group: str
+    number: int
+    at_least: bool = False
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One topic. What is None was not counted yet."""
+
+    topic: Topic
+    survey: TopicSurvey | None = None
+    worst: Kind | None = None
+    backlog: int | None = None
+    in_flight: int | None = None
+    retrying: int | None = None
+    dead: int | None = None
+    oldest_ms: int | None = None
+    more_retrying: bool = False
+    more_dead: bool = False
+    accepted_rate: float | None = None
+    settled_rate: float | None = None
+    spark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything that the page shows. `unseen` topics were not counted yet."""
+
+    troubles: Sequence[Trouble]
+    lines: Sequence[Line]
+    unseen: int
+
+    @property
+    def backlog(self) -> int:
+        return sum(line.backlog or 0 for line in self.lines)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(line.in_flight or 0 for line in self.lines)
+
+    @property
+    def failing(self) -> int:
+        return sum((line.retrying or 0) + (line.dead or 0) for line in self.lines)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        return min((line.oldest_ms for line in self.lines if line.oldest_ms), default=None)
+
+    @property
+    def accepted_rate(self) -> float | None:
+        return _sum(line.accepted_rate for line in self.lines)
+
+    @property
+    def settled_rate(self) -> float | None:
+        return _sum(line.settled_rate for line in self.lines)
+
+
+def overview(
+    topics: Sequence[Topic],
+    surveys: Mapping[str, TopicSurvey],
+    history: Mapping[str, Sequence[Point]],
+    now_ms: int,
+) -> Overview:
+    """The overview of these topics; surveys and history by the topics' uids."""
+    lines = [_line(topic, surveys.get(topic.uid), history.get(topic.uid, ()), now_ms) for topic in topics]
+    lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
+    troubles = [
+        trouble
+        for survey in surveys.values()
+        for group in survey.groups
+        for trouble in of_group(survey.topic, group, now_ms)
+    ]
+    troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
+    return Overview(troubles, lines, sum(line.survey is None for line in lines))
+
+
+def of_group(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
+    """What is wrong with a group."""
+    name, backlog, oldest_ms = survey.group.name, survey.backlog, survey.oldest_ms
+    troubles = []
+    if survey.dead:
+        troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
+    if topic.alarm_backlog is not None and backlog > topic.alarm_backlog:
+        troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
+    if survey.group.paused and backlog:
+        troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
+    elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and not survey.in_flight:
+        troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, since_ms=oldest_ms))
+    if survey.retrying:
+        troubles.append(Trouble(Kind.RETRYING, topic.name, name, survey.retrying, survey.more_retrying))
+    return troubles
+
+
+def _line(topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int) -> Line:
+    if survey is None:
+        return Line(topic)
+    groups = survey.groups
+    kinds = [trouble.kind for group in groups for trouble in of_group(topic, group, now_ms)]
+    return Line(
+        topic,
+        survey,
+        max(kinds, default=None),
+        sum(group.backlog for group in groups),
+        sum(group.in_flight for group in groups),
+        sum(group.retrying for group in groups),
+        sum(group.dead for group in groups),
+        min((group.oldest_ms for group in groups if group.oldest_ms), default=None),
+        any(group.more_retrying for group in groups),
+        any(group.more_dead for group in groups),
+        rate_of([(point.at_ms, point.accepted) for point in points]),
+        rate_of([(point.at_ms, point.settled) for point in points]),
+        spark([(point.at_ms, point.accepted) for point in points]),
+    )
+
+
+def rate_of(series: Sequence[tuple[int, int]]) -> float | None:
+    """How much a second a count rose lately; None where it was seen once only."""
+    if len(series) < 2:
+        return None
+    end_ms, end = series[-1]
+    start_ms, start = next(
+        (point for point in reversed(series[:-1]) if end_ms - point[0] >= _RATE_MS), series[0]
+    )
+    return max(0, end - start) * 1_000 / max(1, end_ms - start_ms)
+
+
+def spark(series: Sequence[tuple[int, int]]) -> str:
+    """The path of a sparkline: how fast a count rose between one look and the next."""
+    rates = [
+        max(0, after - before) / max(1, after_ms - before_ms)
+        for (before_ms, before), (after_ms, after) in pairwise(series)
+    ][-_SPARK_POINTS:]
+    if len(rates) < 2:
+        return ""
+    top, step = max(rates) or 1, _SPARK_WIDTH / (_SPARK_POINTS - 1)
+    left = _SPARK_WIDTH - step * (len(rates) - 1)
+    places = [
+        f"{left + step * n:.1f} {_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 3):.1f}"
+        for n, each in enumerate(rates)
+    ]
+    return "M" + "L".join(places)
+
+
+def _sum(rates: Iterable[float | None]) -> float | None:
+    known = [each for each in rates if each is not None]
+    return sum(known) if known else None

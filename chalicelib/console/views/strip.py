@@ -1,0 +1,142 @@
+"""The shard strip: each shard's log as a bar from the oldest message kept to the tail, and under it each group's lane.
+
+It is exact, because offsets are dense: every offset is settled, leased, waiting or new, and in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...domain.cursor import Cursor
+from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
+
+WIDTH = 1_000
+_NARROWEST = 2.0
+_LEAST_PART = 0.08  # of the kept log: where less is under way, the strip shows only that part
+_LEAST_OFFSETS = 20
+_MOST_LANES = 6  # of one group on one shard: a broadcast has one for each consumer
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A piece of a lane, in thousandths of its width. `low` and `high` are its offsets, both inclusive."""
+
+    kind: str
+    x: float
+    width: float
+    low: int
+    high: int
+    attempt: int = 0
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One group's (in a broadcast: one consumer's) way through a shard."""
+
+    group: str
+    consumer: str | None
+    floor: int
+    next: int
+    backlog: int
+    bars: Sequence[Bar]
+    next_x: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStrip:
+    """One shard. `older` messages are kept left of what is shown."""
+
+    extent: Extent
+    low: int
+    older: int
+    lanes: Sequence[Lane]
+    more_lanes: int = 0
+
+    @property
+    def kept(self) -> int:
+        return self.extent.tail + 1 - self.extent.first
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    low: int
+    high: int
+
+    def x(self, offset: int) -> float:
+        return round(WIDTH * (min(max(offset, self.low), self.high) - self.low) / (self.high - self.low), 1)
+
+
+def strips(survey: TopicSurvey, names: Mapping[str, str]) -> list[ShardStrip]:
+    """The strip of each shard that was looked at; `names` tells consumers by uid."""
+    return [_strip(extent, survey.groups, names) for extent in survey.shards]
+
+
+def _strip(extent: Extent, groups: Sequence[GroupSurvey], names: Mapping[str, str]) -> ShardStrip:
+    places = [(group, each) for group in groups for each in group.places if each.shard == extent.shard]
+    low = _low(extent, [each.cursor.floor for _, each in places])
+    scale = _Scale(low, max(extent.tail + 1, low + 1))
+    lanes: list[Lane] = []
+    more = 0
+    for group in groups:
+        own = [each for of, each in places if of is group]
+        lanes += [_lane(group, each, scale, names) for each in own[:_MOST_LANES]]
+        more += max(0, len(own) - _MOST_LANES)
+    return ShardStrip(extent, low, max(0, low - extent.first), lanes, more)
+
+
+def _low(extent: Extent, floors: Iterable[int]) -> int:
+    """The first offset to show: the oldest that is kept; or, where little of it is under way, a little before that."""
+    end = extent.tail + 1
+    lowest = min((floor for floor in floors if floor >= extent.first), default=extent.first)
+    kept, under_way = end - extent.first, end - lowest
+    if kept <= _LEAST_OFFSETS or under_way >= kept * _LEAST_PART:
+        return extent.first
+    return max(extent.first, lowest - max(_LEAST_OFFSETS, under_way // 4))
+
+
+def _lane(group: GroupSurvey, place: Progress, scale: _Scale, names: Mapping[str, str]) -> Lane:
+    cursor = place.cursor
+    uid = place.key.consumer_uid
+    return Lane(
+        group.group.name,
+        names.get(uid, uid) if uid else None,
+        cursor.floor,
+        cursor.next,
+        place.backlog,
+        tuple(_bars(cursor, scale)),
+        scale.x(cursor.next),
+    )
+
+
+def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
+    """The pieces of a lane, from behind to the tail. Neighbours too small to be told apart are drawn as one."""
+    bars = _merged("done", [(scale.low, cursor.floor), *cursor.settled], scale)
+    for lease in cursor.leases.values():
+        for span in lease.spans:
+            bars += _merged("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)
+    for span in cursor.waiting:
+        bars += _merged("wait", span.ranges(), scale, span.attempt - 1, span.due_ms or None)
+    return bars + _merged("new", [(cursor.next, scale.high)], scale)
+
+
+def _merged(
+    kind: str,
+    ranges: Iterable[tuple[int, int]],
+    scale: _Scale,
+    attempt: int = 0,
+    until_ms: int | None = None,
+) -> list[Bar]:
+    bars: list[Bar] = []
+    for low, high in ranges:
+        low, high = max(low, scale.low), min(high, scale.high)
+        if low >= high:
+            continue
+        x, end = scale.x(low), scale.x(high)
+        if bars and x - (bars[-1].x + bars[-1].width) < 1:
+            first = bars.pop()
+            low, x = first.low, first.x
+        width = round(max(_NARROWEST, end - x), 1)
+        bars.append(Bar(kind, min(x, WIDTH - _NARROWEST), width, low, high - 1, attempt, until_ms))
+    return bars

@@ -1,0 +1,266 @@
+"""A topic at one glance, at a cost that does not grow with what waits in it: for people who look every few seconds.
+
+`Lookup.stats` counts exactly and reads what that takes. A survey reads the ends of each shard, a group's cursors in one
+query, and only the first few of its failures: of more it says "at least". Nothing is read consistently.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from ...domain import cursor_transitions as transitions
+from ...domain import ranges
+from ...domain.cursor import Cursor, fold
+from ...domain.limits import MAX_OFFSET
+from ...domain.segment import Segment
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...ports.cursors import Cursors
+from ...ports.log import Log
+from ...ports.records import Records
+from ...ports.world import Clock
+from ..core.catalog import Catalog
+
+MOST_SHARDS = 8
+MOST_FAILURES = 50
+_MOST_LETTERS = 10
+_MOST_TOPICS = 2_000  # that a board remembers
+_MOST_POINTS = 64
+_FRESH_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What one shard keeps: offsets from `first` to `tail` (`first` is behind `tail` where nothing is kept)."""
+
+    shard: int
+    first: int
+    tail: int
+    first_ms: int | None = None
+    tail_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One cursor on one shard (None: on the retry lane), with its leases that have ended let go."""
+
+    key: CursorKey
+    shard: int | None
+    cursor: Cursor
+    backlog: int
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSurvey:
+    """How far a group is. `dead` and `retrying` are "at least" where there may be more of them."""
+
+    group: Group
+    places: tuple[Progress, ...]
+    lanes: tuple[Progress, ...]
+    dead: int
+    retrying: int
+    more_dead: bool = False
+    more_retrying: bool = False
+
+    @property
+    def backlog(self) -> int:
+        return sum(each.backlog for each in self.places)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(each.cursor.in_flight for each in (*self.places, *self.lanes))
+
+    @property
+    def settled(self) -> int:
+        """How many offsets are behind the group, whatever became of them."""
+        return sum(each.cursor.next - each.cursor.begin - _unsettled(each.cursor) for each in self.places)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest message that is not settled came into the log."""
+        return min((each.oldest_ms for each in self.places if each.oldest_ms), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSurvey:
+    """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went."""
+
+    topic: Topic
+    at_ms: int
+    shards: tuple[Extent, ...]
+    groups: tuple[GroupSurvey, ...]
+    groups_left: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.shards) == self.topic.shards and not self.groups_left
+
+    @property
+    def accepted(self) -> int:
+        """How many messages came into the log in the topic's life."""
+        return sum(each.tail + 1 for each in self.shards)
+
+    @property
+    def tail_ms(self) -> int | None:
+        """When the last message came."""
+        return max((each.tail_ms for each in self.shards if each.tail_ms), default=None)
+
+
+class Surveyor:
+    """Reads only."""
+
+    def __init__(self, catalog: Catalog, log: Log, cursors: Cursors, records: Records, clock: Clock) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._cursors = cursors
+        self._records = records
+        self._clock = clock
+
+    def look(
+        self,
+        topic: Topic,
+        *,
+        whole: bool = False,
+        first_shard: int = 0,
+        only: Group | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> TopicSurvey:
+        """The topic now, MOST_SHARDS of its shards from `first_shard` on. `whole`: with the oldest message that each
+        shard keeps, which costs a read more for each. `only` one of its groups; else one after the other, while
+        `may_go_on`."""
+        shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
+        extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
+        groups = [only] if only else self._catalog.groups(topic)
+        oldest: dict[tuple[int, int], int | None] = {}
+        surveys: list[GroupSurvey] = []
+        for group in groups:
+            if surveys and not may_go_on():
+                break
+            surveys.append(self._group(topic, group, extents, oldest))
+        left = len(groups) - len(surveys)
+        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), left)
+
+    def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:
+        key = topic.shard_key(shard)
+        last = self._log.read_back(key, MAX_OFFSET, 1)
+        if not last:
+            tail = self._log.tail(key).offset
+            return Extent(shard, tail + 1, tail)
+        first = self._log.read(key, 0, 1)[0] if whole else last[0]
+        return Extent(shard, first.first, last[0].end - 1, first.accepted_ms, last[0].accepted_ms)
+
+    def _group(
+        self,
+        topic: Topic,
+        group: Group,
+        extents: Sequence[Extent],
+        oldest: dict[tuple[int, int], int | None],
+    ) -> GroupSurvey:
+        places: list[Progress] = []
+        lanes: list[Progress] = []
+        for uid in self._catalog.cursor_owners(topic, group):
+            cursors = self._cursors.of_owner(group.uid, uid)
+            for extent in extents:
+                key = cursor_key(topic, group, extent.shard, uid)
+                places.append(self._progress(topic, key, cursors, extent, oldest))
+            lane = cursor_key(topic, group, None, uid)
+            lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard))), 0))
+        failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
+        dead = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
+        return GroupSurvey(
+            group,
+            tuple(places),
+            tuple(lanes),
+            dead,
+            sum(each.status == "RETRYING" for each in failures),
+            dead >= _MOST_LETTERS,
+            len(failures) >= MOST_FAILURES,
+        )
+
+    def _progress(
+        self,
+        topic: Topic,
+        key: CursorKey,
+        cursors: Mapping[str, Cursor],
+        extent: Extent,
+        oldest: dict[tuple[int, int], int | None],
+    ) -> Progress:
+        cursor = fold(self._now(cursors.get(str(key.shard))))
+        tail = max(extent.tail, cursor.next - 1)  # the two were not read at the same moment
+        backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
+        oldest_ms = None
+        if backlog:
+            place = extent.shard, cursor.floor
+            if place not in oldest:
+                oldest[place] = self._accepted_ms(topic, *place)
+            oldest_ms = oldest[place]
+        return Progress(key, extent.shard, cursor, backlog, oldest_ms)
+
+    def _now(self, stored: Cursor | None) -> Cursor:
+        return transitions.expire(stored or Cursor(), self._clock.now_ms())
+
+    def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
+        rows = self._log.read_back(topic.shard_key(shard), offset, 1)
+        return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
+
+
+def _unsettled(cursor: Cursor) -> int:
+    return cursor.in_flight + sum(span.count for span in cursor.waiting)
+
+
+def _holds(row: Segment, offset: int) -> bool:
+    return row.first <= offset < row.end
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was counted of a topic at one moment: what came in, and what its groups have settled."""
+
+    at_ms: int
+    accepted: int
+    settled: int
+
+
+class Board:
+    """The last surveys of each topic, kept by this process, so that a page of many topics costs as much as one of a
+    few: each look renews those that were looked at longest ago, and stops where it has cost enough."""
+
+    def __init__(self, surveyor: Surveyor, clock: Clock) -> None:
+        self._surveyor = surveyor
+        self._clock = clock
+        self._surveys: dict[str, TopicSurvey] = {}
+        self._points: dict[str, deque[Point]] = {}
+        self._lock = Lock()
+
+    def renewed(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
+        """Surveys by the topic's uid, as far as there are any; some of them from a moment ago."""
+        for topic in sorted(topics, key=lambda topic: self._seen_ms(topic.uid)):
+            if not may_go_on():
+                break
+            if self._seen_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
+                self.keep(self._surveyor.look(topic, may_go_on=may_go_on))
+        return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
+
+    def points(self, topic: Topic) -> Sequence[Point]:
+        """What was counted of the topic lately, the oldest first."""
+        return tuple(self._points.get(topic.uid, ()))
+
+    def keep(self, survey: TopicSurvey) -> None:
+        """Remember a survey."""
+        uid = survey.topic.uid
+        settled = sum(group.settled for group in survey.groups)
+        with self._lock:
+            self._surveys.pop(uid, None)
+            self._surveys[uid] = survey
+            points = self._points.setdefault(uid, deque(maxlen=_MOST_POINTS))
+            points.append(Point(survey.at_ms, survey.accepted, settled))
+            while len(self._surveys) > _MOST_TOPICS:
+                oldest = next(iter(self._surveys))
+                del self._surveys[oldest], self._points[oldest]
+
+    def _seen_ms(self, uid: str) -> int:
+        survey = self._surveys.get(uid)
+        return survey.at_ms if survey else 0

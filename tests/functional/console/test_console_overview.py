@@ -1,0 +1,89 @@
+"""The overview: one sentence, or the worst thing first; each topic in one line."""
+
+from __future__ import annotations
+
+from tests.support.browser import Browser
+from tests.support.http import Client, ShiftingClock
+
+
+def seen(browser: Browser, topic: str, **query: str) -> str:
+    """The topic's line, once it was counted."""
+    for _ in range(60):
+        screen = browser.get(f"/console?after={query.get('after', '')}")
+        assert screen.status == 200
+        assert screen.units <= 20
+        rows = [row for row in screen.html.split("<tr ") if f'topics/{topic}"' in row]
+        if rows and "counted at the next look" not in rows[0]:
+            return rows[0]
+    raise AssertionError(f"{topic} was never counted")
+
+
+def before(name: str) -> str:
+    """What the page that begins with this topic starts behind."""
+    return name[:-1] + chr(ord(name[-1]) - 1) + "~"
+
+
+def test_a_topics_line_counts_what_waits_and_what_is_dead(
+    api: Client, browser: Browser, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("mailer")
+    for n in range(5):
+        topic.produce({"n": n})
+    messages = group.receive(3)
+    group.nack(messages[0], dead_letter=True)
+    group.ack(messages[1])
+    clock.advance(120)
+    line = " ".join(seen(browser, topic.name, after=before(topic.name)).split())
+    assert '<td class="n">3</td>' in line, "three are not settled"
+    assert 'hot">1</td>' in line
+    screen = browser.get(f"/console?after={before(topic.name)}")
+    assert f"in {topic.name} / mailer" in screen.text
+    assert screen.text.index("dead letter") < screen.text.index("nobody at work"), "the worst first"
+
+
+def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:
+    mine, other = api.topic(), api.topic()
+    made = api.post("/v1/tokens", {"name": "few", "scopes": ["consume"], "topics": [mine.name]}).expect(201)
+    screen = stranger.sign_in(made["token"])
+    assert mine.name in screen.links
+    assert other.name not in screen.html
+    form = screen.form("put_topic")
+    assert form.disabled, "what the token may not do is grey"
+
+
+def test_where_there_is_nothing_it_says_how_to_begin(api: Client, stranger: Browser) -> None:
+    made = api.post("/v1/tokens", {"name": "none", "scopes": ["produce"], "topics": ["none-*"]}).expect(201)
+    screen = stranger.sign_in(made["token"])
+    assert "Nothing here yet." in screen.text
+    assert "HEADRACE_URL=http://headrace.test" in screen.text
+
+
+def test_a_topic_is_made_from_a_form(api: Client, browser: Browser) -> None:
+    assert browser.screen
+    screen = browser.submit(browser.screen.form("put_topic"), topic="made-by-hand", shards="2", mode="serial")
+    assert screen.status == 200
+    assert "Saved." in screen.text
+    made = api.get("/v1/topics/made-by-hand").expect(200)
+    assert (made["shards"], made["mode"]) == (2, "serial")
+
+
+def test_a_form_that_is_wrong_says_what_is(browser: Browser) -> None:
+    assert browser.screen
+    screen = browser.submit(browser.screen.form("put_topic"), topic="a b")
+    assert screen.status == 400
+    assert "INVALID_NAME" in screen.text
+    assert browser.post("/console/do", {**browser.screen.forms[0].fields, "deed": "x"}).status in (400, 403)
+
+
+def test_a_page_that_polls_gets_its_moving_part_only(browser: Browser) -> None:
+    screen = browser.get("/console", hx_request="true")
+    assert "<html" not in screen.html
+    assert "read units" in screen.text
+
+
+def test_a_topic_of_very_many_shards_does_not_make_the_page_dear(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=64)
+    topic.group("g")
+    topic.produce(1)
+    assert "+" in seen(browser, topic.name, after=before(topic.name)), "some shards were not looked at"

@@ -1,0 +1,158 @@
+"""Signing in: a pasted token becomes a cookie that does not hold it, and that ends with the token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.console import session
+from chalicelib.console.http import PAGES
+from tests.support.background import Background
+from tests.support.browser import HOST, Browser
+from tests.support.http import Client, ShiftingClock
+
+
+def token_of(api: Client, *scopes: str, **fields: Any) -> Any:
+    return api.post("/v1/tokens", {"name": "t", "scopes": list(scopes or ("admin",)), **fields}).expect(201)
+
+
+def test_without_a_session_there_is_one_form_with_one_password(stranger: Browser) -> None:
+    screen = stranger.get("/console")
+    assert screen.status == 200
+    (form,) = [form for form in screen.forms if "token" in form.fields]
+    assert form.method == "POST"
+    assert [tag for tag in screen.tags if tag.startswith("input") and "password" in screen.html] != []
+
+
+def test_the_cookie_does_not_hold_the_token_and_no_script_reads_it(api: Client, stranger: Browser) -> None:
+    made = token_of(api)
+    status, headers, _ = stranger._send("POST", "/console/sign-in", f"token={made['token']}".encode(), {})
+    cookie = headers["Set-Cookie"]
+    assert status == 303
+    assert made["token"] not in cookie
+    assert made["token"].split("_")[2] not in cookie
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
+    assert int(cookie.partition("Max-Age=")[2].partition(";")[0]) <= 8 * 3600
+
+
+def test_over_tls_the_cookie_is_secure_and_bound_to_the_host(api: Client, stranger: Browser) -> None:
+    tls = {"x_forwarded_proto": "https"}
+    _, headers, _ = stranger._send("POST", "/console/sign-in", f"token={api.token}".encode(), tls)
+    cookie = headers["Set-Cookie"]
+    assert cookie.startswith("__Host-headrace=")
+    assert "Secure" in cookie.split("; ")
+    assert stranger.get("/console", **tls).text.startswith("Overview")
+    assert "password" in stranger.get("/console").html, "over plain HTTP this cookie does not count"
+
+
+def test_a_wrong_token_is_refused_and_says_so(stranger: Browser) -> None:
+    screen = stranger.sign_in("hr_nobody_xxxxxxxxxxxxxxxx")
+    assert screen.status == 401
+    assert "not valid" in screen.text
+    assert not stranger.cookies
+
+
+def test_a_changed_cookie_is_none(browser: Browser) -> None:
+    name, value = browser.cookies.popitem()
+    browser.cookies[name] = value[:-1] + ("A" if value[-1] != "A" else "B")
+    assert "password" in browser.get("/console").html
+
+
+def test_a_session_ends_after_eight_hours(browser: Browser, clock: ShiftingClock) -> None:
+    clock.advance(8 * 3600 - 60)
+    assert "password" not in browser.get("/console").html
+    clock.advance(61)
+    assert "password" in browser.get("/console").html
+
+
+def test_a_revoked_token_ends_the_session_at_once(api: Client, stranger: Browser) -> None:
+    made = token_of(api)
+    assert "password" not in stranger.sign_in(made["token"]).html
+    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    assert "password" in stranger.get("/console").html
+    assert stranger.get("/console", hx_request="true").status == 401, "a page that polls asks to sign in"
+
+
+def test_signing_out_ends_it_in_this_browser(browser: Browser) -> None:
+    assert browser.screen
+    (form,) = [form for form in browser.screen.forms if form.action.endswith("sign-out")]
+    assert "password" in browser.submit(form).html
+    assert not browser.cookies
+
+
+def test_a_link_signs_in_for_a_minute(running: Background, stranger: Browser, clock: ShiftingClock) -> None:
+    (token, *_) = running.deps.tokens.listed(None, 1)
+    link = f"/console/sign-in?ticket={session.link(running.deps, token.id)}"
+    assert "password" not in stranger.get(link).html
+    late = Browser(stranger.gateway)
+    clock.advance(61)
+    assert late.get(link).status == 401 or "password" in late.get(link).html
+    assert not late.cookies
+
+
+@pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}])
+def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict[str, str]) -> None:
+    assert browser.screen
+    form = browser.screen.form("put_topic")
+    screen = browser.post("/console/do", {**form.fields, "topic": "foreign"}, **headers)
+    assert screen.status == 403
+    assert "FOREIGN_ORIGIN" in screen.text
+
+
+def test_a_form_without_the_sessions_word_is_refused(browser: Browser) -> None:
+    fields = {"deed": "put_topic", "topic": "forged", "csrf": "0" * 32}
+    assert browser.post("/console/do", fields).status == 403
+    assert "FORM_EXPIRED" in browser.post("/console/do", fields).text
+
+
+def test_every_page_but_the_way_in_wants_a_session(stranger: Browser) -> None:
+    for entry in PAGES:
+        if entry.open:
+            continue
+        path = entry.path.replace("{", "").replace("}", "")
+        if entry.method == "POST":
+            assert stranger.post(path, {"csrf": "x"}).status == 401, path
+        else:
+            assert "password" in stranger.get(path).html, path
+
+
+def test_pages_run_no_script_but_our_own(browser: Browser) -> None:
+    screen = browser.get("/console")
+    policy = dict(part.split(" ", 1) for part in screen.headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert "unsafe" not in screen.headers["Content-Security-Policy"]
+    assert not [tag for tag in screen.tags if " on" in tag or " style" in tag], "nothing inline"
+    assert screen.headers["Cache-Control"] == "no-store"
+
+
+def test_static_files_are_kept_for_good_under_names_of_their_content(browser: Browser) -> None:
+    screen = browser.get("/console")
+    names = [part.split('"')[0] for part in screen.html.split('"console/static/')[1:]]
+    assert len(names) >= 3
+    for name in names:
+        file = browser.get(f"/console/static/{name}")
+        assert file.status == 200
+        assert "immutable" in file.headers["Cache-Control"]
+    assert browser.get("/console/static/console.0000000000.js").status == 404
+    assert browser.get("/console/static/..%2fhttp.py").status == 404
+
+
+def test_the_language_is_chosen_by_a_form(browser: Browser) -> None:
+    browser.post("/console/language", {"tongue": "zh", "back": ""})
+    assert '<html lang="zh">' in browser.get("/console").html
+    assert browser.post("/console/language", {"tongue": "xx"}).status == 400
+
+
+def test_whoever_asks_over_another_host_is_not_trusted_with_forms(browser: Browser) -> None:
+    assert browser.screen
+    form = browser.screen.form("put_topic")
+    screen = browser.post("/console/do", form.fields, origin=f"http://{HOST}.evil.example")
+    assert screen.status == 403
+
+
+def test_a_deployed_stage_never_trusts_a_plain_cookie(running: Background) -> None:
+    deployed = replace(running.deps.adapters, stage="prod")
+    assert session.is_secure(type(running.deps)(deployed), {})
