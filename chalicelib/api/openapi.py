@@ -9,7 +9,14 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from ..domain.limits import DEFAULT_PAGE, MAX_DELAY_SECONDS, MAX_PAGE, MAX_SHARDS, MAX_STEP_SECONDS
+from ..domain.limits import (
+    DEFAULT_PAGE,
+    MAX_DELAY_SECONDS,
+    MAX_PAGE,
+    MAX_RESEND_SECONDS,
+    MAX_SHARDS,
+    MAX_STEP_SECONDS,
+)
 from . import problems
 from .http import CALLS, Call
 
@@ -25,6 +32,8 @@ _OPTIONAL: dict[str, dict[str, Any]] = {
     "factor": {"type": "number", "minimum": 1, "maximum": 10},
     "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
+    "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+    "headrace-resend": {"type": "integer", "minimum": 0, "maximum": MAX_RESEND_SECONDS},
 }
 _CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish", "prepare")
 

@@ -23,9 +23,11 @@ from ..domain.limits import (
     MAX_FILTER_TAGS,
     MAX_HEADERS_BYTES,
     MAX_PAGE,
+    MAX_RESEND_SECONDS,
     MAX_TAG_CHARS,
 )
 from ..domain.message import JSON, Draft
+from ..domain.request import NAME, Request
 from ..domain.signing import open_sealed, seal
 from ..domain.topic import DEFAULT_RETRY, Topic
 from . import requests, strict
@@ -241,6 +243,30 @@ def shard(query: Mapping[str, str]) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > 4:
         raise invalid("shard", "must be a shard's number")
     return int(text)
+
+
+REQUEST, RESEND = "headrace-request", "headrace-resend"
+
+
+def request(context: Context) -> Request | None:
+    """The name that its sender gave to a request to produce, and how long ago it was sent first."""
+    name, seconds = context.headers.get(REQUEST), context.headers.get(RESEND)
+    if name is None:
+        if seconds is not None:
+            raise invalid(RESEND, f"needs {REQUEST}, the same as when it was sent first")
+        return None
+    if not NAME.match(name):
+        raise invalid(REQUEST, "must match [A-Za-z0-9._-]{1,128}")
+    if seconds is None:
+        return Request(name)
+    if (
+        not seconds.isascii()
+        or not seconds.isdigit()
+        or len(seconds) > 6
+        or int(seconds) > MAX_RESEND_SECONDS
+    ):
+        raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
+    return Request(name, int(seconds) * 1000)
 
 
 def page_start(context: Context, purpose: str) -> Any:

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from ...services.produce.appender import Placed
 
 
+RESENDING = (parse.REQUEST, parse.RESEND)
+
+
 class _JsonTexts(msgspec.Struct):
     """The messages of a batch as JSON texts."""
 
     messages: list[msgspec.Raw]
 
 
-@call("POST", "/v1/topics/{topic}/messages", scopes=("produce",), body=MessageBody)
+@call("POST", "/v1/topics/{topic}/messages", scopes=("produce",), body=MessageBody, headers=RESENDING)
 def produce(context: Context, topic: str) -> Response:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     found = context.deps.catalog.topic(topic)
@@ -54,13 +57,13 @@ def _shown(topic: Topic, placed: Placed, standing: Callable[[], Callable[[str], 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
     traced = [tracing.joined(draft, context.headers) for draft in drafts]
-    outcomes = context.deps.intake.produce(topic, traced, context.by)
+    outcomes = context.deps.intake.produce(topic, traced, context.by, parse.request(context))
     placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
     context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
     return outcomes
 
 
-@call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody)
+@call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody, headers=RESENDING)
 def produce_batch(context: Context, topic: str) -> Response:
     """Accept up to 1,000 messages; bad ones are refused one by one, good ones are stored."""
     found = context.deps.catalog.topic(topic)

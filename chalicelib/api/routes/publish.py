@@ -17,7 +17,7 @@ from ...domain.topic import Topic
 from .. import parse, strict
 from ..http import Context, Response, call, convert, invalid
 from ..requests import MessageBody
-from .produce import one
+from .produce import RESENDING, one
 
 _OPTIONS = {
     "headrace-key": "keys",
@@ -39,7 +39,7 @@ class _DataText(msgspec.Struct):
     data: msgspec.Raw
 
 
-@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True, headers=tuple(_OPTIONS))
+@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True, headers=(*_OPTIONS, *RESENDING))
 def publish(context: Context, topic: str) -> Response:
     """Accept the raw body as one message, with options in headers."""
     found = context.deps.catalog.topic(topic)
@@ -83,7 +83,7 @@ def _decoded(value: str) -> str:
 def _check_options(headers: Mapping[str, str]) -> None:
     """A misspelt option must not be passed over, as if it had not been given."""
     for name in headers:
-        if name.startswith(_OURS) and name not in _OPTIONS and not name.startswith(_FORWARD):
+        if name.startswith(_OURS) and name not in (*_OPTIONS, *RESENDING) and not name.startswith(_FORWARD):
             raise invalid(name[:64], "unknown option")
 
 

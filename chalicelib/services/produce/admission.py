@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...domain.errors import HeadraceError, TooMany
 from ...domain.message import RATE_LIMITED, Draft
+from ...domain.request import Request
 from ...domain.topic import Topic
 from ..core.counters import ACCEPTED, Counters
 from .appender import Placed
@@ -22,22 +23,27 @@ class Intake:
         self._counters = counters
         self._limits = limits
 
-    def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
+    def produce(
+        self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
+    ) -> list[Placed | HeadraceError]:
         """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
         as a dead letter for every group, where the topic wants that. What would be refused anyway does not count."""
-        outcomes = self._produce(topic, drafts, by)
+        outcomes = self._produce(topic, drafts, by, request)
         self._counters.add(ACCEPTED, sum(isinstance(o, Placed) and not o.duplicate for o in outcomes))
         return outcomes
 
-    def _produce(self, topic: Topic, drafts: Sequence[Draft], by: str) -> list[Placed | HeadraceError]:
+    def _produce(
+        self, topic: Topic, drafts: Sequence[Draft], by: str, request: Request | None
+    ) -> list[Placed | HeadraceError]:
         if topic.rate_limit is None:
-            return self._producer.produce(topic, drafts, by)
+            return self._producer.produce(topic, drafts, by, request)
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]
         over = set(good[self._limits.admit(topic, len(good)) :])
         if topic.on_rate_limit == "dead_letter":
             marked = [replace(d, dead=RATE_LIMITED) if i in over else d for i, d in enumerate(drafts)]
-            return self._producer.produce(topic, marked, by)
-        stored = iter(self._producer.produce(topic, [d for i, d in enumerate(drafts) if i not in over], by))
+            return self._producer.produce(topic, marked, by, request)
+        left = [d for i, d in enumerate(drafts) if i not in over]
+        stored = iter(self._producer.produce(topic, left, by, request))
         return [_too_many(topic) if i in over else next(stored) for i in range(len(drafts))]
 
     def admit(self, topic: Topic, draft: Draft) -> Draft:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ...domain import ids
@@ -22,6 +22,7 @@ from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
 from .key_index import entries_of
+from .resend import Found, Trail
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
@@ -64,15 +65,20 @@ class Appender:
         originals: Sequence[Draft],
         moved: Sequence[Promotable] = (),
         by: str = "",
-    ) -> list[Placed] | Known | AlreadyMoved:
+        trail: Trail | None = None,
+    ) -> list[Placed] | Known | AlreadyMoved | Found:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the token's id
-        that all of it was produced with."""
+        that all of it was produced with; `trail` tells what a named request wrote before."""
         losses = 0
         self._mark(topic)
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._turn(topic, key, free=shard is None) as key:
                 segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
+                if trail:
+                    if found := trail.before(segment.first, self._clock.now_ms()):
+                        return found
+                    segment = replace(segment, request_id=trail.row_id(segment.first, originals))
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
                 ]
@@ -82,6 +88,8 @@ class Appender:
                     return result
                 self._learn(key, segment, result, losses)
             if isinstance(result, Stored):
+                if trail:
+                    trail.stored(segment)
                 with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                     self._mark(topic)  # once more, where storing it took so long that the first is let go
                 return [_placed(key, segment, i) for i in range(segment.count)]

@@ -11,6 +11,7 @@ from ...domain import ids
 from ...domain.errors import HeadraceError, Refused, TooLarge
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft
+from ...domain.request import Request
 from ...domain.sharding import line_of, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
@@ -23,6 +24,7 @@ from ..core.tails import Tails
 from .appender import Appender, Placed
 from .dedup import content_hash, entry_of, mismatch
 from .key_index import entries_of
+from .resend import Found, Trail, stored_before
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_FILING = 49  # each is two actions
@@ -56,9 +58,11 @@ class Producer:
         self._chance = chance
         self._lines = Lines(clock, chance)
 
-    def produce(self, topic: Topic, drafts: Sequence[Draft], by: str = "") -> list[Placed | HeadraceError]:
+    def produce(
+        self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
+    ) -> list[Placed | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible; per draft its place or why not. `by` is the
-        producer's token's id.
+        producer's token's id; `request` names what may be sent again (it counts for what enters the log at once).
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
@@ -68,10 +72,16 @@ class Producer:
         later: list[int] = []
         for i, draft in enumerate(drafts):
             if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
-                (by_shard[_shard_of(topic, draft)] if draft.due_ms is None else later).append(i)
+                shard = _shard_of(topic, draft)
+                if shard is None and request:
+                    shard = request.shard(topic.shards)
+                (by_shard[shard] if draft.due_ms is None else later).append(i)
         self._file(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
         for shard, members in by_shard.items():
-            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by)
+            trail = (
+                Trail(self._log, request, topic.shard_key(shard)) if request and shard is not None else None
+            )
+            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by, trail)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
@@ -97,7 +107,7 @@ class Producer:
                 if isinstance(answer, AlreadyMoved):
                     places = [i for n, i in enumerate(places) if n not in answer.places]
                     continue
-                assert not isinstance(answer, Known)
+                assert not isinstance(answer, Known | Found)
                 for i, place in zip(taken, answer, strict=True):
                     outcomes[i] = place
                 places = places[len(taken) :]
@@ -179,6 +189,7 @@ class Producer:
         members: Sequence[tuple[int, Draft]],
         outcomes: list[Placed | HeadraceError | None],
         by: str,
+        trail: Trail | None,
     ) -> None:
         """Fill in the outcomes of drafts that go to one shard. Nothing comes behind what failed: tried again, that
         would stand after it."""
@@ -186,7 +197,7 @@ class Producer:
             for run in _runs(members):
                 left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while left:
-                    left = self._append(topic, shard, left, outcomes, by)
+                    left = self._append(topic, shard, left, outcomes, by, trail)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -206,12 +217,19 @@ class Producer:
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: list[Placed | HeadraceError | None],
         by: str,
+        trail: Trail | None,
     ) -> list[tuple[int, Draft, Draft]]:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
         pack = self._log.pack([stored for *_, stored in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
-        answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now], by=by)
+        answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now], by=by, trail=trail)
         assert not isinstance(answer, AlreadyMoved)
+        if isinstance(answer, Found):
+            for (i, *_), message in zip(members, stored_before(answer, [m[1] for m in members]), strict=True):
+                if message:
+                    at = (message.id, message.shard, message.offset, message.accepted_ms)
+                    outcomes[i] = Placed(*at, duplicate=True)
+            return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, Known):
             entries = {entry.dedup_id: entry for entry in answer.entries}
             for i, given, _ in now:

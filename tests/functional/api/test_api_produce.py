@@ -230,3 +230,36 @@ def test_a_batch_of_a_thousand_with_dedup_ids_is_stored_once(api: Client) -> Non
     clashes = [n for n, r in enumerate(first) if "error" in r]
     assert clashes == list(range(701, 1000, 2))
     assert topic.accepted == 500 + 350 + 500
+
+
+def test_a_named_request_that_is_sent_again_is_answered_with_what_it_stored(api: Client) -> None:
+    topic = api.topic()
+    named, path = {"Headrace-Request": "shop-7"}, f"{topic.path}/messages"
+    first = api.call("POST", path, {"body": 1}, headers=named).expect(201)
+    again = api.call("POST", path, {"body": 1}, headers={**named, "Headrace-Resend": "1"}).expect(200)
+    assert (again["id"], again["duplicate"]) == (first["id"], True)
+    batch = {"messages": [{"body": 1}, {"body": 2}]}
+    named = {"Headrace-Request": "shop-8"}
+    ids = [r["id"] for r in api.call("POST", f"{path}/batch", batch, headers=named).expect(200)["results"]]
+    results = api.call("POST", f"{path}/batch", batch, headers={**named, "Headrace-Resend": "0"}).expect(200)
+    assert [(r["id"], r["duplicate"]) for r in results["results"]] == [(id, True) for id in ids]
+    raw = {"Headrace-Request": "shop-9", "Headrace-Resend": "5"}
+    published = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(201)
+    assert (
+        api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(200)["id"]
+        == published["id"]
+    )
+    assert topic.accepted == 4
+
+
+def test_a_name_that_is_none_is_refused(api: Client) -> None:
+    path = f"{api.topic().path}/messages"
+    bad = [
+        {"Headrace-Request": "a b"},
+        {"Headrace-Request": "x" * 129},
+        {"Headrace-Resend": "1"},
+        {"Headrace-Request": "a-1", "Headrace-Resend": "soon"},
+        {"Headrace-Request": "a-1", "Headrace-Resend": "86401"},
+    ]
+    for headers in bad:
+        api.call("POST", path, {"body": 1}, headers=headers).refused(400, "VALIDATION")

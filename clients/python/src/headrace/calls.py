@@ -11,12 +11,14 @@ import msgspec
 
 REQUEST = "Headrace-Request"
 RESEND = "Headrace-Resend"
+_DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class Call:
     """Method, path, and what goes with them. `repeatable`: after a lost answer it may be sent again; `wait_seconds` is
-    how long the service may take by what was asked."""
+    how long the service may take by what was asked; `first_sent` is the time
+    (seconds since 1970) of the first try, if there was one."""
 
     method: str
     path: str
@@ -26,7 +28,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True
     wait_seconds: float = 0.0
-    resent: int = 0
+    first_sent: float | None = None
 
     @property
     def target(self) -> str:
@@ -39,6 +41,11 @@ class Call:
         if self.raw is not None:
             return self.raw
         return None if self.body is None else encode(self.body)
+
+
+def resend_seconds(first_sent: float, now: float) -> str:
+    """How long ago a call was sent first, as the service wants to know it: rounded up, a day at most."""
+    return str(max(1, min(_DAY_SECONDS, int(now - first_sent) + 1)))
 
 
 def path(*parts: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,12 +28,13 @@ class _Results(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Batch:
-    """Messages of one topic as they are sent, under one name: sent again, they are known by it."""
+    """Messages of one topic as they are sent, under one name: sent again, they are known by it. `first_sent` is
+    the time (seconds since 1970) of the first try, if there was one."""
 
     topic: str
     request: str
     messages: Sequence[Mapping[str, Any]]
-    resent: int = 0
+    first_sent: float | None = None
 
 
 class AsyncSends(AsyncCaller):
@@ -114,11 +116,11 @@ class AsyncSends(AsyncCaller):
         """Send one batch, and again what of it may be tried again."""
         results: dict[int, Sent | HeadraceError] = {}
         left = list(range(len(batch.messages)))
-        resent, tried = batch.resent, 0
+        first_sent, began, tried = batch.first_sent, time.time(), 0
         while True:
             tried += 1
             answers = await self._batch(
-                replace(batch, messages=[batch.messages[i] for i in left], resent=resent)
+                replace(batch, messages=[batch.messages[i] for i in left], first_sent=first_sent)
             )
             results |= dict(zip(left, answers, strict=True))
             left = [i for i in left if isinstance(error := results[i], HeadraceError) and error.retryable]
@@ -129,7 +131,7 @@ class AsyncSends(AsyncCaller):
             if wait is None:
                 break
             await self._transport.pause(wait)
-            resent += any(isinstance(results[i], Unavailable) for i in left)
+            first_sent = began if first_sent is None else first_sent
         return [results[i] for i in range(len(batch.messages))]
 
     async def _batch(self, batch: Batch) -> list[Sent | HeadraceError]:
@@ -139,7 +141,7 @@ class AsyncSends(AsyncCaller):
                 path("topics", batch.topic, "messages", "batch"),
                 {"messages": batch.messages},
                 headers={REQUEST: batch.request, **tracing.outgoing_headers()},
-                resent=batch.resent,
+                first_sent=batch.first_sent,
             )
             answer = await self._transport.ask(call, _Results)
         return [
@@ -176,8 +178,7 @@ class AsyncSends(AsyncCaller):
             "POST",
             path("publish", topic),
             raw=raw,
-            headers={**options, **(headers or {})},
-            repeatable="Headrace-Dedup-Id" in options,
+            headers={**self._named(), **options, **(headers or {})},
         )
         return await self._transport.ask(call, Sent)
 

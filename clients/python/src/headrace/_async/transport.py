@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from .._pause import async_pause
-from ..calls import RESEND, Call
+from ..calls import REQUEST, RESEND, Call, resend_seconds
 from ..errors import HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
 
@@ -43,8 +43,7 @@ class AsyncTransport:
         self.timeout = timeout
         self.connections = connections
         self._first = 0
-        self._pool: httpx.AsyncClient | None = None
-        self._pid = 0
+        self._pools: dict[int, httpx.AsyncClient] = {}
 
     async def ask(self, call: Call, kind: type[T]) -> T:
         """The answer to a call as a type. HeadraceError where it is a refusal, or none comes."""
@@ -53,6 +52,7 @@ class AsyncTransport:
     async def send(self, call: Call) -> bytes:
         """The body of the answer to a call, tried as often as the retries allow."""
         started = time.monotonic()
+        began = time.time() if call.first_sent is None else call.first_sent
         for tried in range(1, self.retries.attempts + 1):
             try:
                 return await self._once(call)
@@ -65,7 +65,7 @@ class AsyncTransport:
                 await self.pause(wait)
                 if unknown:
                     self._first = (self._first + 1) % len(self.urls)
-                    call = replace(call, resent=call.resent + 1)
+                    call = replace(call, first_sent=began)
         raise AssertionError("the last try returns or raises")
 
     async def pause(self, seconds: float) -> None:
@@ -76,8 +76,8 @@ class AsyncTransport:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
-        if call.resent:
-            headers[RESEND] = str(call.resent)
+        if call.first_sent is not None and REQUEST in headers:
+            headers[RESEND] = resend_seconds(call.first_sent, time.time())
         content = call.content()
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
@@ -104,15 +104,16 @@ class AsyncTransport:
         """The pool of this process; one that was forked away from belongs to the parent."""
         import httpx
 
-        if self._pool is None or self._pid != os.getpid():
+        pool = self._pools.get(os.getpid())
+        if pool is None:
             limits = httpx.Limits(
                 max_connections=self.connections, max_keepalive_connections=self.connections
             )
-            self._pool, self._pid = httpx.AsyncClient(limits=limits), os.getpid()
-        return self._pool
+            pool = self._pools.setdefault(os.getpid(), httpx.AsyncClient(limits=limits))
+        return pool
 
     async def aclose(self) -> None:
         """Close the connections. A later call opens new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None and self._pid == os.getpid():
+        pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
             await pool.aclose()

@@ -1,0 +1,101 @@
+"""A request that is sent again: what it wrote before is looked for near the end of its shard, and not written twice.
+
+Before each try for an offset, every row between where the last look ended and that offset is read: the log is dense, so
+of two tries of one request at once, whichever comes second meets the row of the first. A first try that wins its
+first offset reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ...domain.errors import Conflict
+from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS, RESEND_SLACK
+from ...domain.message import Draft, Message
+from ...domain.request import Request
+from ...domain.segment import Segment, ShardKey
+from ...ports.log import Log
+from .dedup import content_hash
+
+_ROWS_PER_PAGE = 128
+_SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows that the request wrote before; nothing was written now."""
+
+    shard: int
+    rows: tuple[Segment, ...]
+
+
+class Trail:
+    """Where one request writes in one shard. Not for several threads."""
+
+    def __init__(self, log: Log, request: Request, key: ShardKey) -> None:
+        self._log = log
+        self._request = request
+        self._key = key
+        self._seen: int | None = None  # every row below was looked at
+
+    def row_id(self, first: int, originals: Sequence[Draft]) -> str:
+        """The request id of its row at this place."""
+        return self._request.row_id(self._key, first, map(content_hash, originals))
+
+    def stored(self, segment: Segment) -> None:
+        """It has just written this: no trace of an earlier try."""
+        self._seen = segment.end
+
+    def before(self, first: int, now_ms: int) -> Found | None:
+        """What of it stands below this offset and was not looked at yet.
+
+        Raises Conflict (RESEND_TOO_LATE) where too much was stored since it was sent first.
+        """
+        low, self._seen = self._seen, first
+        if low is None and self._request.window_ms is None:
+            return None
+        since_ms = 0 if low is not None else now_ms - (self._request.window_ms or 0) - _SLACK_MS
+        own: list[Segment] = []
+        last, rows = first - 1, 0
+        while last >= (low or 0):
+            page = self._log.read_back(self._key, last, _ROWS_PER_PAGE, consistent=True)
+            fresh = [row for row in page if row.first >= (low or 0) and row.accepted_ms >= since_ms]
+            own += [row for row in fresh if self._request.wrote(self._key, row)]
+            rows += len(page)
+            if len(fresh) < _ROWS_PER_PAGE:
+                break
+            if rows >= MAX_LOOK_BACK_ROWS:
+                raise _too_late()
+            last = page[-1].first - 1
+        return Found(self._key.shard, tuple(own)) if own else None
+
+
+def stored_before(found: Found, drafts: Sequence[Draft]) -> list[Message | None]:
+    """What each draft has become in the rows; None for those that were not stored. Equal ones are interchangeable; one
+    that was changed since stands for whichever is left."""
+    standing: defaultdict[str, deque[Message]] = defaultdict(deque)
+    changed: deque[Message] = deque()
+    for row in found.rows:
+        for offset in range(row.first, row.end):
+            if message := row.message(found.shard, offset):
+                was_changed = message.draft.changed_ms is not None
+                (changed if was_changed else standing[_likeness(message.draft)]).append(message)
+    matched = [standing[like].popleft() if standing[like] else None for like in map(_likeness, drafts)]
+    return [message or (changed.popleft() if changed else None) for message in matched]
+
+
+def _likeness(draft: Draft) -> str:
+    """What two forms of one message have in common: a large body lies elsewhere once it is stored."""
+    body = draft.body if draft.size <= BLOB_THRESHOLD_BYTES else b""
+    return f"{draft.size} {content_hash(replace(draft, body=body, shard=None))}"
+
+
+def _too_late() -> Conflict:
+    return Conflict(
+        "RESEND_TOO_LATE",
+        "Too much was stored since this was sent first to tell whether it is there. "
+        "Look for it (by its key), or send it under a new name: then it may be there twice.",
+    )

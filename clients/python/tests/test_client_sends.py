@@ -1,0 +1,140 @@
+"""Sends survive what a network does: nothing is lost, nothing is doubled, and the first try costs nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from faulty_proxy import DELAY, FAIL, HALF, LOSE, REFUSE, THROTTLE, FaultyProxy
+
+from headrace import AsyncHeadrace, Headrace, Outgoing, Retries, errors
+from headrace.models import Sent
+
+PATIENT = Retries(attempts=60, base_seconds=0.01, cap_seconds=0.05)
+
+
+def bodies(hr: Headrace, topic: str) -> Counter[object]:
+    """All that is stored in a topic."""
+    return Counter(m.body for m in hr.list_messages(topic, limit=200))
+
+
+@pytest.mark.parametrize("fault", [REFUSE, LOSE, HALF, DELAY, THROTTLE, FAIL])
+def test_a_send_survives_one_fault(
+    hr: Headrace, shaky: Headrace, proxy: FaultyProxy, topic: str, fault: str
+) -> None:
+    proxy.plan.append(fault)
+    sent = shaky.send(topic, "once", key="k")
+    assert proxy.seen[fault] == 1
+    assert bodies(hr, topic) == {"once": 1}
+    assert hr.get_message(topic, sent.id).body == "once"
+    assert sent.duplicate is (fault in (LOSE, HALF, FAIL))
+
+
+@pytest.mark.parametrize("fault", [LOSE, HALF, FAIL])
+def test_a_batch_a_raw_one_and_a_delayed_one_too(
+    hr: Headrace, shaky: Headrace, proxy: FaultyProxy, topic: str, fault: str
+) -> None:
+    proxy.plan.append(fault)
+    results = shaky.send_many(topic, [Outgoing("x"), Outgoing("x"), Outgoing("keyed", ordering_key="k")])
+    assert all(isinstance(one, Sent) and one.duplicate for one in results)
+    proxy.plan.append(fault)
+    assert shaky.publish(topic, b"raw").duplicate
+    proxy.plan.append(fault)
+    delayed = shaky.send(topic, "later", delay="1h")
+    assert bodies(hr, topic) == {"x": 2, "keyed": 1, b"raw": 1}
+    assert [m.id for m in hr.list_messages(topic, status="DELAYED")] == [delayed.id]
+
+
+def test_a_prepared_transaction_and_its_commit_too(
+    hr: Headrace, shaky: Headrace, proxy: FaultyProxy, topic: str
+) -> None:
+    proxy.plan.extend([LOSE, LOSE])
+    with shaky.transaction(topic, "paid") as tx:
+        proxy.plan.extend([FAIL, HALF])
+    assert hr.get_transaction(tx.transaction_id).state == "COMMITTED"
+    assert bodies(hr, topic) == {"paid": 1}
+
+
+def test_only_a_repeat_says_so(shaky: Headrace, proxy: FaultyProxy, topic: str) -> None:
+    proxy.plan.extend([THROTTLE, LOSE])
+    shaky.send(topic, 1)
+    shaky.send(topic, 2)
+    names = [headers.get("headrace-request") for _, headers in proxy.requests]
+    resent = [headers.get("headrace-resend") for _, headers in proxy.requests]
+    assert names[0] == names[1] == names[2] != names[3]
+    assert resent == [None, None, "1", None], "a throttled call did nothing, so it is still the first"
+
+
+def test_a_call_that_is_not_safe_to_repeat_is_not(shaky: Headrace, proxy: FaultyProxy) -> None:
+    proxy.plan.append(LOSE)
+    with pytest.raises(errors.NoAnswer):
+        shaky.create_token("once", ["produce"])
+    assert proxy.seen == {LOSE: 1}
+
+
+def test_in_the_end_it_gives_up_and_says_what_is_known(proxy: FaultyProxy, topic: str, hr: Headrace) -> None:
+    proxy.harm, proxy.faults = 1.0, [REFUSE]
+    impatient = Retries(attempts=3, base_seconds=0.01)
+    lost = Headrace(proxy.url, hr.transport.token, retries=impatient)
+    with lost, pytest.raises(errors.NoAnswer, match="Is the service up"):
+        lost.send(topic, 1)
+    assert proxy.seen == {REFUSE: 3}
+
+
+def test_where_one_address_does_not_answer_the_next_is_asked(hr: Headrace, service: str, topic: str) -> None:
+    quick = Retries(attempts=3, base_seconds=0.01)
+    with Headrace(f"http://127.0.0.1:9,{service}", hr.transport.token, retries=quick) as two:
+        two.send(topic, 1)
+        two.send(topic, 2)
+    assert bodies(hr, topic) == {1: 1, 2: 1}
+
+
+def many(proxy: FaultyProxy, hr: Headrace, topic: str, number: int) -> None:
+    """Send from eight threads through a network at its worst."""
+    proxy.harm = 0.3
+    with Headrace(proxy.url, hr.transport.token, retries=PATIENT) as client, ThreadPoolExecutor(8) as pool:
+        sent = list(pool.map(lambda n: client.send(topic, n), range(number)))
+    proxy.harm = 0.0
+    assert len({one.id for one in sent}) == number
+    assert bodies(hr, topic) == dict.fromkeys(range(number), 1)
+    assert min(proxy.seen[fault] for fault in proxy.faults) > 0
+
+
+def test_of_many_sends_through_a_bad_network_each_is_stored_once(
+    proxy: FaultyProxy, hr: Headrace, topic: str
+) -> None:
+    many(proxy, hr, topic, 200)
+
+
+@pytest.mark.soak
+def test_of_ten_thousand_sends_through_a_bad_network_each_is_stored_once(
+    proxy: FaultyProxy, hr: Headrace, topic: str
+) -> None:
+    many(proxy, hr, topic, 10_000)
+
+
+def test_asyncio_sends_survive_as_well(proxy: FaultyProxy, hr: Headrace, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncHeadrace(proxy.url, hr.transport.token, retries=PATIENT) as client:
+            await asyncio.gather(*(client.send(topic, n) for n in range(40)))
+
+    proxy.harm = 0.3
+    asyncio.run(main())
+    proxy.harm = 0.0
+    assert bodies(hr, topic) == dict.fromkeys(range(40), 1)
+
+
+def test_a_forked_process_has_connections_and_names_of_its_own(hr: Headrace, topic: str) -> None:
+    hr.send(topic, "parent")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            hr.send(topic, "child")
+        finally:
+            os._exit(0)
+    hr.send(topic, "parent again")
+    os.waitpid(pid, 0)
+    assert bodies(hr, topic) == {"parent": 1, "child": 1, "parent again": 1}
