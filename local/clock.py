@@ -16,8 +16,9 @@ from chalice.app import Chalice
 from msgspec import Meta, Struct
 
 from chalicelib import functions
-from chalicelib.api import http, render
+from chalicelib.api import http
 from chalicelib.api.http import Call, Context, Response
+from chalicelib.api.responses.common import at
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local.functions import Context as FunctionContext
@@ -90,11 +91,11 @@ class ClockController:
         call = Call("POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False)
         http.register(app, authorizer, [call])
 
-    def move_clock(self, context: Context) -> Response:
+    def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time; the answer says how far it got, `finished` whether that is all."""
         with self._turn:
             finished = self.advance(context.body.advance_seconds)
-        return Response({"now": render.at(self._clock.now_ms()), "finished": finished})
+        return Response({"now": at(self._clock.now_ms()), "finished": finished})
 
     def advance(self, seconds: int) -> bool:
         """Move the time by so much, in at most 20 s of real time; whether it got there."""

@@ -42,8 +42,8 @@ class ResetController:
         """Give the app the call."""
         http.register(app, authorizer, [Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False)])
 
-    def reset(self, context: Context) -> Response:
+    def reset(self, context: Context) -> Response[None]:
         """Begin anew, at the machine's time."""
         self._clock.reset()
         self._services.renew(self._token)
-        return Response(status=204)
+        return Response(None, 204)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from chalice.app import Chalice, Request
@@ -22,49 +21,58 @@ from ..domain.errors import (
     UnsupportedMedia,
     unavailable,
 )
-from ..domain.topic import Caller
+from ..domain.topic import Caller, Group, Topic
 from ..wiring import Deps
 from . import problems, strict, tracing
-from .issues import issue_of
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
+JSON = "application/json"
 ANY = ("produce", "consume", "admin")
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What a handler answers: a status, a JSON value or bytes, headers."""
+class Response(msgspec.Struct, Generic[T], frozen=True):
+    """What a handler answers: a JSON value of type T (or bytes as they are, or None with a 204), a status, headers."""
 
-    body: Any = None
+    body: T
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """One request as a handler sees it."""
 
     deps: Deps
     caller: Caller | None
     request_id: str
     headers: Mapping[str, str]
+    params: Mapping[str, str]
     query: Mapping[str, str]
     raw: bytes
     body: Any = None
+    prefix: str = ""  # of every path: on AWS, the stage
 
     @property
     def by(self) -> str:
         """The id of the caller's token."""
         return self.caller.token_id if self.caller else ""
 
+    def topic(self, *, fresh: bool = False) -> Topic:
+        """The topic that the path names; NotFound. `fresh`: as it is stored, not as it was some seconds ago."""
+        return self.deps.catalog.topic(self.params["topic"], fresh=fresh)
 
-Handler = Callable[..., Response]
+    def group(self, *, fresh: bool = False) -> tuple[Topic, Group]:
+        """The topic and the group that the path names; NotFound."""
+        topic = self.topic(fresh=fresh)
+        return topic, self.deps.catalog.group(topic, self.params["group"], fresh=fresh)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options."""
+Handler = Callable[[Context], Response[Any]]
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options.
+    `statuses` are those of success; what they bear, of the type `media`, the handler's return type says."""
 
     method: str
     path: str
@@ -74,6 +82,8 @@ class Call:
     query: tuple[str, ...]
     any_media: bool
     headers: tuple[str, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    media: str = JSON
 
 
 CALLS: list[Call] = []
@@ -88,11 +98,13 @@ def call(
     query: tuple[str, ...] = (),
     any_media: bool = False,
     headers: tuple[str, ...] = (),
+    statuses: tuple[int, ...] = (200,),
+    media: str = JSON,
 ) -> Callable[[Handler], Handler]:
     """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
 
     def enter(handler: Handler) -> Handler:
-        CALLS.append(Call(method, path, handler, scopes, body, query, any_media, headers))
+        CALLS.append(Call(method, path, handler, scopes, body, query, any_media, headers, statuses, media))
         return handler
 
     return enter
@@ -122,7 +134,7 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
     request_id = _request_id(request)
     try:
         context = _context(entry, request, params, request_id)
-        answer = entry.handler(context, **params)
+        answer = entry.handler(context)
         tell(context.deps)
         return _response(answer, request_id)
     except HeadraceError as error:
@@ -151,10 +163,10 @@ def _request_id(request: Request) -> str:
     return str(context_id)
 
 
-def _response(answer: Response, request_id: str) -> ChaliceResponse:
-    body = answer.body if isinstance(answer.body, bytes) else strict.dump(answer.body)
+def _response(answer: Response[Any], request_id: str) -> ChaliceResponse:
+    body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     sent: dict[str, str | list[str]] = {
-        "Content-Type": "application/json",
+        "Content-Type": JSON,
         "X-Request-Id": request_id,
         **problems.EVERYWHERE,
         **answer.headers,
@@ -167,7 +179,7 @@ def _response(answer: Response, request_id: str) -> ChaliceResponse:
 
 def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:
     """An error as a response."""
-    status, _ = problems.STATUS[type(error)]
+    status, _ = problems.status_of(error)
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
     sent: dict[str, str | list[str]] = {**headers}
     body = strict.dump(problems.problem(error, request_id)) + b"\n"
@@ -182,14 +194,16 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     query = _query(entry, request)
     raw = request.raw_body
     raw = raw.encode() if isinstance(raw, str) else raw
-    return _with_body(entry, Context(wiring.deps(), caller, request_id, request.headers, query, raw))
+    prefix = str(request.context.get("path", "")).removesuffix(request.path)
+    context = Context(wiring.deps(), caller, request_id, request.headers, params, query, raw, prefix=prefix)
+    return _with_body(entry, context)
 
 
-def perform(entry: Call, context: Context, params: Mapping[str, str]) -> Response:
+def perform(entry: Call, context: Context) -> Response[Any]:
     """Make a call of the interface from within, for `context.caller`: the same checks, the same handler, no HTTP.
     Raises what the handler raises."""
-    _check(entry, context.caller, params)
-    return entry.handler(_with_body(entry, context), **params)
+    _check(entry, context.caller, context.params)
+    return entry.handler(_with_body(entry, context))
 
 
 def _check(entry: Call, caller: Caller | None, params: Mapping[str, str]) -> None:
@@ -201,20 +215,22 @@ def _check(entry: Call, caller: Caller | None, params: Mapping[str, str]) -> Non
 
 
 def _with_body(entry: Call, context: Context) -> Context:
-    return context if entry.body is None else replace(context, body=_body(entry.body, context))
+    if entry.body is None:
+        return context
+    return msgspec.structs.replace(context, body=_body(entry.body, context.headers, context.raw))
 
 
 def _caller(request: Request) -> Caller:
-    told = request.context.get("authorizer") or {}
-    scopes = frozenset(str(told.get("scopes", "")).split())
-    return Caller(str(told.get("principalId", "")), scopes, tuple(str(told.get("topics", "")).split()))
+    context = request.context.get("authorizer") or {}
+    scopes = frozenset(str(context.get("scopes", "")).split())
+    return Caller(str(context.get("principalId", "")), scopes, tuple(str(context.get("topics", "")).split()))
 
 
 def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden | None:
     """Why the caller may not make the call; None: it may."""
     if not caller.scopes.intersection(entry.scopes):
-        wanted = " or ".join(f"'{scope}'" for scope in entry.scopes)
-        return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {wanted}.")
+        scopes = " or ".join(f"'{scope}'" for scope in entry.scopes)
+        return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {scopes}.")
     topic = params.get("topic")
     if topic is not None and not caller.may_use(topic):
         return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
@@ -229,28 +245,28 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _query(entry: Call, request: Request) -> dict[str, str]:
-    given = request.query_params
-    if given is None:
+    query = request.query_params
+    if query is None:
         return {}
-    unknown = [name for name in given if name not in entry.query]
+    unknown = [name for name in query if name not in entry.query]
     if unknown:
-        known = ", ".join(entry.query) or "none"
+        names = ", ".join(entry.query) or "none"
         raise Malformed(
             "UNKNOWN_PARAMETER",
-            f"This call's query parameters are: {known}.",
+            f"This call's query parameters are: {names}.",
             issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown),
         )
-    twice = [name for name in given if len(given.getlist(name)) > 1]
-    if twice:
-        raise invalid(twice[0], "is given more than once")
-    return {name: given[name] for name in given}
+    repeated = [name for name in query if len(query.getlist(name)) > 1]
+    if repeated:
+        raise invalid(repeated[0], "is given more than once")
+    return {name: query[name] for name in query}
 
 
-def _body(kind: type[T], context: Context) -> T:
-    media = context.headers.get("content-type", "application/json").split(";")[0].strip().lower()
-    if media != "application/json":
+def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
+    media = headers.get("content-type", "application/json").split(";")[0].strip().lower()
+    if media != JSON:
         raise UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
-    return convert(strict.parse(context.raw or b"{}"), kind)
+    return convert(strict.parse(raw or b"{}"), kind)
 
 
 def convert(value: Any, kind: type[T], at: str = "") -> T:
@@ -258,6 +274,8 @@ def convert(value: Any, kind: type[T], at: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
+        from .issues import issue_of  # late: only what is refused needs it
+
         issue = issue_of(str(error), kind, at)
         raise invalid(issue.path, issue.issue) from None
 

@@ -1,16 +1,20 @@
-"""The OpenAPI document, generated from the calls and their types."""
+"""The OpenAPI document, generated from the calls, the types of their bodies and answers, and examples.json."""
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
-from typing import Any
+from pathlib import Path
+from sys import modules
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from .. import __version__
 from ..domain.limits import (
     DEFAULT_PAGE,
+    MAX_ATTEMPTS,
     MAX_DELAY_SECONDS,
     MAX_PAGE,
     MAX_RESEND_SECONDS,
@@ -18,11 +22,12 @@ from ..domain.limits import (
     MAX_STEP_SECONDS,
 )
 from . import problems
-from .http import CALLS, Call
+from .http import CALLS, JSON, Call
 
+_REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
+_PAGE_OF = re.compile(r"\bPage_(\w+?)(?:View)?_(?!\w)")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
-_PROBLEM = {"$ref": "#/components/schemas/Problem"}
 _OPTIONAL: dict[str, dict[str, Any]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
     "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
@@ -31,57 +36,97 @@ _OPTIONAL: dict[str, dict[str, Any]] = {
     "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
     "factor": {"type": "number", "minimum": 1, "maximum": 10},
     "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
+    "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": MAX_RESEND_SECONDS},
 }
-_CREATES = ("put_topic", "put_group", "put_consumer", "create_token", "produce", "publish", "prepare")
+_LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
+_ERRORS = {*problems.STATUS.values(), (504, "Timed out")}  # the last one is API Gateway's
 
 
 @cache
-def document() -> dict[str, Any]:
-    """OpenAPI 3.1 of every registered call."""
-    types = [entry.body for entry in CALLS if entry.body]
-    _, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+def document(prefix: str = "") -> dict[str, Any]:
+    """OpenAPI 3.1 of every registered call. `prefix` precedes each path where it is served (on AWS, the stage)."""
+    types = [*(entry.body for entry in CALLS if entry.body), *map(answer_type, CALLS), problems.Problem]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    answers = dict(zip(map(_id, CALLS), schemas[-len(CALLS) - 1 :], strict=False))
+    examples = json.loads(Path(__file__).with_name("examples.json").read_text())
     paths: dict[str, Any] = {}
     for entry in CALLS:
-        paths.setdefault(entry.path, {})[entry.method.lower()] = _operation(entry)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Headrace",
-            "version": __version__,
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "paths": paths,
-        "components": {
-            "schemas": {**_portable(schemas), "Problem": _problem_schema()},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }
+        operation = _operation(entry, answers[_id(entry)], examples.get(_id(entry), {}))
+        paths.setdefault(entry.path, {})[entry.method.lower()] = operation
+    described: dict[str, Any] = _readable(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Headrace",
+                "version": __version__,
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
+            "tags": _tags(),
+            "paths": paths,
+            "components": {
+                "schemas": {name: _untitled(schema) for name, schema in components.items()},
+                "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
+                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            },
+        }
+    )
+    return described
 
 
-def _portable(schema: Any) -> Any:
-    """The schema with patterns that any language reads as Python does."""
-    if isinstance(schema, dict):
-        return {name: _portable(value) for name, value in schema.items()}
-    if isinstance(schema, list):
-        return [_portable(value) for value in schema]
-    return schema.replace(r"\Z", "$") if isinstance(schema, str) else schema
+def answer_type(entry: Call) -> Any:
+    """The type of what a call answers with: T of the handler's Response[T]."""
+    (answer,) = get_args(get_type_hints(entry.handler)["return"])
+    return answer
 
 
-def _operation(entry: Call) -> dict[str, Any]:
+def _id(entry: Call) -> str:
+    return entry.handler.__name__
+
+
+def _tag(entry: Call) -> str:
+    return entry.handler.__module__.rpartition(".")[2].replace("_", " ")
+
+
+def _tags() -> list[dict[str, str]]:
+    """One for each file of calls, which says what they are about."""
+    files = {_tag(entry): modules[entry.handler.__module__] for entry in CALLS}
+    return [{"name": name, "description": file.__doc__ or ""} for name, file in files.items()]
+
+
+def _readable(value: Any) -> Any:
+    """The document with patterns that any language reads as Python does, and pages named by what is on them."""
+    if isinstance(value, dict):
+        return {_PAGE_OF.sub(r"\1Page", name): _readable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_readable(each) for each in value]
+    return _PAGE_OF.sub(r"\1Page", value).replace(r"\Z", "$") if isinstance(value, str) else value
+
+
+def _untitled(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name != "title"}
+
+
+def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    summary, _, more = (entry.handler.__doc__ or "").strip().partition("\n")
     operation: dict[str, Any] = {
-        "operationId": entry.handler.__name__,
-        "summary": (entry.handler.__doc__ or "").strip().split("\n")[0],
+        "operationId": _id(entry),
+        "tags": [_tag(entry)],
+        "summary": summary,
+        **({"description": " ".join(more.split())} if more else {}),
         "parameters": _parameters(entry),
-        "responses": _responses(entry),
+        "responses": _responses(entry, answer, example.get("responses", {})),
         "security": [{"token": []}] if entry.scopes else [],
     }
     if entry.body:
-        schema = {"$ref": f"#/components/schemas/{entry.body.__name__}"}
+        media: dict[str, Any] = {"schema": {"$ref": _REF.format(name=entry.body.__name__)}}
+        if "request" in example:
+            media["example"] = example["request"]
         needed = any(field.required for field in msgspec.structs.fields(entry.body))
-        operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {"required": needed, "content": {JSON: media}}
     elif entry.any_media:
         operation["requestBody"] = {"content": {"*/*": {"schema": {}}}}
     return operation
@@ -104,32 +149,41 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(entry: Call) -> dict[str, Any]:
-    name = entry.handler.__name__
-    good = ["204"] if entry.method == "DELETE" else ["200"]
-    if name in _CREATES:
-        good = ["201"] if name == "create_token" else ["200", "201"]
-    if name == "create_replay":
-        good = ["202"]
-    media = "text/html" if name == "docs" else "application/json"
-    content: dict[str, Any] = {} if good == ["204"] else {"content": {media: {"schema": {}}}}
-    responses: dict[str, Any] = {status: {"description": "Done", **content} for status in good}
-    problem = {"description": "Problem", "content": {problems.MEDIA_TYPE: {"schema": _PROBLEM}}}
-    return responses | {str(status): problem for status, _ in problems.STATUS.values()}
+def _responses(entry: Call, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
+    done = {str(status): _done(entry, status, answer, examples) for status in entry.statuses}
+    refused = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
+    return done | refused
 
 
-def _problem_schema() -> dict[str, Any]:
-    text = {"type": "string"}
-    return {
-        "type": "object",
-        "required": ["type", "title", "status", "detail", "code", "retryable", "request_id"],
-        "properties": {
-            **dict.fromkeys(("type", "title", "detail", "code", "request_id"), text),
-            "status": {"type": "integer"},
-            "retryable": {"type": "boolean"},
-            "errors": {
-                "type": "array",
-                "items": {"type": "object", "properties": {"path": text, "issue": text}},
-            },
-        },
+def _done(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
+    if status == 204:
+        return {"description": "Done"}
+    media = {"schema": answer if entry.media == JSON else {"type": "string"}}
+    if str(status) in examples:
+        media["example"] = examples[str(status)]
+    words = {201: "Created", 202: "Accepted"}
+    return {"description": words.get(status, "Done"), "content": {entry.media: media}}
+
+
+def _refusals(entry: Call) -> list[int]:
+    """The errors that a call may answer with: those of its method, and of what it takes."""
+    takes_body, writes = bool(entry.body or entry.any_media), entry.method != "GET"
+    may = {
+        400: True,
+        401: bool(entry.scopes),
+        403: bool(entry.scopes),
+        404: "{" in entry.path,
+        409: writes or "{" in entry.path,
+        413: takes_body,
+        415: bool(entry.body),
+        422: True,  # a delivery that calls Headrace is refused everywhere
+        429: True,
+        503: True,
+        504: True,
     }
+    return [status for status, possible in may.items() if possible]
+
+
+def _problem(title: str) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {"description": title, "content": {problems.MEDIA_TYPE: {"schema": schema}}}

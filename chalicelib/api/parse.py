@@ -28,7 +28,7 @@ from ..domain.limits import (
 )
 from ..domain.message import JSON, Draft
 from ..domain.request import NAME, Request
-from ..domain.signing import open_sealed, seal
+from ..domain.signing import open_sealed
 from ..domain.topic import DEFAULT_RETRY, Topic
 from . import requests, strict
 from .http import Context, invalid
@@ -38,16 +38,15 @@ if TYPE_CHECKING:
     from ..services.manage.replays import Archived
 
 T = TypeVar("T")
-_TAG = re.compile(requests.TAG)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z", re.ASCII)
+_TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z"  # compiled when it is needed
 
 
 def time_ms(text: str, path: str, others: str = "") -> int:
     """Milliseconds of an RFC 3339 time; Malformed for anything else. `others` is what it might have been instead."""
     try:
-        if not _TIME.match(text):  # Python reads much else, such as weeks
+        if not re.match(_TIME, text):  # Python reads much else, such as weeks
             raise ValueError(text)
         moment = datetime.fromisoformat(text)
         return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
@@ -88,7 +87,7 @@ def tags(text: str | None) -> tuple[str, ...] | None:
 
 
 def _is_tag(text: str) -> bool:
-    return len(text) <= MAX_TAG_CHARS and _TAG.match(text) is not None
+    return len(text) <= MAX_TAG_CHARS and re.match(requests.TAG, text) is not None
 
 
 def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
@@ -318,14 +317,6 @@ def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, To
     if len(counts) < len(topics):
         following = topics[len(counts) - 1].name
     return list(zip(topics, counts, strict=False)), following
-
-
-def page(context: Context, purpose: str, items: list[Any], following: Any) -> dict[str, Any]:
-    """One page of a list; `following` is where the next one starts, None at the end."""
-    if following is None:
-        return {"items": items}
-    token = seal(context.deps.signing_key, f"page:{purpose}", json.dumps(following))
-    return {"items": items, "next_page_token": token}
 
 
 def item_error(error: HeadraceError, path: str) -> HeadraceError:

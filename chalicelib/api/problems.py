@@ -1,9 +1,7 @@
 """Errors as `application/problem+json` (RFC 9457)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from ..domain import errors
 from ..domain.errors import HeadraceError
@@ -26,10 +24,35 @@ MEDIA_TYPE = "application/problem+json"
 EVERYWHERE: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
-def problem(error: HeadraceError, request_id: str) -> dict[str, Any]:
+class ProblemIssue(TypedDict):
+    """One thing wrong with a request: the path of a field, and what is wrong with it."""
+
+    path: str
+    issue: str
+
+
+class Problem(TypedDict):
+    """Why a call was refused (RFC 9457). `code` is stable; `retryable`: the same request may succeed later."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    request_id: str
+    errors: NotRequired[list[ProblemIssue]]
+
+
+def status_of(error: HeadraceError) -> tuple[int, str]:
+    """The status and title of an error, or of the kind that it is of."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def problem(error: HeadraceError, request_id: str) -> Problem:
     """The problem document of an error."""
-    status, title = STATUS[type(error)]
-    document: dict[str, Any] = {
+    status, title = status_of(error)
+    document: Problem = {
         "type": f"/errors/{error.code}",
         "title": title,
         "status": status,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..api import routes, strict
+from ..api import routes
 from ..api.http import CALLS, Call, Context, Response, perform, why_not
 from ..domain.topic import Caller
 from .http import Visit
@@ -58,11 +58,11 @@ def why_not_allowed(deed: Deed, caller: Caller) -> str | None:
 def do(visit: Visit, deed: Deed) -> Any:
     """Do it: what the call answers. Raises what it raises."""
     headers = {"content-type": "application/json"}
-    context = Context(visit.deps, visit.caller, visit.request_id, headers, deed.query, deed.raw)
-    return _value(perform(deed.call, context, deed.params))
+    context = Context(visit.deps, visit.caller, visit.request_id, headers, deed.params, deed.query, deed.raw)
+    return _value(perform(deed.call, context))
 
 
-def _value(answer: Response) -> Any:
+def _value(answer: Response[Any]) -> Any:
     if answer.status == 204:
         return None
-    return json.loads(answer.body if isinstance(answer.body, bytes) else strict.dump(answer.body))
+    return json.loads(msgspec.json.encode(answer.body))

@@ -159,14 +159,14 @@ def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
 
 
 def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> None:
-    from chalicelib.api import render
+    from chalicelib.api.responses.messages import content
     from chalicelib.services.core.bodies import with_body
 
     (placed,) = desk.produce(make.draft(LARGE))
     message = desk.deps.lookup.message(desk.topic, placed.id)
-    assert "undecodable" not in render.content(with_body(cast(Blobs, bodies), message))
+    assert "undecodable" not in content(with_body(cast(Blobs, bodies), message))
     bodies.gone = set(bodies.names)
-    shown = render.content(with_body(cast(Blobs, bodies), message))
+    shown = content(with_body(cast(Blobs, bodies), message))
     assert (shown["body"], shown["undecodable"]) == (None, True)
 
 

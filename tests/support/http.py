@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from tests.support import described
+
 _numbers = itertools.count(1)
 EVERYWHERE = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "retryable", "request_id"}
@@ -114,6 +116,7 @@ class Client:
         status, received, answer = self.gateway.handle(method, path, {**sent, **(headers or {})}, data)
         assert answer.endswith(b"\n") or not answer, "a shell's prompt would stand behind it"
         assert received.items() >= EVERYWHERE.items()
+        described.check(method, path, status, received, answer)
         return Reply(status, received, answer)
 
     def get(self, path: str) -> Reply:

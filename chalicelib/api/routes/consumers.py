@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain.errors import Refused
 from ...domain.outcome import Verdict
-from ...domain.topic import Group, Topic
+from ...domain.topic import Consumer, Group, Topic
 from ...wiring import Deps
-from .. import parse, render
+from .. import parse
 from ..http import ANY, Context, Response, call, invalid
 from ..requests import ConsumerBody, NoBody
+from ..responses import consumers
+from ..responses.common import Page, page
+from ..responses.consumers import MemberView, RegisteredConsumer, SecretView
 
 if TYPE_CHECKING:
     from ...services.manage.admin import Contact, Membership
@@ -20,15 +23,15 @@ _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROLES = ("consume", "admin")
 
 
-@call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody)
-def put_consumer(context: Context, topic: str, group: str, consumer: str) -> Response:
+@call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
+def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
-    found, wanted = _find(context, topic, group, fresh=True)
+    topic, group = context.group(fresh=True)
     contact = _contact(context.body, context.deps)
-    member, created, secret = context.deps.admin.register(found, wanted, consumer, contact)
-    context.deps.waker.joined(found, wanted, member.consumer)
-    shown = _shown(context, member) | ({"secret": format_secret(secret)} if secret else {})
-    return Response(shown, 201 if created else 200)
+    member, created, secret = context.deps.admin.register(topic, group, context.params["consumer"], contact)
+    context.deps.waker.joined(topic, group, member.consumer)
+    text = format_secret(secret) if secret else None
+    return Response(consumers.registered(_view(context, member), text), 201 if created else 200)
 
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:
@@ -65,55 +68,50 @@ def _secret(text: str) -> bytes:
 
 
 @call("GET", _CONSUMER, scopes=ANY)
-def get_consumer(context: Context, topic: str, group: str, consumer: str) -> Response:
+def get_consumer(context: Context) -> Response[MemberView]:
     """A consumer, its rank among those online, and its shards."""
-    found, wanted = _find(context, topic, group)
-    member = context.deps.admin.membership(
-        found, wanted, context.deps.catalog.consumer(found, wanted, consumer)
-    )
-    return Response(_shown(context, member))
+    topic, group, consumer = _find(context)
+    return Response(_view(context, context.deps.admin.membership(topic, group, consumer)))
 
 
 @call("GET", "/v1/topics/{topic}/groups/{group}/consumers", scopes=ANY, query=("limit", "page_token"))
-def list_consumers(context: Context, topic: str, group: str) -> Response:
+def list_consumers(context: Context) -> Response[Page[MemberView]]:
     """The group's consumers, by name."""
-    found, wanted = _find(context, topic, group)
-    purpose = f"consumers:{topic}:{group}"
+    topic, group = context.group()
+    purpose = f"consumers:{topic.name}:{group.name}"
     limit = parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
-    left = [c for c in context.deps.catalog.consumers(found, wanted) if c.name > after]
-    items = [_shown(context, context.deps.admin.membership(found, wanted, c)) for c in left[:limit]]
-    return Response(parse.page(context, purpose, items, left[limit - 1].name if len(left) > limit else None))
+    rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
+    items = [_view(context, context.deps.admin.membership(topic, group, c)) for c in rest[:limit]]
+    return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
 @call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=NoBody)
-def heartbeat(context: Context, topic: str, group: str, consumer: str) -> Response:
+def heartbeat(context: Context) -> Response[MemberView]:
     """Stay online; the answer tells rank, total and shards."""
-    found, wanted = _find(context, topic, group)
-    seen = context.deps.catalog.consumer(found, wanted, consumer)
-    return Response(_shown(context, context.deps.admin.heartbeat(found, wanted, seen)))
+    topic, group, consumer = _find(context)
+    return Response(_view(context, context.deps.admin.heartbeat(topic, group, consumer)))
 
 
 @call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=NoBody)
-def rotate_secret(context: Context, topic: str, group: str, consumer: str) -> Response:
+def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; for a day more also with the old one."""
-    found, wanted = _find(context, topic, group)
-    signed = context.deps.catalog.consumer(found, wanted, consumer)
-    return Response({"secret": format_secret(context.deps.admin.rotate_secret(found, wanted, signed))})
+    topic, group, consumer = _find(context)
+    secret = context.deps.admin.rotate_secret(topic, group, consumer)
+    return Response({"secret": format_secret(secret)})
 
 
-@call("DELETE", _CONSUMER, scopes=_ROLES)
-def delete_consumer(context: Context, topic: str, group: str, consumer: str) -> Response:
+@call("DELETE", _CONSUMER, scopes=_ROLES, statuses=(204,))
+def delete_consumer(context: Context) -> Response[None]:
     """Leave the group; its shards go to the others at once."""
-    found, wanted = _find(context, topic, group, fresh=True)
-    context.deps.admin.unregister(found, wanted, context.deps.catalog.consumer(found, wanted, consumer))
-    return Response(status=204)
+    context.deps.admin.unregister(*_find(context, fresh=True))
+    return Response(None, 204)
 
 
-def _find(context: Context, topic: str, group: str, *, fresh: bool = False) -> tuple[Topic, Group]:
-    found = context.deps.catalog.topic(topic, fresh=fresh)
-    return found, context.deps.catalog.group(found, group, fresh=fresh)
+def _find(context: Context, *, fresh: bool = False) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group(fresh=fresh)
+    return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
 
 
-def _shown(context: Context, member: Membership) -> dict[str, Any]:
-    return render.member(member, context.deps.adapters.clock.now_ms())
+def _view(context: Context, member: Membership) -> MemberView:
+    return consumers.member(member, context.deps.adapters.clock.now_ms())

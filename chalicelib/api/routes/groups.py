@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...domain.errors import Refused
 from ...domain.topic import Group, Topic
 from ...services.core.positions import EARLIEST, LATEST, Where, keys
-from .. import parse, render
+from .. import parse
 from ..http import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody
+from ..responses import assignments, groups
+from ..responses.assignments import AssignmentView
+from ..responses.common import Page, page
+from ..responses.groups import GroupDetail, GroupSummary, GroupView
 
 _BEGINS = f'"{EARLIEST}", "{LATEST}"'
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 
 
-@call("PUT", _GROUP, scopes=("admin",), body=GroupBody)
-def put_group(context: Context, topic: str, group: str) -> Response:
+@call("PUT", _GROUP, scopes=("admin",), body=GroupBody, statuses=(200, 201))
+def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
-    found = context.deps.catalog.topic(topic, fresh=True)
+    topic = context.topic(fresh=True)
     fields = parse.settings(context.body)
     if "begin" in fields:
         fields["begin"] = _begin(fields["begin"])
     if "filter" in fields:
         fields["tags"] = parse.tags(fields.pop("filter"))
     if fields.get("retry"):
-        fields["retry"] = parse.retry(fields["retry"], found.retry)
-    made, created = context.deps.admin.put_group(found, group, fields)
-    return Response(render.group(made), 201 if created else 200)
+        fields["retry"] = parse.retry(fields["retry"], topic.retry)
+    group, created = context.deps.admin.put_group(topic, context.params["group"], fields)
+    return Response(groups.view(group), 201 if created else 200)
 
 
 def _begin(text: str) -> str:
@@ -35,67 +37,64 @@ def _begin(text: str) -> str:
 
 
 @call("GET", _GROUP, scopes=ANY)
-def get_group(context: Context, topic: str, group: str) -> Response:
+def get_group(context: Context) -> Response[GroupDetail]:
     """A group's settings, its counts, and each shard's tail, floor, next, backlog, owner and leases."""
-    return Response(_shown(context, *_find(context, topic, group)))
+    return Response(_detail(context, *context.group()))
 
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
-def list_groups(context: Context, topic: str) -> Response:
+def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     """The topic's groups, by name."""
-    found = context.deps.catalog.topic(topic)
-    limit = parse.limit(context.query)
-    after = parse.page_start(context, f"groups:{topic}") or ""
-    groups = [g for g in context.deps.catalog.groups(found) if g.name > after]
-    items = [
-        {**render.group(g), **render.counts(context.deps.lookup.group_status(found, g))}
-        for g in groups[:limit]
-    ]
-    following = groups[limit - 1].name if len(groups) > limit else None
-    return Response(parse.page(context, f"groups:{topic}", items, following))
+    topic, lookup = context.topic(), context.deps.lookup
+    purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
+    after = parse.page_start(context, purpose) or ""
+    rest = [group for group in context.deps.catalog.groups(topic) if group.name > after]
+    items = [groups.summary(group, lookup.group_status(topic, group)) for group in rest[:limit]]
+    following = rest[limit - 1].name if len(rest) > limit else None
+    return Response(page(context, purpose, items, following))
 
 
-@call("DELETE", _GROUP, scopes=("admin",))
-def delete_group(context: Context, topic: str, group: str) -> Response:
+@call("DELETE", _GROUP, scopes=("admin",), statuses=(204,))
+def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
     The answer takes some three seconds: behind it, nobody works for the group any more."""
-    found = context.deps.catalog.topic(topic, fresh=True)
-    context.deps.admin.delete_group(found, context.deps.admin.group_to_delete(found, group))
-    return Response(status=204)
+    topic, admin = context.topic(fresh=True), context.deps.admin
+    admin.delete_group(topic, admin.group_to_delete(topic, context.params["group"]))
+    return Response(None, 204)
 
 
 @call("POST", f"{_GROUP}/pause", scopes=("admin",), body=NoBody)
-def pause_group(context: Context, topic: str, group: str) -> Response:
+def pause_group(context: Context) -> Response[GroupView]:
     """Hand out no more messages until resumed; leases run on."""
-    found = context.deps.catalog.topic(topic, fresh=True)
-    return Response(render.group(context.deps.admin.pause(found, group, True)))
+    topic = context.topic(fresh=True)
+    return Response(groups.view(context.deps.admin.pause(topic, context.params["group"], True)))
 
 
 @call("POST", f"{_GROUP}/resume", scopes=("admin",), body=NoBody)
-def resume_group(context: Context, topic: str, group: str) -> Response:
+def resume_group(context: Context) -> Response[GroupView]:
     """Hand out messages again."""
-    found = context.deps.catalog.topic(topic, fresh=True)
-    resumed = context.deps.admin.pause(found, group, False)
-    context.deps.waker.group(found, resumed)
-    return Response(render.group(resumed))
+    topic = context.topic(fresh=True)
+    group = context.deps.admin.pause(topic, context.params["group"], False)
+    context.deps.waker.group(topic, group)
+    return Response(groups.view(group))
 
 
 @call("POST", f"{_GROUP}/seek", scopes=("admin",), body=SeekBody)
-def seek_group(context: Context, topic: str, group: str) -> Response:
+def seek_group(context: Context) -> Response[GroupDetail]:
     """Send the group to earliest, latest, a time or an offset; its open leases are void."""
-    found, wanted = _find(context, topic, group, fresh=True)
-    where = _where(context.body.to)
-    if context.body.shard is not None and context.body.shard >= found.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic!r} has shards 0 to {found.shards - 1}.")
-    for uid in context.deps.catalog.cursor_owners(found, wanted):
-        for key in keys(found, wanted, uid):
-            if context.body.shard in (None, key.shard.shard):
-                context.deps.positions.seek(found, key, where)
-        if context.body.shard is None:
-            context.deps.positions.mend_lane(found, wanted, uid)
-    context.deps.waker.group(found, wanted)
-    return Response(_shown(context, found, wanted))
+    topic, group = context.group(fresh=True)
+    where, shard = _where(context.body.to), context.body.shard
+    if shard is not None and shard >= topic.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    for uid in context.deps.catalog.cursor_owners(topic, group):
+        for key in keys(topic, group, uid):
+            if shard in (None, key.shard.shard):
+                context.deps.positions.seek(topic, key, where)
+        if shard is None:
+            context.deps.positions.mend_lane(topic, group, uid)
+    context.deps.waker.group(topic, group)
+    return Response(_detail(context, topic, group))
 
 
 def _where(to: str | int) -> Where:
@@ -105,23 +104,16 @@ def _where(to: str | int) -> Where:
 
 
 @call("GET", f"{_GROUP}/assignment", scopes=ANY)
-def get_assignment(context: Context, topic: str, group: str) -> Response:
+def get_assignment(context: Context) -> Response[AssignmentView]:
     """Who owns which shard, and why."""
-    found, wanted = _find(context, topic, group)
-    held = context.deps.assignments.current(found, wanted)
-    consumers = context.deps.catalog.consumers(found, wanted)
-    return Response(render.assignment(found, held, consumers))
+    topic, group = context.group()
+    assignment = context.deps.assignments.current(topic, group)
+    consumers = context.deps.catalog.consumers(topic, group)
+    return Response(assignments.view(topic, assignment, consumers))
 
 
-def _find(context: Context, topic: str, group: str, *, fresh: bool = False) -> tuple[Topic, Group]:
-    found = context.deps.catalog.topic(topic, fresh=fresh)
-    return found, context.deps.catalog.group(found, group, fresh=fresh)
-
-
-def _shown(context: Context, topic: Topic, group: Group) -> dict[str, Any]:
+def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     status = context.deps.lookup.group_status(topic, group)
-    held = context.deps.assignments.current(topic, group)
+    assignment = context.deps.assignments.current(topic, group)
     names = {c.uid: c.name for c in context.deps.catalog.consumers(topic, group)}
-    owners = render.owners(topic, held, names)
-    shards = [render.shard(s, names, owners[s.shard]) for s in status.shards]
-    return {**render.group(group), **render.counts(status), "shards": shards}
+    return groups.detail(group, status, names, assignments.owners(topic, assignment, names))

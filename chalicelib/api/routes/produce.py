@@ -12,9 +12,11 @@ from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
 from ...domain.topic import Topic
-from .. import parse, problems, render, tracing
+from .. import parse, tracing
 from ..http import Context, Response, call, convert
 from ..requests import BatchBody, MessageBody
+from ..responses import produced
+from ..responses.produced import BatchView, Produced
 
 if TYPE_CHECKING:
     from ...services.produce.appender import Placed
@@ -29,20 +31,27 @@ class _JsonTexts(msgspec.Struct):
     messages: list[msgspec.Raw]
 
 
-@call("POST", "/v1/topics/{topic}/messages", scopes=("produce",), body=MessageBody, headers=RESENDING)
-def produce(context: Context, topic: str) -> Response:
+@call(
+    "POST",
+    "/v1/topics/{topic}/messages",
+    scopes=("produce",),
+    body=MessageBody,
+    headers=RESENDING,
+    statuses=(200, 201),
+)
+def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
-    found = context.deps.catalog.topic(topic)
+    topic = context.topic()
     draft = parse.draft(context.body, context.deps.adapters.clock.now_ms(), context.raw)
-    return one(context, found, draft)
+    return one(context, topic, draft)
 
 
-def one(context: Context, topic: Topic, draft: Draft) -> Response:
+def one(context: Context, topic: Topic, draft: Draft) -> Response[Produced]:
     """Store a single message and answer where it stands."""
     (outcome,) = _store(context, topic, [draft])
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Response(_shown(topic, outcome, _standing(context, topic)), 200 if outcome.duplicate else 201)
+    return Response(_view(topic, outcome, _standing(context, topic)), 200 if outcome.duplicate else 201)
 
 
 def _standing(context: Context, topic: Topic) -> Callable[[], Callable[[str], str]]:
@@ -50,9 +59,9 @@ def _standing(context: Context, topic: Topic) -> Callable[[], Callable[[str], st
     return cache(lambda: context.deps.lookup.standing(topic))
 
 
-def _shown(topic: Topic, placed: Placed, standing: Callable[[], Callable[[str], str]]) -> dict[str, Any]:
+def _view(topic: Topic, placed: Placed, standing: Callable[[], Callable[[str], str]]) -> Produced:
     """The answer for one message; of a duplicate, with what has become of the first."""
-    return render.placed(topic.name, placed, standing()(placed.id) if placed.duplicate else None)
+    return produced.view(topic.name, placed, standing()(placed.id) if placed.duplicate else None)
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
@@ -64,9 +73,9 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Plac
 
 
 @call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody, headers=RESENDING)
-def produce_batch(context: Context, topic: str) -> Response:
+def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; bad ones are refused one by one, good ones are stored."""
-    found = context.deps.catalog.topic(topic)
+    topic = context.topic()
     if len(context.raw) > MAX_BATCH_BYTES:
         raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
     now_ms = context.deps.adapters.clock.now_ms()
@@ -74,15 +83,13 @@ def produce_batch(context: Context, topic: str) -> Response:
     items = zip(context.body.messages, texts, strict=True)
     checked = [_checked(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
     drafts = [c for c in checked if isinstance(c, Draft)]
-    outcomes = iter(_store(context, found, drafts))
-    standing = _standing(context, found)
+    outcomes = iter(_store(context, topic, drafts))
+    standing = _standing(context, topic)
     results = []
     for i, each in enumerate(checked):
         outcome = next(outcomes) if isinstance(each, Draft) else each
-        if isinstance(outcome, HeadraceError):
-            results.append({"index": i, "error": problems.problem(outcome, context.request_id)})
-        else:
-            results.append({"index": i, **_shown(found, outcome, standing)})
+        shown = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, standing)
+        results.append(produced.item(i, shown, context.request_id))
     return Response({"results": results})
 
 

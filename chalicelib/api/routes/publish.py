@@ -13,10 +13,10 @@ import msgspec
 
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
-from ...domain.topic import Topic
 from .. import parse, strict
 from ..http import Context, Response, call, convert, invalid
 from ..requests import MessageBody
+from ..responses.produced import Produced
 from .produce import RESENDING, one
 
 _OPTIONS = {
@@ -29,7 +29,7 @@ _OPTIONS = {
 _OURS = "headrace-"
 _FORWARD = "headrace-forward-"
 _STRUCTURED = "application/cloudevents+json"
-_ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}\Z")
+_ATTRIBUTE = r"[a-z0-9]{1,64}\Z"
 _REQUIRED = ("id", "source", "type")
 
 
@@ -39,15 +39,21 @@ class _DataText(msgspec.Struct):
     data: msgspec.Raw
 
 
-@call("POST", "/v1/publish/{topic}", scopes=("produce",), any_media=True, headers=(*_OPTIONS, *RESENDING))
-def publish(context: Context, topic: str) -> Response:
+@call(
+    "POST",
+    "/v1/publish/{topic}",
+    scopes=("produce",),
+    any_media=True,
+    headers=(*_OPTIONS, *RESENDING),
+    statuses=(200, 201),
+)
+def publish(context: Context) -> Response[Produced]:
     """Accept the raw body as one message, with options in headers."""
-    found = context.deps.catalog.topic(topic)
-    draft = _draft(context, found)
-    return one(context, found, draft)
+    topic = context.topic()
+    return one(context, topic, _draft(context))
 
 
-def _draft(context: Context, topic: Topic) -> Draft:
+def _draft(context: Context) -> Draft:
     headers = {name.lower(): _decoded(value) for name, value in context.headers.items()}
     _check_options(headers)
     media = headers.get("content-type", "application/octet-stream")
@@ -134,7 +140,7 @@ def _check_event(event: Mapping[str, str]) -> None:
         if not event.get(name):
             raise invalid(name, "a CloudEvent needs it")
     for name in event:
-        if not _ATTRIBUTE.match(name):
+        if not re.match(_ATTRIBUTE, name):
             raise invalid(name[:64], "is no name of a CloudEvents attribute")
 
 

@@ -2,81 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 from msgspec import UNSET
 
-from ...domain.errors import HeadraceError
-from ...domain.topic import Group, Topic
-from .. import problems, render
 from ..http import Context, Response, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
-
-if TYPE_CHECKING:
-    from ...services.consume.settle import SettleAnswer
+from ..responses import messages, receipts
+from ..responses.messages import Received
+from ..responses.receipts import ReceiptResults
 
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 _CONSUME = ("consume",)
 
 
 @call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)
-def receive(context: Context, topic: str, group: str) -> Response:
+def receive(context: Context) -> Response[Received]:
     """Claim messages; each comes with a receipt that is good for the lease."""
-    deps, asked = context.deps, context.body
-    found, wanted = _find(context, topic, group)
+    deps, body = context.deps, context.body
+    topic, group = context.group()
     consumer = None
-    if asked.consumer is not None:
-        consumer = deps.catalog.consumer(found, wanted, asked.consumer)
-        deps.admin.sign_of_life(found, wanted, consumer, asked.wait_seconds)
+    if body.consumer is not None:
+        consumer = deps.catalog.consumer(topic, group, body.consumer)
+        deps.admin.sign_of_life(topic, group, consumer, body.wait_seconds)
     signing_key = deps.signing_key  # what could fail comes before the claim
-    lease_seconds = asked.lease_seconds or wanted.lease_seconds or found.lease_seconds
-    received = deps.receiver.receive(found, wanted, consumer, asked.max, asked.wait_seconds, lease_seconds)
+    lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
+    deliveries = deps.receiver.receive(topic, group, consumer, body.max, body.wait_seconds, lease_seconds)
     if consumer is not None:
-        deps.admin.alive(found, wanted, consumer.uid)
-    return Response(render.deliveries(received, signing_key))
+        deps.admin.alive(topic, group, consumer.uid)
+    return Response(messages.received(deliveries, signing_key))
 
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
-def ack(context: Context, topic: str, group: str) -> Response:
+def ack(context: Context) -> Response[ReceiptResults]:
     """Record success."""
-    found, wanted = _find(context, topic, group)
-    return _results(context, context.deps.settler.ack(found, wanted, context.body.receipts))
+    answers = context.deps.settler.ack(*context.group(), context.body.receipts)
+    return Response(receipts.results(context.body.receipts, answers, context.request_id))
 
 
 @call("POST", f"{_GROUP}/nack", scopes=_CONSUME, body=NackBody)
-def nack(context: Context, topic: str, group: str) -> Response:
+def nack(context: Context) -> Response[ReceiptResults]:
     """Give messages back for another attempt, or bury them as dead letters."""
-    found, wanted = _find(context, topic, group)
-    asked = context.body
+    topic, group = context.group()
+    body = context.body
     from ...services.consume.settle import Nack
 
-    delay_ms = None if asked.delay_seconds is UNSET else asked.delay_seconds * 1000
-    how = Nack(delay_ms, asked.dead_letter, asked.reason)
-    return _results(context, context.deps.settler.nack(found, wanted, asked.receipts, how))
+    delay_ms = None if body.delay_seconds is UNSET else body.delay_seconds * 1000
+    how = Nack(delay_ms, body.dead_letter, body.reason)
+    answers = context.deps.settler.nack(topic, group, body.receipts, how)
+    return Response(receipts.results(body.receipts, answers, context.request_id))
 
 
 @call("POST", f"{_GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
-def extend(context: Context, topic: str, group: str) -> Response:
+def extend(context: Context) -> Response[ReceiptResults]:
     """Give a lease more time, counted from now."""
-    found, wanted = _find(context, topic, group)
-    asked = context.body
-    return _results(context, context.deps.settler.extend(found, wanted, asked.receipts, asked.lease_seconds))
-
-
-def _find(context: Context, topic: str, group: str) -> tuple[Topic, Group]:
-    found = context.deps.catalog.topic(topic)
-    return found, context.deps.catalog.group(found, group)
-
-
-def _results(context: Context, settled: Sequence[SettleAnswer]) -> Response:
-    receipts = context.body.receipts
-    return Response({"results": [_result(context, r, s) for r, s in zip(receipts, settled, strict=True)]})
-
-
-def _result(context: Context, receipt: str, settled: SettleAnswer) -> dict[str, Any]:
-    if settled is None:
-        return {"receipt": receipt, "ok": True}
-    if not isinstance(settled, HeadraceError):
-        return {"receipt": receipt, "ok": True, "already": True}
-    return {"receipt": receipt, "error": problems.problem(settled, context.request_id)}
+    body = context.body
+    answers = context.deps.settler.extend(*context.group(), body.receipts, body.lease_seconds)
+    return Response(receipts.results(body.receipts, answers, context.request_id))

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
-from .. import parse, problems, render
+from .. import parse
 from ..http import Context, Response, call, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
+from ..responses import produced, replays
+from ..responses.common import Page, page
+from ..responses.produced import BatchItem, BatchView
+from ..responses.replays import CreatedReplay, ReplayView
 
 if TYPE_CHECKING:
     from ...services.manage.replays import Archived
@@ -18,17 +22,16 @@ _REPLAY = "/v1/replays/{id}"
 _ROLES = ("admin",)
 
 
-@call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody)
-def create_replay(context: Context, topic: str) -> Response:
+@call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody, statuses=(202,))
+def create_replay(context: Context) -> Response[CreatedReplay]:
     """Send archived messages of a topic again, or with dry_run only count them: 202, and a job begins."""
-    wanted = _wanted(context.body, topic)
-    _check_topics(context, wanted)
-    made, started = context.deps.replays.create(wanted, start=context.body.start)
-    how = {} if started else {"run_with": f"make replay ARGS='--replay {made.id}'"}
-    return Response({**render.replay(made), "started": started, **how}, 202)
+    draft = _draft(context.body, context.params["topic"])
+    _check_topics(context, draft)
+    replay, started = context.deps.replays.create(draft, start=context.body.start)
+    return Response(replays.created(replay, started), 202)
 
 
-def _wanted(body: ReplayBody, topic: str) -> Replay:
+def _draft(body: ReplayBody, topic: str) -> Replay:
     from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
     if from_ms >= to_ms:
         raise invalid("to", "must be later than from")
@@ -59,39 +62,40 @@ def _forbidden(context: Context, replay: Replay) -> bool:
 
 
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
-def list_replays(context: Context, topic: str) -> Response:
+def list_replays(context: Context) -> Response[Page[ReplayView]]:
     """Replays of a topic's messages, the newest first: those whose topics the token may use."""
+    topic = context.params["topic"]
     purpose = f"replays:{topic}"
-    replays, following = parse.visible(
+    rows, following = parse.visible(
         context,
         purpose,
-        lambda before, rows: context.deps.adapters.control.replays(topic, before, rows),
+        lambda before, most: context.deps.adapters.control.replays(topic, before, most),
         lambda replay: not _forbidden(context, replay),
         lambda replay: replay.id,
     )
-    return Response(parse.page(context, purpose, [render.replay(each) for each in replays], following))
+    return Response(page(context, purpose, [replays.view(row) for row in rows], following))
 
 
 @call("GET", _REPLAY, scopes=_ROLES)
-def get_replay(context: Context, id: str) -> Response:
+def get_replay(context: Context) -> Response[ReplayView]:
     """A replay: what it chooses, its state, and how many messages it found and sent."""
-    return Response(render.replay(_find(context, id)))
+    return Response(replays.view(_find(context)))
 
 
 @call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
-def tell_progress(context: Context, id: str) -> Response:
+def tell_progress(context: Context) -> Response[ReplayView]:
     """Tell how far a replay is: for its job."""
     body = context.body
     from ...services.manage.replays import Progress
 
     progress = Progress(ReplayState(body.state), body.matched, body.sent, body.error)
-    return Response(render.replay(context.deps.replays.tell(_find(context, id), progress)))
+    return Response(replays.view(context.deps.replays.tell(_find(context), progress)))
 
 
 @call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
-def send_archived(context: Context, id: str) -> Response:
+def send_archived(context: Context) -> Response[BatchView]:
     """Send up to 1,000 archived messages under a replay, each once however often it is asked: for its job."""
-    replay = _find(context, id)
+    replay = _find(context)
     checked = [_checked(item, i) for i, item in enumerate(context.body.messages)]
     good = [each for each in checked if not isinstance(each, HeadraceError)]
     outcomes = iter(context.deps.replays.send(replay, good))
@@ -109,14 +113,13 @@ def _checked(item: Any, index: int) -> Archived | HeadraceError:
         return parse.item_error(error, f"messages[{index}]")
 
 
-def _result(context: Context, replay: Replay, index: int, outcome: Placed | HeadraceError) -> dict[str, Any]:
-    if isinstance(outcome, HeadraceError):
-        return {"index": index, "error": problems.problem(outcome, context.request_id)}
-    return {"index": index, **render.placed(replay.into, outcome)}
+def _result(context: Context, replay: Replay, index: int, outcome: Placed | HeadraceError) -> BatchItem:
+    shown = outcome if isinstance(outcome, HeadraceError) else produced.view(replay.into, outcome)
+    return produced.item(index, shown, context.request_id)
 
 
-def _find(context: Context, id: str) -> Replay:
+def _find(context: Context) -> Replay:
     """The replay, if the caller may use its topics."""
-    found = context.deps.replays.find(id)
-    _check_topics(context, found)
-    return found
+    replay = context.deps.replays.find(context.params["id"])
+    _check_topics(context, replay)
+    return replay

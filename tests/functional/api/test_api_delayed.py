@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.render import at
+from chalicelib.api.responses.common import at
 from tests.support.background import Background
 from tests.support.http import Client, Topic
 

@@ -18,6 +18,7 @@ from schemathesis.checks import CHECKS
 from chalicelib.api import openapi, routes
 from chalicelib.api.http import CALLS
 from chalicelib.api.requests import ConsumerBody
+from tests.support import described
 from tests.support.http import Client
 
 assert routes, "importing the routes enters their calls"
@@ -46,6 +47,7 @@ def wsgi(api: Client) -> Callable[[dict[str, Any], StartResponse], Iterable[byte
         raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         method, path = environ["REQUEST_METHOD"], environ["REQUEST_URI"]
         status, answered, body = api.gateway.handle(method, path, headers, raw or None)
+        described.check(method, path, status, answered, body)
         start_response(f"{status} -", list(answered.items()))
         return [body]
 
@@ -73,7 +75,23 @@ def test_every_call_says_what_it_does() -> None:
     for path, methods in openapi.document()["paths"].items():
         for method, operation in methods.items():
             assert operation["summary"].endswith("."), (method, path)
-            assert "401" in operation["responses"]
+            assert ("401" in operation["responses"]) == bool(operation["security"])
+            assert operation["tags"]
+
+
+def test_every_success_has_a_schema() -> None:
+    for operation in described.operations():
+        successes = [answer for status, answer in operation["responses"].items() if status < "300"]
+        assert successes, operation["operationId"]
+        for answer in successes:
+            assert all(media["schema"] for media in answer.get("content", {}).values()), operation[
+                "operationId"
+            ]
+
+
+def test_the_document_says_where_its_paths_begin(api: Client) -> None:
+    assert api.get("/v1/openapi.json").expect(200)["servers"][0]["url"] == "/"
+    assert openapi.document("/api")["servers"][0]["url"] == "/api"
 
 
 def test_the_page_tells_every_call_and_the_fields_of_every_body(api: Client) -> None:
@@ -82,7 +100,9 @@ def test_the_page_tells_every_call_and_the_fields_of_every_body(api: Client) -> 
     page, document = unescape(reply.raw.decode()), openapi.document()
     assert [entry.path for entry in CALLS if f"<code>{entry.method} {entry.path}</code>" not in page] == []
     fields = {
-        field for schema in document["components"]["schemas"].values() for field in schema["properties"]
+        field
+        for schema in document["components"]["schemas"].values()
+        for field in schema.get("properties", {})
     }
     assert {field for field in fields if f"<dt><code>{field}</code>" not in page} == set()
     assert "Header: headrace-key, headrace-tag" in page

@@ -1,0 +1,94 @@
+"""Consumers of a group."""
+
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+
+from ...domain import breaker
+from ...domain.topic import Consumer
+from .common import Count, Time, at, at_or_none, one_of
+
+if TYPE_CHECKING:
+    from ...services.manage.admin import Membership
+
+Kind = Annotated[str, one_of("pull", "url", "function")]
+State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED")]
+
+
+class ConsumerView(TypedDict):
+    """A consumer. One that pulls was seen at `last_seen_at`; one that is called has a `url` or a `function`, and the
+    health of that."""
+
+    consumer: str
+    topic: str
+    group: str
+    kind: Kind
+    state: State
+    last_seen_at: NotRequired[Time]
+    url: NotRequired[str]
+    function: NotRequired[str]
+    timeout_seconds: NotRequired[Count | None]
+    why: NotRequired[str | None]
+    failing_since_at: NotRequired[Time | None]
+    disables_at: NotRequired[Time | None]
+    breaker: NotRequired[Annotated[str, one_of("closed", "open", "half-open")]]
+    open_until_at: NotRequired[Time | None]
+    created_at: Time
+
+
+class MemberView(ConsumerView):
+    """A consumer, its rank among those online (null: it is not), and its shards."""
+
+    rank: Count | None
+    total: Count
+    shards: list[Count]
+
+
+class RegisteredConsumer(MemberView):
+    """A consumer that was just registered; its new `secret` is shown this once."""
+
+    secret: NotRequired[str]
+
+
+class SecretView(TypedDict):
+    """A secret to verify signatures with; it is shown this once."""
+
+    secret: str
+
+
+def member(membership: "Membership", now_ms: int) -> MemberView:
+    """A consumer, its rank, and its shards."""
+    return {
+        **_view(membership.consumer, now_ms),
+        "rank": membership.rank,
+        "total": membership.total,
+        "shards": list(membership.shards),
+    }
+
+
+def registered(member: MemberView, secret: str | None) -> RegisteredConsumer:
+    """A consumer that was just registered, with its secret if that is new."""
+    return {**member, "secret": secret} if secret else {**member}
+
+
+def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
+    shown: ConsumerView = {
+        "consumer": consumer.name,
+        "topic": consumer.topic,
+        "group": consumer.group,
+        "kind": consumer.kind,
+        "state": consumer.state,
+        "created_at": at(consumer.created_ms),
+    }
+    if not consumer.is_called:
+        shown["last_seen_at"] = at(consumer.seen_ms)
+        return shown
+    if consumer.kind == "function":
+        shown["function"] = consumer.target
+        shown["timeout_seconds"] = consumer.timeout_seconds
+    else:
+        shown["url"] = consumer.target
+    shown["why"] = consumer.why
+    shown["failing_since_at"] = at_or_none(consumer.failing_ms)
+    shown["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms))
+    shown["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
+    shown["open_until_at"] = at_or_none(consumer.open_until_ms)
+    return shown

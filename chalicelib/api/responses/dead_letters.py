@@ -1,0 +1,48 @@
+"""Dead letters of a group."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from ...domain.message import Message
+from .common import Count, Time, at
+from .deliveries import Reason
+from .messages import StoredContent, content
+
+if TYPE_CHECKING:
+    from ...domain.record import DeadLetter
+
+
+class DeadLetterView(StoredContent):
+    """A delivery that was given up, with its whole message. `edited`: the body is not the one that was sent."""
+
+    shard: Count
+    offset: Count
+    reason: Reason
+    attempts: Count
+    last_error: str | None
+    dead_at: Time
+    edited: bool
+    consumer: NotRequired[str | None]
+
+
+class Redriven(TypedDict):
+    """How many dead letters were sent again."""
+
+    redriven: Count
+
+
+def view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
+    """A dead letter; `message` is its own with the body, `names` tells consumers by uid."""
+    shown: DeadLetterView = {
+        **content(message),
+        "shard": message.shard,
+        "offset": message.offset,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "dead_at": at(letter.at_ms),
+        "edited": letter.edited,
+    }
+    if uid := letter.key.consumer_uid:
+        shown["consumer"] = names.get(uid)
+    return shown

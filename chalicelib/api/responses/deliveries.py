@@ -1,0 +1,156 @@
+"""One message for one group: its status, its place, and its trace."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, NotRequired, Required, TypedDict
+
+from .common import Count, Status, Time, at, at_or_none, one_of
+
+if TYPE_CHECKING:
+    from ...services.inspect.fate import MessageFate
+    from ...services.inspect.statuses import DeliveryStatus
+    from ...services.inspect.trace import Event
+
+Reason = Annotated[str, one_of("ATTEMPTS_EXHAUSTED", "REJECTED", "EXPIRED", "RATE_LIMITED", "UNDECODABLE")]
+"""Why a delivery is dead."""
+Place = Annotated[
+    str, one_of("log", "cursor", "lease", "timer", "retry lane", "dead letter", "settled", "unknown")
+]
+EventName = Annotated[
+    str,
+    one_of(
+        "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "due", "leased", "delivered", "buried",
+        "redriven", "deleted",
+    ),
+]  # fmt: skip
+Outcome = Annotated[str, one_of("SUCCESS", "RETRY", "DEAD", "LAPSED")]
+
+
+class DeliveryView(TypedDict):
+    """How far a group is with a message; in a broadcast each of its consumers. A dead one has a `reason`."""
+
+    status: Status
+    attempts: Count
+    next_attempt_at: Time | None
+    last_error: str | None
+    retries_left: int
+    reason: NotRequired[str]
+    consumers: NotRequired[dict[str, Status]]
+
+
+class Retried(TypedDict, total=False):
+    """A delivery that was to be tried at once, as it stands now."""
+
+    id: Required[str]
+    group: Required[str]
+    status: Status
+    attempts: Count
+    next_attempt_at: Time | None
+    last_error: str | None
+    retries_left: int
+    reason: str
+    consumers: dict[str, Status]
+
+
+class GroupFate(DeliveryView):
+    """A delivery and where it is (in a broadcast: where its consumers' are); `older` is what one from before a seek is
+    still."""
+
+    places: list[Place]
+    older: list[Status]
+    adds_up: bool
+
+
+class TokenName(TypedDict):
+    """A token; its name is null once it is revoked."""
+
+    id: str
+    name: str | None
+
+
+class EventView(TypedDict):
+    """One thing that happened to a message. What people did bears `by`, a lease its `owner` and `deadline_at`, a delay
+    its `deliver_at`."""
+
+    at: Time
+    event: EventName
+    shard: Count | None
+    group: str | None
+    consumer: str | None
+    attempt: Count | None
+    rank: Count | None
+    total: Count | None
+    duration_ms: Count | None
+    outcome: Outcome | None
+    detail: str | None
+    by: NotRequired[TokenName | None]
+    owner: NotRequired[str | None]
+    deadline_at: NotRequired[Time]
+    deliver_at: NotRequired[Time]
+
+
+class TraceView(TypedDict):
+    """A message's path, in order of time."""
+
+    events: list[EventView]
+
+
+_DONE_BY_SOMEBODY = {
+    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted",
+}  # fmt: skip
+
+
+def delivery(status: "DeliveryStatus") -> DeliveryView:
+    """How far a group is with a message."""
+    shown: DeliveryView = {
+        "status": status.status,
+        "attempts": status.attempts,
+        "next_attempt_at": at_or_none(status.next_attempt_ms or None),
+        "last_error": status.last_error,
+        "retries_left": status.retries_left,
+    }
+    if status.reason:
+        shown["reason"] = status.reason
+    if status.consumers:
+        shown["consumers"] = {name: each.status for name, each in status.consumers.items()}
+    return shown
+
+
+def retried(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
+    """A delivery that was to be tried at once; without a status where the group is not owed it any more."""
+    shown: Retried = {"id": message_id, "group": group}
+    return {**shown, **delivery(status)} if status else shown
+
+
+def fate(of: "MessageFate") -> GroupFate:
+    """A group's part in a message's fate."""
+    return {
+        **delivery(of.status),
+        "places": [str(place) for place in of.places],
+        "older": list(of.older),
+        "adds_up": of.adds_up,
+    }
+
+
+def event(of: "Event", names: Mapping[str, str | None]) -> EventView:
+    """One event of a message's path; `names` tells those of tokens by id (None: it is gone)."""
+    shown: EventView = {
+        "at": at(of.at_ms),
+        "event": of.event,
+        "shard": of.shard,
+        "group": of.group,
+        "consumer": of.consumer,
+        "attempt": of.attempt,
+        "rank": of.rank,
+        "total": of.total,
+        "duration_ms": of.duration_ms,
+        "outcome": of.outcome,
+        "detail": of.detail,
+    }
+    if of.event in _DONE_BY_SOMEBODY:
+        shown["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
+    if of.deliver_ms is not None:
+        shown["deliver_at"] = at(of.deliver_ms)
+    if of.deadline_ms is not None:
+        shown["owner"] = of.owner
+        shown["deadline_at"] = at(of.deadline_ms)
+    return shown

@@ -1,0 +1,68 @@
+"""Where messages were stored, one or a batch."""
+
+from typing import TYPE_CHECKING, Annotated, NotRequired, Required, TypedDict
+
+from ...domain.errors import HeadraceError
+from ..problems import Problem, problem
+from .common import Count, MessageStatus, Time, at, either
+
+if TYPE_CHECKING:
+    from ...services.produce.appender import Placed
+
+
+class Produced(TypedDict):
+    """Where a message was stored; while it waits for its time it has no offset. Of a `duplicate`, all is said of the
+    first one."""
+
+    id: str
+    topic: str
+    status: MessageStatus
+    shard: Count | None
+    offset: Count | None
+    accepted_at: Time
+    deliver_at: NotRequired[Time]
+    duplicate: bool
+
+
+class BatchItem(TypedDict, total=False):
+    """Where one message of a batch was stored, or why not."""
+
+    index: Required[Count]
+    id: str
+    topic: str
+    status: MessageStatus
+    shard: Count | None
+    offset: Count | None
+    accepted_at: Time
+    deliver_at: Time
+    duplicate: bool
+    error: Problem
+
+
+class BatchView(TypedDict):
+    """What became of each message of a batch, in the same order."""
+
+    results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
+
+
+def view(topic: str, placed: "Placed", standing: str | None = None) -> Produced:
+    """Where a message was stored; `standing` is what has become of one that was stored before."""
+    shown: Produced = {
+        "id": placed.id,
+        "topic": topic,
+        "status": standing or ("NEW" if placed.due_ms is None else "DELAYED"),
+        "shard": placed.shard,
+        "offset": placed.offset,
+        "accepted_at": at(placed.accepted_ms),
+        "duplicate": placed.duplicate,
+    }
+    if placed.due_ms is not None:
+        shown["deliver_at"] = at(placed.due_ms)
+    return shown
+
+
+def item(index: int, outcome: Produced | HeadraceError, request_id: str) -> BatchItem:
+    """One message of a batch."""
+    if isinstance(outcome, HeadraceError):
+        return {"index": index, "error": problem(outcome, request_id)}
+    return {"index": index, **outcome}
