@@ -1,0 +1,237 @@
+"""The examples of openapi.json: there is one for each call, of its schema, and taken from a service that runs.
+
+`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/api/test_examples.py` takes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import app
+from chalicelib import wiring
+from chalicelib.adapters import SystemRandom, memory_adapters
+from chalicelib.api import openapi
+from chalicelib.api.http import CALLS, JSON
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from local.gateway import Gateway
+from tests.support import described
+from tests.support.http import Client, Reply, ShiftingClock
+
+FILE = Path(openapi.__file__).with_name("examples.json")
+FUNCTIONS = Path(__file__).parents[3] / "examples" / "functions.py"
+SECRETS = {"token": "hr_…", "secret": "whsec_…", "check_secret": "whsec_…", "receipt": "AbCd…"}
+NOT_SHOWN = {"openapi_document", "docs"}
+ORDERS = "/v1/topics/orders"
+MAILER = f"{ORDERS}/groups/mailer"
+
+
+@dataclass(frozen=True)
+class Recorder(Client):
+    """A client that keeps the first successful exchange of each call."""
+
+    taken: dict[str, Any] = field(default_factory=dict)
+
+    def call(self, method: str, path: str, body: Any = None, **more: Any) -> Reply:
+        reply = super().call(method, path, body, **more)
+        operation = described.operation(method, path.partition("?")[0])
+        if operation and reply.status in (200, 201, 202) and operation["operationId"] not in NOT_SHOWN:
+            example = self.taken.setdefault(operation["operationId"], {"responses": {}})
+            if body:
+                example.setdefault("request", _without_secrets(body))
+            example["responses"].setdefault(str(reply.status), _without_secrets(reply.json))
+        return reply
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: SECRETS.get(name) or _without_secrets(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [SECRETS["receipt"] if is_receipt(each) else _without_secrets(each) for each in value]
+    return value
+
+
+def is_receipt(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > 60 and " " not in value
+
+
+@pytest.fixture
+def visitor() -> Iterator[Recorder]:
+    """A client of a service in memory, which nobody else uses."""
+    clock = ShiftingClock()
+    rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
+    egress = Egress(rules, time.monotonic, resolve=lambda host: ())
+    sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, "headrace.local")
+    deps = wiring.Deps(memory_adapters(clock, SystemRandom(), lambda: sender))
+    deps.setup()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "deps", lambda: deps)
+        yield Recorder(Gateway(app.app), deps.tokens.ensure_admin(None))
+    egress.close()
+
+
+def tour(visitor: Recorder) -> None:
+    """Every call, as somebody would make it who tries them all."""
+    get, put, post, delete = visitor.get, visitor.put, visitor.post, visitor.delete
+    put(ORDERS, {"retention_days": 14, "retry": {"max_attempts": 8, "ladder": "exponential"}}).expect(201)
+    put(ORDERS, {"alarm_backlog": 10_000}).expect(200)
+    put(MAILER, {"from": "earliest", "filter": "paid || refunded"}).expect(201)
+    put(MAILER, {"max_in_flight": 128}).expect(200)
+    put(f"{MAILER}/consumers/worker-1").expect(201)
+    put(f"{MAILER}/consumers/worker-1").expect(200)
+    post(f"{MAILER}/consumers/worker-1/heartbeat").expect(200)
+    put(f"{ORDERS}/groups/billing", {"from": "earliest"}).expect(201)
+    hook = f"{ORDERS}/groups/billing/consumers/hook"
+    put(hook, {"url": "http://127.0.0.1:9000/orders"}).expect(201)
+    post(f"{hook}/rotate-secret").expect(200)
+    order = {
+        "body": {"order": 188, "total": 19.9},
+        "keys": ["order-188"],
+        "tag": "paid",
+        "dedup_id": "order-188",
+    }
+    first = post(f"{ORDERS}/messages", order).expect(201)["id"]
+    post(f"{ORDERS}/messages", order).expect(200)
+    refused = {"body": {"order": 190}, "delay_secnds": 30}
+    batch = [{"body": {"order": 189}, "tag": "paid", "ordering_key": "customer-7"}, refused]
+    post(f"{ORDERS}/messages/batch", {"messages": batch}).expect(200)
+    publish = {"Content-Type": "text/plain", "Headrace-Tag": "refunded"}
+    visitor.call("POST", "/v1/publish/orders", raw=b"188;refunded", headers=publish).expect(201)
+    _see_and_change(visitor, first)
+    _consume(visitor, first)
+    _decide(visitor)
+    _replay(visitor)
+    get("/v1/health").expect(200)
+    get("/v1/stats").expect(200)
+    get("/v1/ladders/jmq?max_attempts=6").expect(200)
+    made = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
+    get("/v1/tokens").expect(200)
+    delete(f"/v1/tokens/{made['id']}").expect(204)
+    for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
+        get(path).expect(200)
+    for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics"):
+        get(path).expect(200)
+    for how in ("pause", "resume"):
+        post(f"{MAILER}/{how}").expect(200)
+    post(f"{MAILER}/seek", {"to": "2030-01-01T00:00:00.000Z"}).expect(200)
+    delete(f"{MAILER}/consumers/worker-1").expect(204)
+    delete(MAILER).expect(204)
+    delete(f"{ORDERS}?confirm=orders").expect(204)
+
+
+def _see_and_change(visitor: Recorder, message: str) -> None:
+    waiting = visitor.post(f"{ORDERS}/messages", {"body": {"order": 191}, "delay_seconds": 600}).expect(201)
+    change = {"deliver_at": "2030-01-01T00:00:00.000Z"}
+    visitor.call("PATCH", f"{ORDERS}/messages/{waiting['id']}", change).expect(200)
+    visitor.delete(f"{ORDERS}/messages/{waiting['id']}").expect(204)
+    visitor.get(f"{ORDERS}/messages?tag=paid").expect(200)
+    visitor.get(f"{ORDERS}/messages/{message}").expect(200)
+
+
+def _consume(visitor: Recorder, message: str) -> None:
+    received = visitor.post(f"{MAILER}/receive", {"max": 10, "wait_seconds": 5, "consumer": "worker-1"})
+    receipts = {each["id"]: each["receipt"] for each in received.expect(200)["messages"]}
+    mine = receipts.pop(message)
+    visitor.post(f"{MAILER}/extend", {"receipts": [mine], "lease_seconds": 60}).expect(200)
+    bury = {"receipts": [mine], "dead_letter": True, "reason": "no such customer"}
+    visitor.post(f"{MAILER}/nack", bury).expect(200)
+    visitor.post(f"{MAILER}/ack", {"receipts": [*receipts.values(), mine]}).expect(200)
+    for what in ("trace", "fate"):
+        visitor.get(f"{ORDERS}/messages/{message}/{what}").expect(200)
+    letters = f"{MAILER}/dead-letters"
+    visitor.get(letters).expect(200)
+    visitor.get(f"{letters}/{message}").expect(200)
+    visitor.call("PATCH", f"{letters}/{message}", {"body": {"order": 188, "customer": 7}}).expect(200)
+    visitor.post(f"{letters}/redrive", {"ids": [message]}).expect(200)
+    again = visitor.post(f"{MAILER}/receive", {"wait_seconds": 5}).expect(200)["messages"]
+    visitor.post(f"{MAILER}/nack", {**bury, "receipts": [again[0]["receipt"]]}).expect(200)
+    visitor.post(f"{ORDERS}/messages/{message}/retry", {"group": "mailer"}).expect(200)
+    again = visitor.post(f"{MAILER}/receive", {"wait_seconds": 5}).expect(200)["messages"]
+    visitor.post(f"{MAILER}/nack", {**bury, "receipts": [again[0]["receipt"]]}).expect(200)
+    visitor.delete(f"{letters}/{message}").expect(204)
+
+
+def _decide(visitor: Recorder) -> None:
+    message = {"body": {"order": 192}, "tag": "paid", "dedup_id": "order-192"}
+    asked = {"message": message, "check_after_seconds": 60}
+    prepared = visitor.post(f"{ORDERS}/transactions", asked).expect(201)["transaction_id"]
+    visitor.post(f"{ORDERS}/transactions", asked).expect(200)
+    visitor.get(f"{ORDERS}/transactions").expect(200)
+    visitor.get(f"/v1/transactions/{prepared}").expect(200)
+    visitor.post(f"/v1/transactions/{prepared}/commit").expect(200)
+    other = visitor.post(f"{ORDERS}/transactions", {"message": {"body": 1}}).expect(201)["transaction_id"]
+    visitor.post(f"/v1/transactions/{other}/rollback").expect(200)
+
+
+def _replay(visitor: Recorder) -> None:
+    span = {"from": "2029-12-01T00:00:00.000Z", "to": "2029-12-02T00:00:00.000Z"}
+    asked = {**span, "tag": "paid", "where": "total > 10 AND customer.country IN ('CH', 'AT')"}
+    replay = visitor.post(f"{ORDERS}/replays", asked).expect(202)["replay_id"]
+    archived = {"id": "0mh2x5c8k1zz-0-1a", "shard": 0, "body_base64": "eyJvcmRlciI6N30=", "tag": "paid"}
+    message = {**archived, "content_type": JSON}
+    visitor.post(f"/v1/replays/{replay}/messages", {"messages": [message]}).expect(200)
+    progress = {"state": "DONE", "matched": 1, "sent": 1}
+    visitor.call("PATCH", f"/v1/replays/{replay}", progress).expect(200)
+    visitor.get(f"/v1/replays/{replay}").expect(200)
+    visitor.get(f"{ORDERS}/replays").expect(200)
+
+
+def test_a_tour_of_all_calls_meets_what_the_examples_show(visitor: Recorder) -> None:
+    tour(visitor)
+    with_answer = {entry.handler.__name__ for entry in CALLS if entry.statuses != (204,)} - NOT_SHOWN
+    assert visitor.taken.keys() == with_answer
+    if os.environ.get("HEADRACE_WRITE_EXAMPLES"):
+        text = json.dumps(dict(sorted(visitor.taken.items())), indent=1, ensure_ascii=False)
+        FILE.write_text(text + "\n")
+        openapi.document.cache_clear()
+    assert _fields(json.loads(FILE.read_text())) == _fields(visitor.taken)
+
+
+def _fields(value: Any, place: str = "") -> set[str]:
+    """The places of all fields in a value, whatever they hold."""
+    if isinstance(value, list):
+        return {field for each in value for field in _fields(each, f"{place}[]")}
+    if not isinstance(value, dict):
+        return set()
+    return {f"{place}.{name}" for name in value} | {
+        below for name, each in value.items() for below in _fields(each, f"{place}.{name}")
+    }
+
+
+def test_every_call_has_an_example_and_each_is_of_its_schema() -> None:
+    bodies = {entry.handler.__name__: entry.body for entry in CALLS}
+    for operation in described.operations():
+        name, content = operation["operationId"], operation.get("requestBody", {}).get("content", {})
+        if JSON in content and content[JSON]["schema"]["$ref"] != "#/components/schemas/NoBody":
+            example = content[JSON].get("example", {})
+            assert example or not operation["requestBody"]["required"], name
+            described.conforms(content[JSON]["schema"], example, f"{name}: request")
+            msgspec.convert(example, bodies[name])
+        for status, response in operation["responses"].items():
+            media: Mapping[str, Any] = response.get("content", {}).get(JSON, {})
+            if media and name not in NOT_SHOWN:
+                assert "example" in media or (name, status) in RARE, (name, status)
+                if "example" in media:
+                    described.conforms(media["schema"], media["example"], f"{name}: {status}")
+
+
+RARE = {("publish", "200")}
+"""Answers like one that is shown: of a duplicate."""
+
+
+def test_no_example_shows_a_secret() -> None:
+    text = FILE.read_text()
+    assert "hr_…" in text
+    assert "hr_" not in text.replace("hr_…", "")
+    assert "whsec_" not in text.replace("whsec_…", "")
