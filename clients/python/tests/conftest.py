@@ -38,16 +38,25 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a service in a process of its own, on an engine of its own."""
+    """The URL of a service in a process of its own: in memory, or on what HEADRACE_TEST_ENGINE says."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("HEADRACE_", "AWS_"))
     }
-    environment |= {"HEADRACE_DATA": str(folder), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": TOKEN}
+    command = [
+        sys.executable,
+        "-m",
+        "headrace_local",
+        "--port",
+        str(port),
+        "--token",
+        TOKEN,
+        "--data",
+        str(folder),
+    ]
+    command += ["--engine", os.environ.get("HEADRACE_TEST_ENGINE", "memory")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "local"], cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_for(url, process, folder / "log")

@@ -11,6 +11,7 @@ from .consume import Bury, ConsumerSettings, Middleware, Retry
 from .errors import HeadraceError
 from .models import Message, Sent
 from .outgoing import Outgoing
+from .producer import Producer
 from .retries import Retries
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Message",
     "Middleware",
     "Outgoing",
+    "Producer",
     "Retries",
     "Retry",
     "Sent",

@@ -15,6 +15,7 @@ from ._async.client import AsyncOperations
 from ._sync.client import Operations
 from .consume.consumer import Consumer
 from .consume.settings import ConsumerSettings
+from .producer import Producer
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -91,6 +92,10 @@ class Headrace(Operations):
         chosen = ConsumerSettings(topic, group, **settings)
         return lambda handler: self._consumers.add(chosen, handler)
 
+    def producer(self, **settings: Any) -> Producer:
+        """A producer that sends in the background, in batches; for `settings` see `Producer`."""
+        return Producer(self, **settings)
+
     def discover(self, package: str) -> None:
         """Import every module of a package, so that the handlers in it register themselves."""
         root = importlib.import_module(package)
@@ -113,6 +118,7 @@ class AsyncHeadrace(AsyncOperations):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._twin: Operations | None = None
         self._consumers = _Consumers()
 
     @property
@@ -125,24 +131,40 @@ class AsyncHeadrace(AsyncOperations):
         chosen = ConsumerSettings(topic, group, **settings)
         return lambda handler: self._consumers.add(chosen, handler)
 
+    def producer(self, **settings: Any) -> Producer:
+        """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `close` it at the end,
+        where it may block: `await asyncio.to_thread(producer.close)`."""
+        return Producer(self._for_threads(), **settings)
+
+    def _for_threads(self) -> Operations:
+        """The same service for threads; closed with this."""
+        if self._twin is None:
+            self._twin = Operations(
+                ",".join(self.transport.urls),
+                self.transport.token,
+                retries=self.transport.retries,
+                timeout=self.transport.timeout,
+                connections=self.transport.connections,
+            )
+        return self._twin
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._twin is not None:
+            self._twin.close()
+        await super().aclose()
+
     async def run(self, *, for_seconds: float | None = None) -> None:
         """Let the consumers work until `stop` (or for a time). Polling and settling are threads of their own, so that
         a handler that blocks the loop loses no lease; cancelling this stops them."""
         loop = asyncio.get_running_loop()
-        with Operations(
-            ",".join(self.transport.urls),
-            self.transport.token,
-            retries=self.transport.retries,
-            timeout=self.transport.timeout,
-            connections=self.transport.connections,
-        ) as hr:
-            work = loop.run_in_executor(None, self._consumers.run, hr, for_seconds, loop)
-            try:
-                await asyncio.shield(work)
-            except asyncio.CancelledError:
-                self.stop()
-                await work
-                raise
+        work = loop.run_in_executor(None, self._consumers.run, self._for_threads(), for_seconds, loop)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.stop()
+            await work
+            raise
 
     def stop(self) -> None:
         """Let `run` finish what is held, and return."""

@@ -1,0 +1,255 @@
+"""Single sends that travel in batches: `Producer` sends in the background what comes within a moment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ._sync.client import Operations
+from ._sync.sends import Batch
+from .calls import encode
+from .errors import HeadraceError, Unavailable
+from .models import Sent
+from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, now
+from .spool import Spool
+
+_LOG = logging.getLogger("headrace")
+_SPOOL_CLOSE_SECONDS = 5.0
+_SPOOL_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A message on its way. `number` is its place in the spool."""
+
+    topic: str
+    fields: Mapping[str, Any]
+    size: int
+    future: Future[Sent]
+    at: float
+
+
+class Producer:
+    """Sends in the background, in batches, in order.
+
+        with Producer(hr, linger_ms=10) as producer:
+            future = producer.send("orders", {"order": 188})
+        future.result()  # where it was stored; raises what refused it
+
+    What comes within `linger_ms` goes together, at most `max_batch` messages. With `max_pending` messages on the way
+    `send` waits for room. When the service does not answer, a batch is sent again after `resend_seconds`, each time
+    later; then its futures fail. With a `spool`, a file, every message is on disk before `send` returns, and is sent
+    again for as long as it takes, by this process or the next one that opens the file.
+    """
+
+    def __init__(
+        self,
+        hr: Operations,
+        *,
+        linger_ms: float = 10.0,
+        max_batch: int = 100,
+        max_pending: int = 10_000,
+        resend_seconds: Sequence[float] = (30.0, 60.0, 90.0),
+        spool: str | Path | None = None,
+    ) -> None:
+        if not 1 <= max_batch <= BATCH_MESSAGES:
+            raise ValueError(f"max_batch must be 1 to {BATCH_MESSAGES}.")
+        self._hr = hr
+        self._linger = linger_ms / 1000
+        self._max_batch = max_batch
+        self._max_pending = max_pending
+        self._resend = tuple(resend_seconds)
+        self._path = spool
+        self._begin()
+
+    def _begin(self) -> None:
+        """What belongs to this process: the thread, and what it has to send."""
+        self._pid = os.getpid()
+        self._requests = RequestIds()
+        self._spool = Spool(self._path) if self._path is not None else None
+        self._items: deque[_Item] = deque()
+        self._futures: dict[int, Future[Sent]] = {}
+        self._pending = self._spool.count() if self._spool else 0
+        self._flushing = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        work = self._work_spooled if self._spool else self._work
+        self._thread = threading.Thread(target=work, name="headrace-producer", daemon=True)
+        self._thread.start()
+
+    def send(self, topic: str, body: Any, **options: Any) -> Future[Sent]:
+        """Send soon; `options` are those of `Headrace.send`. Waits while too many are on the way.
+
+        The future tells where it was stored, or raises why not. ValueError for what can't be sent; RuntimeError after
+        `close`.
+        """
+        message = Outgoing(body, **{**options, "keys": tuple(options.get("keys", ()))})
+        fields = message.fields(now())
+        size = len(encode(fields)) + 1
+        if (
+            self._pid != os.getpid()
+        ):  # forked: the thread stayed with the parent, and so did what it has to send
+            self._begin()
+        future: Future[Sent] = Future()
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending < self._max_pending or self._closed)
+            if self._closed:
+                raise RuntimeError("This producer is closed.")
+            self._pending += 1
+            if self._spool:
+                self._futures[self._spool.add(topic, fields)] = future
+            else:
+                self._items.append(_Item(topic, fields, size, future, time.monotonic()))
+            self._changed.notify_all()
+        return future
+
+    @property
+    def pending(self) -> int:
+        """How many are on the way."""
+        return self._pending
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Send now what is there, and wait until all is through. False: it is not, after `timeout` seconds."""
+        with self._changed:
+            self._flushing += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self._pending, timeout)
+            finally:
+                self._flushing -= 1
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is there, and end. After `timeout` seconds (with a spool 5, if not given) what is left is tried
+        once more, or left to the next one that opens the spool."""
+        if self._pid != os.getpid() or self._closed:
+            return
+        through = self.flush(_SPOOL_CLOSE_SECONDS if self._spool and timeout is None else timeout)
+        with self._changed:
+            self._closed = True
+            self._stopping.set()
+            self._changed.notify_all()
+        self._thread.join(None if through or self._spool else 0)
+        if self._spool:
+            self._spool.close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        while items := self._next():
+            batch = Batch(items[0].topic, self._requests.next(), [item.fields for item in items])
+            self._told([item.future for item in items], self._delivered(batch))
+
+    def _next(self) -> list[_Item]:
+        """What goes together next, after its linger; nothing: it is over. In order, so of one topic at a time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closed)
+            if not self._items:
+                return []
+            until = self._items[0].at + self._linger
+            self._changed.wait_for(
+                lambda: len(self._items) >= self._max_batch or self._flushing or self._closed,
+                max(0.0, until - time.monotonic()),
+            )
+            items: list[_Item] = []
+            size = 0
+            while self._items and len(items) < self._max_batch:
+                item = self._items[0]
+                size += item.size
+                if items and (item.topic != items[0].topic or size > BATCH_BYTES):
+                    break
+                items.append(self._items.popleft())
+            return items
+
+    def _delivered(self, batch: Batch) -> Sequence[Sent | HeadraceError]:
+        """What came of a batch: the client's own retries, then the resend schedule."""
+        first_sent = time.time()
+        for pause in (*self._resend, None):
+            try:
+                return self._hr.send_batch(batch)
+            except Unavailable as error:
+                if pause is None or self._closed:
+                    return [error] * len(batch.messages)
+                _LOG.warning(
+                    "%d messages for %s: %s Again in %g s.", len(batch.messages), batch.topic, error, pause
+                )
+                self._stopping.wait(pause)
+                batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
+            except HeadraceError as error:
+                return [error] * len(batch.messages)
+        raise AssertionError("the last try returns")
+
+    def _work_spooled(self) -> None:
+        assert self._spool is not None
+        troubles = 0
+        while self._wait_for_spooled():
+            waiting = self._spool.next(self._max_batch, BATCH_BYTES)
+            if waiting is None:
+                continue
+            request = waiting.request or self._requests.next()
+            if waiting.request is None:
+                self._spool.begin(waiting.numbers, request, time.time())
+            results: Sequence[Sent | HeadraceError]
+            try:
+                results = self._hr.send_batch(
+                    Batch(waiting.topic, request, waiting.messages, waiting.first_sent)
+                )
+            except Unavailable as error:
+                _LOG.warning("%d messages wait in the spool: %s", self._pending, error)
+                self._stopping.wait(_SPOOL_PAUSES[min(troubles, len(_SPOOL_PAUSES) - 1)])
+                troubles += 1
+                continue
+            except HeadraceError as error:
+                results = [error] * len(waiting.messages)
+            troubles = 0
+            self._settle_spooled(waiting.numbers, results)
+
+    def _wait_for_spooled(self) -> bool:
+        """Wait for something to send, and its linger; False: it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._closed)
+            if self._pending and not self._closed:
+                self._changed.wait_for(
+                    lambda: self._pending >= self._max_batch or self._flushing or self._closed, self._linger
+                )
+            return not self._closed
+
+    def _settle_spooled(self, numbers: Sequence[int], results: Sequence[Sent | HeadraceError]) -> None:
+        """Take away what is decided; what may be tried again stays, and so its place in the order."""
+        assert self._spool is not None
+        pairs = list(zip(numbers, results, strict=True))
+        over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not r.retryable]
+        for number, result in over:
+            if isinstance(result, HeadraceError) and number not in self._futures:
+                _LOG.error("A message in the spool was refused for good: %s", result)
+        self._spool.remove([number for number, _ in over])
+        with self._changed:
+            futures = [self._futures.pop(number, Future()) for number, _ in over]
+        self._told(futures, [result for _, result in over])
+
+    def _told(self, futures: Sequence[Future[Sent]], results: Sequence[Sent | HeadraceError]) -> None:
+        for future, result in zip(futures, results, strict=True):
+            if not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(result, Sent):
+                future.set_result(result)
+            else:
+                future.set_exception(result)
+        with self._changed:
+            self._pending -= len(futures)
+            self._changed.notify_all()

@@ -1,0 +1,110 @@
+"""Messages on disk until they are sent: one SQLite file, which survives the process and is sent in order."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .calls import encode
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS message (
+    number     INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic      TEXT NOT NULL,
+    fields     BLOB NOT NULL,
+    request    TEXT,
+    first_sent REAL
+)
+"""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Messages of one topic that go together. `request` and `first_sent` are known where they were sent before."""
+
+    numbers: tuple[int, ...]
+    topic: str
+    messages: Sequence[Mapping[str, Any]]
+    request: str | None = None
+    first_sent: float | None = None
+
+
+class Spool:
+    """Keeps messages in a file. Safe for threads; of one process at a time: another is refused."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Raises BlockingIOError where another process has the file open."""
+        self._lock = threading.Lock()
+        self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.2)
+        try:
+            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._file.execute("PRAGMA synchronous = FULL")
+            self._file.execute(_SCHEMA)
+            self._file.execute("BEGIN IMMEDIATE")
+            self._file.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._file.close()
+            raise BlockingIOError(f"The spool {path} is in use by another process ({error}).") from error
+
+    def add(self, topic: str, fields: Mapping[str, Any]) -> int:
+        """Keep a message; it is on disk when this returns. Its number in the file."""
+        with self._lock:
+            row = self._file.execute(
+                "INSERT INTO message (topic, fields) VALUES (?, ?)", (topic, encode(fields))
+            )
+            assert row.lastrowid is not None
+            return row.lastrowid
+
+    def next(self, most: int, most_bytes: int) -> Waiting | None:
+        """The oldest message, and those behind it that go along: of its topic, and, where they were sent before, of the
+        same request. None: there is nothing."""
+        with self._lock:
+            rows = self._file.execute(
+                "SELECT number, topic, fields, request, first_sent FROM message ORDER BY number LIMIT ?",
+                (most,),
+            ).fetchall()
+        if not rows:
+            return None
+        _, topic, _, request, first_sent = rows[0]
+        going: list[tuple[Any, ...]] = []
+        size = 0
+        for row in rows:
+            size += len(row[2]) + 1
+            if (row[1], row[3]) != (topic, request) or (going and size > most_bytes and request is None):
+                break
+            going.append(row)
+        numbers = tuple(row[0] for row in going)
+        return Waiting(numbers, topic, [msgspec.json.decode(row[2]) for row in going], request, first_sent)
+
+    def begin(self, numbers: Sequence[int], request: str, first_sent: float) -> None:
+        """Note under which name messages are sent, before they are: what comes after a crash uses the same."""
+        self._change(
+            "UPDATE message SET request = ?, first_sent = ? WHERE number = ?", numbers, request, first_sent
+        )
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """They are sent, or refused for good."""
+        self._change("DELETE FROM message WHERE number = ?", numbers)
+
+    def _change(self, statement: str, numbers: Sequence[int], *values: Any) -> None:
+        with self._lock:
+            self._file.execute("BEGIN")
+            self._file.executemany(statement, [(*values, number) for number in numbers])
+            self._file.execute("COMMIT")
+
+    def count(self) -> int:
+        """How many messages wait."""
+        with self._lock:
+            count: int = self._file.execute("SELECT count(*) FROM message").fetchone()[0]
+            return count
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()

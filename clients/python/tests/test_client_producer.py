@@ -1,0 +1,202 @@
+"""The background producer: batches, order, back-pressure, what becomes of trouble, and what survives on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty_proxy import LOSE, REFUSE, FaultyProxy
+
+from headrace import AsyncHeadrace, Headrace, Producer, Retries, Sent, errors
+from headrace.spool import Spool
+
+SRC = Path(__file__).parents[1] / "src"
+ONCE = Retries(attempts=1)
+
+
+def in_order(hr: Headrace, topic: str) -> list[Any]:
+    """The bodies of a topic of one shard, as they were stored."""
+    return [m.body for m in reversed(list(hr.list_messages(topic, limit=200)))]
+
+
+@pytest.fixture
+def line(hr: Headrace, topic: str) -> str:
+    """A topic of one shard."""
+    name = f"{topic}-line"
+    hr.put_topic(name, shards=1)
+    return name
+
+
+def test_single_sends_travel_together_and_in_order(hr: Headrace, proxy: FaultyProxy, line: str) -> None:
+    with Headrace(proxy.url, hr.transport.token) as client, client.producer(linger_ms=50) as producer:
+        futures = [producer.send(line, n, key=f"k{n}") for n in range(250)]
+    sent = [future.result(0) for future in futures]
+    assert [s.offset for s in sent] == list(range(250))
+    assert in_order(hr, line) == list(range(250))
+    calls = [path for path, _ in proxy.requests if path.endswith("/batch")]
+    assert len(calls) <= 6
+
+
+def test_several_topics_keep_their_order_each(hr: Headrace, topic: str, line: str) -> None:
+    with Producer(hr, linger_ms=5) as producer:
+        futures = [producer.send(topic if n % 10 == 0 else line, n, shard=0) for n in range(60)]
+    assert all(f.result(0).topic in (topic, line) for f in futures)
+    assert in_order(hr, topic) == [n for n in range(60) if n % 10 == 0]
+    assert in_order(hr, line) == [n for n in range(60) if n % 10]
+
+
+def test_flush_waits_for_what_is_there(hr: Headrace, line: str) -> None:
+    producer = Producer(hr, linger_ms=60_000)
+    future = producer.send(line, "now")
+    assert not future.done()
+    assert producer.flush(30)
+    assert future.result(0).offset == 0
+    producer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.send(line, "late")
+
+
+def test_what_is_refused_fails_its_own_future(hr: Headrace, line: str) -> None:
+    with Producer(hr) as producer:
+        good, bad = producer.send(line, 1), producer.send(line, 2, shard=9)
+        nowhere = producer.send("nowhere-at-all", 3)
+    assert good.result(0).offset == 0
+    with pytest.raises(errors.Refused, match="NO_SUCH_SHARD"):
+        bad.result(0)
+    with pytest.raises(errors.TopicNotFound):
+        nowhere.result(0)
+    with pytest.raises(TypeError, match="no JSON form"):
+        Producer(hr).send(line, object())
+
+
+def test_a_full_producer_makes_senders_wait(hr: Headrace, line: str) -> None:
+    with Producer(hr, linger_ms=60_000, max_pending=3) as producer:
+        for n in range(3):
+            producer.send(line, n)
+        blocked = threading.Thread(target=producer.send, args=(line, 3))
+        blocked.start()
+        blocked.join(0.2)
+        assert blocked.is_alive()
+        assert producer.pending == 3
+        producer.flush(30)
+        blocked.join(30)
+    assert in_order(hr, line) == [0, 1, 2, 3]
+
+
+def test_without_an_answer_a_batch_is_sent_again_by_the_schedule(
+    hr: Headrace, proxy: FaultyProxy, line: str
+) -> None:
+    proxy.plan.extend([LOSE, REFUSE, LOSE])
+    with Headrace(proxy.url, hr.transport.token, retries=ONCE) as client:
+        with Producer(client, resend_seconds=(0.02, 0.03, 0.04)) as producer:
+            future = producer.send(line, "once")
+        assert future.result(0).duplicate
+    assert in_order(hr, line) == ["once"]
+    resent = [headers.get("headrace-resend") for _, headers in proxy.requests]
+    assert resent == [None, "1", "1", "1"]
+
+
+def test_after_the_schedule_its_futures_fail(hr: Headrace, proxy: FaultyProxy, line: str) -> None:
+    proxy.plan.extend([REFUSE, REFUSE])
+    with Headrace(proxy.url, hr.transport.token, retries=ONCE) as client:
+        with Producer(client, resend_seconds=(0.01,)) as producer:
+            future = producer.send(line, "lost")
+        with pytest.raises(errors.NoAnswer):
+            future.result(0)
+
+
+def test_a_future_can_be_awaited(hr: Headrace, service: str, line: str) -> None:
+    async def main() -> list[Sent]:
+        async with AsyncHeadrace(service, hr.transport.token) as client:
+            producer = client.producer()
+            sent = await asyncio.gather(*(asyncio.wrap_future(producer.send(line, n)) for n in range(20)))
+            await asyncio.to_thread(producer.close)
+            return list(sent)
+
+    assert [s.offset for s in asyncio.run(main())] == list(range(20))
+
+
+def test_a_forked_child_has_a_producer_of_its_own(hr: Headrace, line: str) -> None:
+    with Producer(hr, linger_ms=60_000) as producer:
+        producer.send(line, "parent")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                producer.send(line, "child")
+                producer.flush(30)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+    assert sorted(in_order(hr, line)) == ["child", "parent"]
+
+
+def test_a_spool_outlives_the_outage_and_keeps_the_order(
+    hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
+) -> None:
+    proxy.harm, proxy.faults = 1.0, [REFUSE]
+    with Headrace(proxy.url, hr.transport.token, retries=ONCE) as client:
+        producer = Producer(client, spool=tmp_path / "spool")
+        for n in range(5):
+            producer.send(line, n)
+        producer.close(timeout=0)
+    assert in_order(hr, line) == []
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        assert producer.send(line, 5).result(30).offset == 5
+    assert in_order(hr, line) == list(range(6))
+    spool = Spool(tmp_path / "spool")
+    assert spool.count() == 0
+    spool.close()
+
+
+SENDER = """
+import sys
+from headrace import Headrace, Producer, Retries
+hr = Headrace.from_env(retries=Retries(attempts=1))
+producer = Producer(hr, linger_ms=1, max_batch=7, spool=sys.argv[2])
+for n in range(int(sys.argv[3]), 10_000):
+    producer.send(sys.argv[1], n)
+    print(n, flush=True)
+"""
+
+
+def spooled_until_killed(url: str, token: str, line: str, spool: Path, kills: Sequence[int]) -> int:
+    """A process sends numbers until it is killed, again and again; the first number that was never on disk."""
+    environment = {**os.environ, "HEADRACE_URL": url, "HEADRACE_TOKEN": token, "PYTHONPATH": str(SRC)}
+    following = 0
+    for lines in kills:
+        command = [sys.executable, "-c", SENDER, line, str(spool), str(following)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(lines):
+                following = int(process.stdout.readline()) + 1
+            process.send_signal(signal.SIGKILL)
+            following = max([following, *(int(text) + 1 for text in process.stdout.read().split())])
+    return following
+
+
+def test_what_a_killed_process_has_spooled_is_sent_once_by_the_next(
+    hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
+) -> None:
+    proxy.harm, proxy.faults = 0.3, [LOSE, REFUSE]
+    told = spooled_until_killed(proxy.url, hr.transport.token, line, tmp_path / "spool", [20, 33])
+    proxy.harm = 0.0
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        assert producer.flush(30)
+    stored = in_order(hr, line)
+    assert [n for i, n in enumerate(stored) if n not in stored[:i]] == stored == sorted(stored)
+    assert set(range(told)) <= set(stored)
+
+
+def test_one_spool_is_one_processs(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    with pytest.raises(BlockingIOError, match="in use"):
+        Spool(tmp_path / "spool")
+    spool.close()
