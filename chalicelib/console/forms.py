@@ -30,9 +30,11 @@ class Form:
     def after(self, answer: Any) -> str:
         """The place to go to, which says what was done (and, of many, to how many)."""
         number = answer.get("redriven") if isinstance(answer, dict) else None
-        place = answer.get("id", "") if self.back.endswith("=") and isinstance(answer, dict) else ""
-        joint = "&" if "?" in self.back else "?"
-        return f"{self.back}{place}{asked({'did': self.deed.name, 'n': number}).replace('?', joint)}"
+        back = self.back
+        if back.endswith("=") and isinstance(answer, dict):  # the page of what was made
+            back = back.removesuffix("=") + str(answer.get("id", ""))
+        joint = "&" if "?" in back else "?"
+        return f"{back}{asked({'did': self.deed.name, 'n': number}).replace('?', joint)}"
 
 
 def of(fields: Fields) -> Form:

@@ -29,10 +29,9 @@
     });
     within.querySelectorAll("pre > code").forEach((code) => {
       if (!navigator.clipboard || code.parentElement.querySelector(".copy")) return;
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "⧉" });
-      button.setAttribute("aria-label", "Copy");
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "Copy" });
       button.addEventListener("click", () => navigator.clipboard.writeText(code.textContent).then(() => {
-        button.textContent = "✓"; setTimeout(() => { button.textContent = "⧉"; }, 1200); }));
+        button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1200); }));
       code.parentElement.append(button);
     });
   };

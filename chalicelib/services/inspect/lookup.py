@@ -176,15 +176,17 @@ class Lookup:
         limit: int,
         starts: dict[int, int] | None,
         look: Look | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> tuple[list[Message], dict[int, int] | None]:
         """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). With
-        `look` goes whoever wants to see more of them as they were then."""
+        `look` goes whoever wants to see more of them as they were then. Reading ends early where it `may_go_on` no
+        more."""
         look = look or self.statuses.look(topic)
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
             starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
         left = {shard: start for shard, start in starts.items() if start >= 0}
-        budget = _Budget(_ROWS_PER_PAGE)
+        budget = _Budget(_ROWS_PER_PAGE, may_go_on)
         walks = [
             self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()
         ]
@@ -316,13 +318,14 @@ class _Budget:
     """How many rows a page may still read."""
 
     left: int
+    may_go_on: Callable[[], bool]
 
     def take(self, rows: int) -> None:
         self.left -= rows
 
     @property
     def spent(self) -> bool:
-        return self.left <= 0
+        return self.left <= 0 or not self.may_go_on()
 
 
 def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in_lanes: int) -> Account:

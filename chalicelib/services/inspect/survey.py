@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 
 from ...domain import cursor_transitions as transitions
 from ...domain import ranges
-from ...domain.cursor import Cursor, fold
+from ...domain import status as words
+from ...domain.cursor import Cursor, Position, fold, position
 from ...domain.limits import MAX_OFFSET
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -23,6 +24,7 @@ from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 
+SETTLED = "SETTLED"
 MOST_SHARDS = 8
 MOST_FAILURES = 50
 _MOST_LETTERS = 10
@@ -64,6 +66,39 @@ class GroupSurvey:
     retrying: int
     more_dead: bool = False
     more_retrying: bool = False
+    failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
+    """RETRYING or DEAD by shard, offset and consumer's uid."""
+
+    def status_of(self, shard: int, offset: int) -> str | None:
+        """The delivery status of what is at this place; None where the group is not owed it. SETTLED is said where it
+        is over, and more failures may be than were read."""
+        statuses = [self._status(place, offset) for place in self.places if place.shard == shard]
+        owed = [status for status in statuses if status]
+        return words.combined(owed) if owed and SETTLED not in owed else SETTLED if owed else None
+
+    def _status(self, place: Progress, offset: int) -> str | None:
+        where, span = position(place.cursor, offset)
+        if where is Position.NOT_OWED:
+            return None
+        if where is Position.RETRYING and span and span.attempt == 1:
+            return "NEW"  # passed over for now: nobody has tried it
+        if where is not Position.SETTLED:
+            return str(where)
+        failed = self.failures.get((place.shard or 0, offset, place.key.consumer_uid))
+        return failed or (SETTLED if self.more_retrying else "SUCCESS")
+
+    def places_of(self, status: str) -> list[tuple[int, int]]:
+        """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""
+        found = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
+        for place in self.places:
+            if status == "RUNNING":
+                spans = [span for lease in place.cursor.leases.values() for span in lease.spans]
+            elif status == "RETRYING":
+                spans = [span for span in place.cursor.waiting if span.attempt > 1]
+            else:
+                spans = []
+            found |= {(place.shard or 0, offset) for span in spans for offset in span.offsets()}
+        return sorted(found, key=lambda each: -each[1])
 
     @property
     def backlog(self) -> int:
@@ -126,15 +161,16 @@ class Surveyor:
         whole: bool = False,
         first_shard: int = 0,
         only: Group | None = None,
+        ages: bool = True,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> TopicSurvey:
         """The topic now, MOST_SHARDS of its shards from `first_shard` on. `whole`: with the oldest message that each
         shard keeps, which costs a read more for each. `only` one of its groups; else one after the other, while
-        `may_go_on`."""
+        `may_go_on`. `ages`: with when the oldest that waits came, a read more for each shard that has a backlog."""
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
         groups = [only] if only else self._catalog.groups(topic)
-        oldest: dict[tuple[int, int], int | None] = {}
+        oldest: dict[tuple[int, int], int | None] | None = {} if ages else None
         surveys: list[GroupSurvey] = []
         for group in groups:
             if surveys and not may_go_on():
@@ -157,7 +193,7 @@ class Surveyor:
         topic: Topic,
         group: Group,
         extents: Sequence[Extent],
-        oldest: dict[tuple[int, int], int | None],
+        oldest: dict[tuple[int, int], int | None] | None,
     ) -> GroupSurvey:
         places: list[Progress] = []
         lanes: list[Progress] = []
@@ -178,6 +214,7 @@ class Surveyor:
             sum(each.status == "RETRYING" for each in failures),
             dead >= _MOST_LETTERS,
             len(failures) >= MOST_FAILURES,
+            {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
         )
 
     def _progress(
@@ -186,13 +223,13 @@ class Surveyor:
         key: CursorKey,
         cursors: Mapping[str, Cursor],
         extent: Extent,
-        oldest: dict[tuple[int, int], int | None],
+        oldest: dict[tuple[int, int], int | None] | None,
     ) -> Progress:
         cursor = fold(self._now(cursors.get(str(key.shard))))
         tail = max(extent.tail, cursor.next - 1)  # the two were not read at the same moment
         backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
         oldest_ms = None
-        if backlog:
+        if backlog and oldest is not None:
             place = extent.shard, cursor.floor
             if place not in oldest:
                 oldest[place] = self._accepted_ms(topic, *place)

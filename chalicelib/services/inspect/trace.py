@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ...domain import ids
@@ -59,11 +59,11 @@ class Tracer:
         self._statuses = statuses
         self._clock = clock
 
-    def path(self, topic: Topic, message: Message) -> list[Event]:
+    def path(self, topic: Topic, message: Message, only: Sequence[Group] | None = None) -> list[Event]:
         """Everything that happened to the message, in order of time. What came of it is told by other clocks than
         its entry into the log: whatever they say, that was before."""
         events = [replace(e, shard=message.shard) for e in _entry(message)]
-        for group in self._catalog.groups(topic):
+        for group in self._catalog.groups(topic) if only is None else only:
             groups = (*self._of_group(topic, group, message), *self._leased(topic, group, message))
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
         return sorted(events, key=lambda e: e.at_ms)

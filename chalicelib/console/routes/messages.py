@@ -1,0 +1,301 @@
+"""Messages: lists with filters in the URL, and one with its time line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import HeadraceError, NotFound
+from ...domain.signing import open_sealed, seal
+from ..http import Page, Shown, Visit, page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...domain.message import Message
+    from ...domain.topic import Group, Topic
+    from ...services.inspect.survey import GroupSurvey, TopicSurvey
+
+_LINES = 20
+_STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
+_SOME = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows the places
+_ROLES = {"consume", "admin"}
+
+
+@page("GET", "/console/topics/{topic}/messages")
+def messages(visit: Visit, topic: str) -> Shown:
+    """Messages, newest first, narrowed by what the URL says."""
+    from ..views import messages as view
+
+    _check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    query = visit.query
+    shard = _number(query.get("shard"), found.shards)
+    survey = visit.deps.surveyor.look(
+        found, first_shard=shard or 0, may_go_on=lambda: visit.has_units(10), ages=False
+    )
+    group = next((each for each in survey.groups if each.group.name == query.get("group")), None)
+    listed, following = _listed(visit, found, survey, group, shard)
+    model = {
+        "topic": found,
+        "survey": survey,
+        "lines": view.lines(listed, survey),
+        "following": following,
+        "statuses": _STATUSES,
+        "shown_groups": [each.group.name for each in survey.groups[: view.MOST_GROUPS]],
+    }
+    return Page("messages.html", model)
+
+
+def _check_may_read(visit: Visit) -> None:
+    """Bodies are for those who may consume."""
+    from ...domain.errors import Forbidden
+
+    if not visit.caller.scopes & _ROLES:
+        raise Forbidden("SCOPE_MISSING", "Seeing messages needs a token with the scope 'consume' or 'admin'.")
+
+
+def _number(text: str | None, below: int) -> int | None:
+    if not text or not text.isascii() or not text.isdigit() or len(text) > 5:
+        return None
+    return min(int(text), below - 1)
+
+
+def _listed(
+    visit: Visit, topic: Topic, survey: TopicSurvey, group: GroupSurvey | None, shard: int | None
+) -> tuple[Sequence[Message], str | None]:
+    """A page of messages, and what the next page begins with."""
+    query, status = visit.query, visit.query.get("status", "")
+    if key := query.get("key"):
+        return _of_key(visit, topic, key)
+    if group and status in _SOME:
+        places = [place for place in group.places_of(status) if shard in (None, place[0])]
+        return _at(visit, topic, places[:_LINES]), None
+    return _newest(visit, topic, survey, group, shard)
+
+
+def _of_key(visit: Visit, topic: Topic, key: str) -> tuple[Sequence[Message], str | None]:
+    from ...domain.message import Message as InLog
+    from ...services.inspect.lookup import Filters
+
+    seen, _ = visit.deps.key_lookup.newest_first(topic, key[:256], Filters(), 8, None)
+    return [each if isinstance(each, InLog) else each.message for each in seen], None
+
+
+def _at(visit: Visit, topic: Topic, places: Sequence[tuple[int, int]]) -> list[Message]:
+    """The messages at these places, as far as they are kept."""
+    reader, found = visit.deps.reader, []
+    for shard, offset in places:
+        if not visit.has_units(1):
+            break
+        slot = reader.fetch(topic.shard_key(shard), [offset], reader.recent())[offset]
+        if slot.message:
+            found.append(slot.message)
+    return found
+
+
+def _newest(
+    visit: Visit, topic: Topic, survey: TopicSurvey, group: GroupSurvey | None, shard: int | None
+) -> tuple[Sequence[Message], str | None]:
+    """Messages from the tails back. Those of a status are found by looking at each."""
+    from ...api import parse
+    from ...services.inspect.lookup import Filters
+    from ..views import messages as view
+
+    query = visit.query
+    times = {name: parse.time_ms(_whole(query[name]), name) for name in ("from", "to") if query.get(name)}
+    filters = Filters(
+        tag=query.get("tag") or None, shard=shard, from_ms=times.get("from"), to_ms=times.get("to")
+    )
+    purpose = f"console-messages:{topic.uid}"
+    starts = _starts(visit, purpose) or {
+        each.shard: each.tail for each in survey.shards if shard in (None, each.shard)
+    }
+    listed: list[Message] = []
+    left: dict[int, int] | None = starts
+    while left and len(listed) < _LINES and visit.has_units(2):
+        rows, left = visit.deps.lookup.newest_first(
+            topic, filters, _LINES - len(listed), left, may_go_on=lambda: visit.has_units(2)
+        )
+        listed += [
+            each
+            for each in rows
+            if _passes(query.get("status", ""), each, group, view.statuses(each, survey))
+            and (not query.get("text") or view.holds_text(each.draft, query["text"]))
+        ]
+        if not rows:
+            break
+    following = seal(visit.deps.signing_key, purpose, json.dumps(left)) if left else None
+    return listed, following
+
+
+def _passes(status: str, message: Message, group: GroupSurvey | None, statuses: dict[str, str]) -> bool:
+    if group and group.group.name not in statuses:
+        return False
+    if not status:
+        return True
+    if status == "CANCELLED":
+        return message.draft.cancelled
+    told = [statuses[group.group.name]] if group else list(statuses.values())
+    return status in told
+
+
+def _whole(text: str) -> str:
+    """A time as a form's field gives it, in UTC, as RFC 3339."""
+    text = text.strip()
+    if len(text) == 16:
+        text += ":00"
+    return text if text.endswith("Z") or "+" in text else f"{text}Z"
+
+
+def _starts(visit: Visit, purpose: str) -> dict[int, int] | None:
+    opened = open_sealed(visit.deps.signing_key, purpose, visit.query.get("page", ""))
+    starts: dict[str, Any] = json.loads(opened) if opened else {}
+    return {int(shard): start for shard, start in starts.items()} or None
+
+
+@page("GET", "/console/topics/{topic}/messages/{id}")
+def message(visit: Visit, topic: str, id: str) -> Shown:
+    """A message: body, facts, and its time line."""
+    from ...domain.message import Message
+    from ...services.core.bodies import with_body
+    from ..views import message as view
+
+    _check_may_read(visit)
+    deps = visit.deps
+    found = deps.catalog.topic(topic)
+    seen = deps.lookup.find(found, id)
+    held = seen if isinstance(seen, Message) else seen.message
+    whole = with_body(deps.adapters.blobs, held)
+    form = visit.query.get("as", "pretty")
+    form = form if form in view.FORMS else "pretty"
+    model: dict[str, Any] = {
+        "topic": found,
+        "message": whole,
+        "form": form,
+        "body": view.body_as(whole.draft, form),
+        "is_cut": view.is_cut(whole.draft, form),
+        "id": id,
+        **_standing(visit, found, seen),
+    }
+    return Page("message.html", model)
+
+
+def _standing(visit: Visit, topic: Topic, seen: Any) -> dict[str, Any]:
+    """Where a message stands, and how it came there."""
+    from ...domain.message import Message, overall
+    from ...domain.transaction import Transaction
+    from ...services.inspect.lookup import before_log
+    from ..views import message as view
+
+    deps = visit.deps
+    if not isinstance(seen, Message):
+        events = deps.tracer.before_log(seen)
+        due_ms = None if isinstance(seen, Transaction) else seen.timer.due_ms
+        line = view.time_line(events, {}, {"": [due_ms]} if due_ms else {}, visit.now_ms)
+        return _told(visit, events, {}, line) | {
+            "status": before_log(seen),
+            "due_ms": due_ms,
+            "kind": type(seen).__name__,
+        }
+    look = deps.statuses.look(topic)
+    groups = [group for group in look.groups() if visit.query.get("group") in (None, "", group.name)]
+    statuses = {}
+    looked_at: list[Group] = []
+    for group in groups:
+        if looked_at and not visit.has_units(8):
+            break
+        looked_at.append(group)
+        if status := look.delivery(group, seen):
+            statuses[group.name] = status
+    events = deps.tracer.path(topic, seen, looked_at)
+    steps = {
+        group.name: view.coming(topic, group, seen, statuses[group.name])
+        for group in looked_at
+        if group.name in statuses
+    }
+    line = view.time_line(events, statuses, steps, visit.now_ms)
+    word = overall(seen.draft, [status.status for status in statuses.values()])
+    left = [group.name for group in groups[len(looked_at) :]]
+    return _told(visit, events, statuses, line) | {
+        "status": word,
+        "due_ms": None,
+        "kind": "Message",
+        "groups_left": left,
+    }
+
+
+def _told(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[str, Any]:
+    names: dict[str, str | None] = {}
+    for event in events:
+        if event.by and event.by not in names and visit.has_units(1):
+            names[event.by] = visit.deps.tokens.name(event.by)
+    return {"events": events, "deliveries": statuses, "line": line, "names": names, "groups_left": []}
+
+
+@page("GET", "/console/find")
+def find(visit: Visit) -> Shown:
+    """A message by its id, or messages by a business key, over all topics of the token."""
+    _check_may_read(visit)
+    text = visit.query.get("q", "").strip()[:256]
+    hits: list[tuple[Topic, Message]] = []
+    searched = 0
+    topics: list[Topic] = []
+    if text:
+        control, caller = visit.deps.adapters.control, visit.caller
+        start = caller.behind("")
+        rows = control.topics(start or None, 100, consistent=False) if start is not None else []
+        topics = [topic for topic in rows if caller.may_use(topic.name)]
+        for topic in topics:
+            if not visit.has_units(3):
+                break
+            searched += 1
+            hits += [(topic, each) for each in _hits(visit, topic, text)]
+    return Page("find.html", {"hits": hits, "text": text, "searched": searched, "topics": len(topics)})
+
+
+def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
+    from ...domain import ids
+    from ...domain.message import Message as InLog
+
+    lookup = visit.deps.lookup
+    if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
+        try:
+            seen = lookup.find(topic, text)
+        except (NotFound, HeadraceError):
+            return []
+        return [seen if isinstance(seen, InLog) else seen.message]
+    return list(_of_key(visit, topic, text)[0])
+
+
+@page("GET", "/console/topics/{topic}/messages.jsonl")
+def message_lines(visit: Visit, topic: str) -> Shown:
+    """The messages of a list as JSON lines."""
+    import base64
+
+    import msgspec
+
+    from ...domain.message import holds_json
+    from ..http import File
+
+    shown = messages(visit, topic)
+    assert isinstance(shown, Page)
+    rows = []
+    for line in shown.model["lines"]:
+        draft = line.draft
+        body: Any = msgspec.Raw(draft.body) if draft.is_whole and holds_json(draft) else None
+        rows.append(
+            {
+                "id": line.message.id,
+                "shard": line.message.shard,
+                "offset": line.message.offset,
+                "keys": list(draft.keys),
+                "tag": draft.tag,
+                "statuses": dict(line.statuses),
+                **({"body": body} if body else {"body_base64": base64.b64encode(draft.body).decode()}),
+            }
+        )
+    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    return File(
+        lines, "application/x-ndjson", {"Content-Disposition": f'attachment; filename="{topic}.jsonl"'}
+    )

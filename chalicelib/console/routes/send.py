@@ -1,0 +1,37 @@
+"""Sending a message by hand."""
+
+from __future__ import annotations
+
+from ..http import Page, Shown, Visit, page
+
+
+@page("GET", "/console/topics/{topic}/send")
+def send(visit: Visit, topic: str) -> Shown:
+    """The form; filled in where a message is to be sent again."""
+    from ..deeds import Deed
+
+    found = visit.deps.catalog.topic(topic)
+    fields = {"body": '{"order": 188}', "keys": "", "tag": "", "ordering_key": "", "headers": ""}
+    if (like := visit.query.get("like")) and visit.caller.scopes & {"consume", "admin"}:
+        fields = _fields_of(visit, topic, like)
+    deed = Deed(
+        "produce", {"topic": topic}, body={"body": {"order": 188}, "keys": ["order-188"], "tag": "paid"}
+    )
+    return Page("send.html", {"topic": found, "fields": fields, "deed": deed})
+
+
+def _fields_of(visit: Visit, topic: str, message_id: str) -> dict[str, str]:
+    from ...domain.message import Message
+    from ...services.core.bodies import with_body
+    from ..views.message import body_as
+
+    seen = visit.deps.lookup.find(visit.deps.catalog.topic(topic), message_id)
+    message = with_body(visit.deps.adapters.blobs, seen if isinstance(seen, Message) else seen.message)
+    draft = message.draft
+    return {
+        "body": body_as(draft, "pretty"),
+        "keys": ", ".join(draft.keys),
+        "tag": draft.tag or "",
+        "ordering_key": draft.ordering_key or "",
+        "headers": "\n".join(f"{name}: {value}" for name, value in draft.headers.items()),
+    }

@@ -1,0 +1,240 @@
+"""Messages: lists with filters in the URL; one with its time line; what may be done to it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client, Group, Topic
+
+
+def shown(screen: Screen) -> list[str]:
+    """The bodies in a list."""
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return re.findall(r'<td class="clip mono">(.*?)</td>', screen.html)
+
+
+@pytest.fixture
+def orders(api: Client) -> Group:
+    """Ten messages: two are settled, one is dead, one waits for its next attempt, one is leased."""
+    topic = api.topic(shards=2, retry={"max_attempts": 4, "ladder": [600]})
+    group = topic.group("mailer")
+    for n in range(10):
+        topic.produce({"n": n}, keys=[f"key-{n}"], tag="odd" if n % 2 else "even", shard=0)
+    messages = group.receive(5)
+    group.ack(*messages[:2])
+    group.nack(messages[2], dead_letter=True, reason="no mailbox")
+    group.nack(messages[3], delay_seconds=None, reason="try later")
+    return group
+
+
+def page(browser: Browser, topic: Topic, query: str = "") -> Screen:
+    return browser.get(f"/console/topics/{topic.name}/messages?{query}")
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("", range(9, -1, -1)),
+        ("group=mailer&status=NEW", range(9, 4, -1)),
+        ("group=mailer&status=RUNNING", [4]),
+        ("group=mailer&status=RETRYING", [3]),
+        ("group=mailer&status=DEAD", [2]),
+        ("group=mailer&status=SUCCESS", [1, 0]),
+        ("tag=odd", [9, 7, 5, 3, 1]),
+        ("key=key-6", [6]),
+        ("text=%22n%22:8", [8]),
+        ("shard=1", []),
+        ("from=2200-01-01T00:00", []),
+        ("to=2000-01-01T00:00", []),
+    ],
+)
+def test_filters_stand_in_the_url(browser: Browser, orders: Group, query: str, numbers: Any) -> None:
+    bodies = shown(page(browser, orders.topic, query))
+    assert [json.loads(body.replace("&#34;", '"'))["n"] for body in bodies] == list(numbers)
+
+
+def test_older_messages_are_a_page_further(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    topic.batch([{"body": n} for n in range(50)])
+    first = shown(page(browser, topic))
+    second = shown(browser.follow("Older"))
+    third = shown(browser.follow("Older"))
+    assert [int(body) for body in (*first, *second, *third)] == list(range(49, -1, -1))
+
+
+def test_the_list_goes_out_as_json_lines(browser: Browser, orders: Group) -> None:
+    screen = browser.get(f"/console/topics/{orders.topic.name}/messages.jsonl?status=DEAD&group=mailer")
+    (row,) = [json.loads(line) for line in screen.html.splitlines()]
+    assert (row["body"], row["statuses"]) == ({"n": 2}, {"mailer": "DEAD"})
+
+
+def test_a_message_shows_its_path_and_what_is_to_come(browser: Browser, orders: Group) -> None:
+    page(browser, orders.topic, "group=mailer&status=RETRYING")
+    assert browser.screen
+    (link,) = set(re.findall(r'href="([^"]*/messages/[0-9a-z-]+)"', browser.screen.html))
+    screen = browser.get(
+        "/console/topics/x/" + link if not link.startswith("../") else _joined(browser, link)
+    )
+    assert screen.units <= 20
+    assert "RETRYING" in screen.text
+    assert "try later" in screen.text
+    assert screen.html.count('class="t-fail"') == 1
+    assert screen.html.count('class="t-coming"') == 3, (
+        "three attempts are left, each ten minutes after the other"
+    )
+
+
+def _joined(browser: Browser, link: str) -> str:
+    from urllib.parse import urljoin
+
+    assert browser.screen
+    return urljoin(browser.screen.url, link)
+
+
+def one(browser: Browser, topic: Topic, message_id: str, query: str = "") -> Screen:
+    screen = browser.get(f"/console/topics/{topic.name}/messages/{message_id}?{query}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def test_the_body_is_pretty_raw_or_hex_to_the_digit(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    raw = b'{"price": 1.10, "n": 12345678901234567890123}'
+    made = api.call(
+        "POST",
+        f"{topic.path}/messages",
+        raw=b'{"body": ' + raw + b"}",
+        headers={"Content-Type": "application/json"},
+    ).expect(201)
+    assert "&#34;price&#34;: 1.10" in one(browser, topic, made["id"]).html
+    assert "12345678901234567890123" in one(browser, topic, made["id"], "as=raw").html
+    assert "7b 22 70 72 69 63 65" in one(browser, topic, made["id"], "as=hex").html
+
+
+def test_a_message_that_nobody_claimed_is_edited_and_cancelled(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    made = topic.produce({"total": 1})
+    topic.group("g")
+    screen = one(browser, topic, made["id"])
+    screen = browser.submit(screen.form("amend_message"), body='{"total": 2.50}')
+    assert "Changed." in screen.text
+    assert api.get(f"{topic.path}/messages/{made['id']}").raw.find(b'{"total":2.50}') > 0
+    screen = browser.submit(screen.form("cancel_message"))
+    assert "Cancelled: no group gets it." in screen.text
+    assert "it can be changed no more" in screen.text
+
+
+def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    made = topic.produce(1)
+    screen = browser.submit(one(browser, topic, made["id"]).form("amend_message"), body="{")
+    assert (screen.status, "must be JSON" in screen.text) == (400, True)
+
+
+def test_a_claimed_message_says_why_it_cannot_be_changed(
+    browser: Browser, orders: Group, api: Client
+) -> None:
+    (running,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=RUNNING").expect(200)["items"]
+    screen = one(browser, orders.topic, running["id"])
+    assert "A group has claimed it" in screen.text
+    assert not [
+        form for form in screen.forms if form.fields.get("deed") in ("amend_message", "cancel_message")
+    ]
+
+
+def test_a_dead_or_waiting_delivery_is_tried_now(browser: Browser, orders: Group, api: Client) -> None:
+    (dead,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=DEAD").expect(200)["items"]
+    screen = browser.submit(one(browser, orders.topic, dead["id"]).form("retry_now", group="mailer"))
+    assert "The next attempt is made now." in screen.text
+    assert dead["id"] in [message["id"] for message in orders.receive(20, wait_seconds=1)]
+
+
+def test_a_delayed_message_is_postponed_and_hurried(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    made = topic.produce("later", delay_seconds=600)
+    screen = one(browser, topic, made["id"])
+    assert "DELAYED" in screen.text
+    postpone, now = [form for form in screen.forms if "deliver_at" in form.fields]
+    assert "Changed." in browser.submit(postpone, deliver_at="2030-01-01T00:00:00.000Z").text
+    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["deliver_at"].startswith("2030")
+    browser.get(screen.url)
+    browser.submit(now)
+    assert api.get(f"{topic.path}/messages/{made['id']}").expect(200)["deliver_at"] < "2030"
+
+
+def test_a_message_is_sent_by_hand_and_again_as_new(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    screen = browser.get(f"/console/topics/{topic.name}/send")
+    screen = browser.submit(
+        screen.form("produce"), body='{"a": [1]}', keys="k-1, k-2", tag="paid", headers="X-A: 1"
+    )
+    assert "Sent." in screen.text
+    assert "k-1" in screen.links
+    screen = browser.follow("Send again as new")
+    form = screen.form("produce")
+    assert (form.fields["keys"], form.fields["tag"]) == ("k-1, k-2", "paid")
+    assert json.loads(form.fields["body"]) == {"a": [1]}
+    browser.submit(form)
+    assert topic.accepted == 2
+
+
+def test_a_message_is_found_by_id_and_by_key_over_all_topics(
+    api: Client, browser: Browser, stranger: Browser
+) -> None:
+    topic = api.topic()
+    made = topic.produce("x", keys=["a-very-own-key"])
+    token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"], "topics": [topic.name]}).expect(201)
+    stranger.sign_in(token["token"])
+    for text in (made["id"], "a-very-own-key"):
+        screen = stranger.get(f"/console/find?q={text}")
+        assert made["id"] in screen.links
+        assert screen.units <= 20
+    assert "Nothing has this id or key" in stranger.get("/console/find?q=nothing").text
+
+
+def test_bodies_are_for_those_who_may_consume(api: Client, stranger: Browser) -> None:
+    topic = api.topic()
+    made = topic.produce("secret")
+    token = api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
+    stranger.sign_in(token["token"])
+    for path in ("messages", f"messages/{made['id']}", "messages.jsonl"):
+        screen = stranger.get(f"/console/topics/{topic.name}/{path}")
+        assert (screen.status, "secret" in screen.text) == (403, False)
+    assert stranger.get("/console/find?q=x").status == 403
+
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
+
+
+def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("g")
+    made = topic.produce({"x": EVIL}, keys=[EVIL], tag="<b>", ordering_key=EVIL, headers={"X-A": EVIL})
+    topic.publish(EVIL.encode(), content_type="text/html")
+    group.nack(*group.receive(1), dead_letter=True, reason=EVIL)
+    evil = "%3Cscript%3Ealert(1)%3C/script%3E%22'%3E"
+    pages = [
+        f"topics/{topic.name}/messages",
+        f"topics/{topic.name}/messages?tag={evil}&text={evil}&key={evil}&group={evil}&status={evil}&from=&to=&shard={evil}",
+        f"topics/{topic.name}/messages/{made['id']}?as={evil}&group={evil}",
+        f"topics/{topic.name}/send?like={made['id']}",
+        f"find?q={evil}",
+        f"find?q={EVIL[:5]}",
+        f"?did={evil}&n={evil}&after={evil}",
+    ]
+    for path in pages:
+        screen = browser.get(f"/console/{path}" if not path.startswith("?") else f"/console{path}")
+        assert screen.status in (200, 404), (path, screen.text)
+        names = {tag.split()[0] for tag in screen.tags}
+        assert "img" not in names, path
+        assert "b" not in names or "messages/" in path, path
+        assert "<script>alert" not in screen.html, path
+        assert "onerror=alert(2)>" not in screen.html or "&lt;img" in screen.html, path
+        assert screen.tags.count("script") == 0, "only scripts with a src"
