@@ -110,6 +110,8 @@ def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counte
             for placed in deps.producer.produce(topic, drafts):
                 if not isinstance(placed, Placed):
                     raise placed
+                assert placed.shard is not None
+                assert placed.offset is not None
                 places[placed.shard, placed.offset] += 1
     return places, cost
 
@@ -139,9 +141,9 @@ def _consume(
             if _all_claimed(deps, topic, group, ends):
                 break
             continue
-        refused = [a for a in deps.settler.ack(topic, group, receipts(deps, got)) if a is not None]
-        if refused:
-            raise refused[0]
+        answers = deps.settler.ack(topic, group, receipts(deps, got))
+        if any(answer is not None for answer in answers):
+            raise AssertionError(answers)
         places += [(d.message.shard, d.message.offset) for d in got]
         ended = time.monotonic()
     return _Consumed(meter.cost, places, began, ended)

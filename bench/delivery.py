@@ -122,7 +122,7 @@ def _rates(b: _Bench) -> Iterator[Figure]:
     one = "messages delivered to one quick subscriber"
     yield _rate(b, f"{one}, 64 in flight", 2_000, max_in_flight=64)
     yield _rate(b, f"{one}, 500 in flight", 2_000, max_in_flight=500)
-    batches = {"payload": "batch", "batch_size": 100}
+    batches: dict[str, Any] = {"payload": "batch", "batch_size": 100}
     yield _rate(b, f"{one}, in batches of 100, 500 in flight", 10_000, max_in_flight=500, **batches)
     yield _rate(b, f"messages delivered to {_GROUPS} groups, a subscriber each", 100, groups=_GROUPS)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
+from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import DeliveryTask
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
@@ -56,6 +57,9 @@ class _Subscriber:
 
     def greet(self, url: str) -> Outcome:
         return Outcome(Verdict.DONE)
+
+    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+        raise AssertionError("nothing here is in a transaction")
 
 
 @dataclass

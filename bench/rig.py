@@ -58,7 +58,7 @@ class Stage:
     def bare_put(self) -> float:
         """How long a bare conditional put takes just now: the median in seconds."""
         put = self.bare_putter(f"bare{time.time_ns()}")
-        return statistics.median(seconds(lambda n=n: put(n)) for n in range(100))
+        return statistics.median(seconds(partial(put, n)) for n in range(100))
 
     def bare_putter(self, name: str, chars: int = 0) -> Callable[[int], Any]:
         """Puts rows of a name, by their number, with so many characters in them: into a table whose stream, unlike

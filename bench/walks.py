@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -57,6 +57,9 @@ class Walk:
     def crossings(self) -> int:
         """How many different moves there are: from this file to that one."""
         return len(set(pairwise(self.path)))
+
+
+Walking = Callable[[], AbstractContextManager[Walk]]
 
 
 class Tracer:
@@ -136,12 +139,16 @@ class Stage:
         self.prefix = f"walks{uuid.uuid4().hex[:8]}"
         environment = {"HEADRACE_PREFIX": self.prefix, "HEADRACE_ALLOW_LOOPBACK": "1"}
         chosen = settings.read({**environment, "HEADRACE_DATA": os.environ["HEADRACE_DATA"]})
-        self.deps: Any = wiring.Deps(adapters.dynamo_adapters(chosen, invoker=self.invocations))  # type: ignore[arg-type]
+        self.deps: Any = wiring.Deps(adapters.dynamo_adapters(chosen, invoker=self.invocations))
         self.deps.setup()
         self.token = self.deps.tokens.ensure_admin(None)
-        wiring.deps = lambda: self.deps
+        vars(wiring)["deps"] = lambda: self.deps
         self._gateway = Gateway(app.app)
-        self.context = lambda name: Context(name, "r", threading.Event())
+        self._context = Context
+
+    def context(self, name: str) -> Any:
+        """As Lambda gives it to a function."""
+        return self._context(name, "r", threading.Event())
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """The answer to a call. RuntimeError: it was refused."""
@@ -157,7 +164,7 @@ class Stage:
         return json.loads(answer or b"null")
 
 
-def produce(stage: Stage, walk: Callable[[], Any]) -> Walk:
+def produce(stage: Stage, walk: Walking) -> Walk:
     """One small message, to a topic in the cache."""
     stage.call("PUT", "/topics/produce")
     stage.call("POST", "/topics/produce/messages", {"body": 0})
@@ -166,7 +173,7 @@ def produce(stage: Stage, walk: Callable[[], Any]) -> Walk:
     return path
 
 
-def receive(stage: Stage, walk: Callable[[], Any]) -> Walk:
+def receive(stage: Stage, walk: Walking) -> Walk:
     """Ten messages of one shard, claimed by a caller without a name."""
     stage.call("PUT", "/topics/receive", {"shards": 1})
     stage.call("PUT", "/topics/receive/groups/g", {"from": "earliest"})
@@ -181,7 +188,7 @@ def receive(stage: Stage, walk: Callable[[], Any]) -> Walk:
     return path
 
 
-def push(stage: Stage, walk: Callable[[], Any]) -> Walk:
+def push(stage: Stage, walk: Walking) -> Walk:
     """Ten messages of one shard to one subscriber, until nothing is left: claim, send, settle."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Subscriber)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -209,7 +216,7 @@ def _deliver(stage: Stage, event: Mapping[str, Any]) -> None:
     assert report["DONE"] == COUNT, report
 
 
-def delayed(stage: Stage, walk: Callable[[], Any]) -> Walk:
+def delayed(stage: Stage, walk: Walking) -> Walk:
     """One message filed as a timer, and the run of the mover that brings it into its log."""
     stage.call("PUT", "/topics/delayed", {"shards": 1})
     path = Walk()
@@ -232,7 +239,7 @@ def _delay(stage: Stage) -> None:
     assert report["moved"] == 1, report
 
 
-def archived(stage: Stage, walk: Callable[[], Any]) -> Walk:
+def archived(stage: Stage, walk: Walking) -> Walk:
     """One row of the log: written down by `journal`, and made a row of the archive's tables. Needs PySpark; what Spark
     does in processes of its own isn't seen."""
     from chalicelib import functions

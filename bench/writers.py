@@ -66,6 +66,8 @@ def _write(made: Stage, topic: Topic, each: int, number: int, ready: Callable[[]
         (placed,) = producer.produce(topic, [Draft(_body(number, i))])
         if not isinstance(placed, Placed):
             raise placed
+        assert placed.shard is not None
+        assert placed.offset is not None
         places.append((placed.shard, placed.offset))
     return _Written(meter.cost, places, time.monotonic() - began)
 
