@@ -14,7 +14,7 @@ app = Front("headrace")
 app.api.binary_types = ["*/*"]
 
 
-@app.authorizer(ttl_seconds=30)
+@app.authorizer(ttl_seconds=20)
 def authorize(request: AuthRequest) -> AuthResponse:
     return access.authorize(request, wiring.deps())
 

@@ -398,7 +398,8 @@ class Deps:
     def tokens(self) -> Tokens:
         from .services.manage.tokens import Tokens
 
-        return Tokens(self.adapters.control, self.adapters.clock, self.adapters.chance)
+        a = self.adapters
+        return Tokens(a.control, a.clock, a.chance, checked=bool(a.stage))
 
     @cached_property
     def checkpointer(self) -> Checkpointer:

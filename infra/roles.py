@@ -25,6 +25,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "topic": ("topic#*",),  # its groups, their consumers and assignments
     "tokens": ("tokens",),
+    "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
 }
 
@@ -45,7 +46,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": "GetItem PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
-    names.AUTHORIZE: {"control#tokens": "GetItem"},
+    names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem"},
     "route": {"control#topics": "GetItem", "control#topic": _READ},
     "deliver": {
         "log": "Query PutItem",

@@ -25,5 +25,10 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         caller = deps.tokens.authenticate(text.strip())
     except Unauthorized:
         raise Unauthenticated from None
-    context = {"scopes": " ".join(sorted(caller.scopes)), "topics": " ".join(caller.topics)}
+    context = {
+        "scopes": " ".join(sorted(caller.scopes)),
+        "topics": " ".join(caller.topics),
+        "groups": " ".join(caller.groups),
+        "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
+    }
     return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)

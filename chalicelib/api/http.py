@@ -223,7 +223,14 @@ def _with_body(entry: Call, context: Context) -> Context:
 def _caller(request: Request) -> Caller:
     context = request.context.get("authorizer") or {}
     scopes = frozenset(str(context.get("scopes", "")).split())
-    return Caller(str(context.get("principalId", "")), scopes, tuple(str(context.get("topics", "")).split()))
+    expires_ms = str(context.get("expires_ms", ""))
+    return Caller(
+        str(context.get("principalId", "")),
+        scopes,
+        tuple(str(context.get("topics", "")).split()),
+        tuple(str(context.get("groups", "*")).split()),
+        int(expires_ms) if expires_ms else None,
+    )
 
 
 def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden | None:
@@ -234,7 +241,18 @@ def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden
     topic = params.get("topic")
     if topic is not None and not caller.may_use(topic):
         return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
-    return None
+    group = params.get("group")
+    return None if group is None or caller.may_use_group(group) else _other_groups()
+
+
+def check_group(caller: Caller | None, group: str | None) -> None:
+    """Forbidden where the token is limited to other groups. None: no group is named."""
+    if caller and group is not None and not caller.may_use_group(group):
+        raise _other_groups()
+
+
+def _other_groups() -> Forbidden:
+    return Forbidden("GROUP_FORBIDDEN", "The token is limited to other groups.")
 
 
 def check_name(kind: str, name: str) -> None:

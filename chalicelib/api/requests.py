@@ -238,11 +238,20 @@ class RetryNowBody(Struct, forbid_unknown_fields=True):
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
-    """A token to make: what it may do, and for which topics (patterns with `*`)."""
+    """A token to make: what it may do, and for which topics and groups (patterns with `*`)."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
     topics: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
         default_factory=lambda: ["*"]
     )
+    groups: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
+        default_factory=lambda: ["*"]
+    )
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
+
+
+class RotateBody(Struct, forbid_unknown_fields=True):
+    """A new text for a token: for how long the old one stays good beside it."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400

@@ -30,7 +30,7 @@ class Session:
 
     @property
     def caller(self) -> Caller:
-        return Caller(self.token.id, frozenset(self.token.scopes), self.token.topics)
+        return Caller.with_token(self.token)
 
 
 def begin(deps: Deps, text: str, *, secure: bool) -> str:

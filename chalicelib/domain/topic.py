@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Self
 
 from .ladder import Retry
 from .limits import (
@@ -152,6 +153,14 @@ class CursorKey:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerHash:
+    """The hash of a secret that a token had before it was rotated; it is good until `until_ms`."""
+
+    secret_hash: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """An access token as it is stored: the secret only as a hash."""
 
@@ -162,6 +171,9 @@ class Token:
     topics: tuple[str, ...] = ("*",)
     created_ms: int = 0
     expires_ms: int | None = None
+    groups: tuple[str, ...] = ("*",)
+    former: tuple[FormerHash, ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +183,31 @@ class Caller:
     token_id: str
     scopes: frozenset[str]
     topics: tuple[str, ...] = field(default=("*",))
+    groups: tuple[str, ...] = field(default=("*",))
+    expires_ms: int | None = None
+
+    @classmethod
+    def with_token(cls, token: Token) -> Self:
+        """Who holds the token."""
+        return cls(token.id, frozenset(token.scopes), token.topics, token.groups, token.expires_ms)
 
     def may_use(self, topic: str) -> bool:
-        return any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
+        return _matches_any(topic, self.topics)
+
+    def may_use_group(self, group: str) -> bool:
+        return _matches_any(group, self.groups)
+
+    def excess(self, token: Token) -> str | None:
+        """What the token has and its caller has not, in a word; None where it is nothing."""
+        if not self.scopes.issuperset(token.scopes):
+            return "scopes"
+        if not all(_matches_any(pattern, self.topics) for pattern in token.topics):
+            return "topics"
+        if not all(_matches_any(pattern, self.groups) for pattern in token.groups):
+            return "groups"
+        if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
+            return "time"
+        return None
 
     def behind(self, name: str) -> str | None:
         """The text behind which, in the order of names, the topics behind `name` begin that the patterns may mean:
@@ -183,6 +217,12 @@ class Caller:
             return name
         later = min((beginning for beginning in beginnings if beginning > name), default=None)
         return later and f"{later[:-1]}{chr(ord(later[-1]) - 1)}~"  # "~" sorts behind all that names hold
+
+
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
+    """Does one of the patterns cover the name? (Or a pattern: its stars are letters like others then, so what it
+    matches is matched by what covers it.)"""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def matches(tags: Sequence[str] | None, tag: str | None) -> bool:

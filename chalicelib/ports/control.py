@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,9 +85,17 @@ class Control(Protocol):
 
     def tokens(self, after: str | None, limit: int) -> list[Token]: ...
 
-    def put_token(self, token: Token) -> None: ...
+    def put_token(self, token: Token, old: Token | None) -> bool:
+        """Store if the token still is `old` (None: absent). False: it is not."""
+        ...
 
     def delete_token(self, token_id: str) -> bool: ...
+
+    def note_use(self, token_id: str, at_ms: int) -> None: ...
+
+    def uses(self, first: str, last: str) -> Mapping[str, int]:
+        """When tokens were used last, ms, as far as it was noted: of those with ids from `first` to `last`."""
+        ...
 
     def replay(self, replay_id: str) -> Replay | None: ...
 

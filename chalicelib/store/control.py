@@ -25,6 +25,8 @@ from .control_rows import (
     SigningKeyRow,
     TokenRow,
     TopicRow,
+    Use,
+    UseRow,
 )
 from .dynamo import Dynamo
 from .failures import ConditionFailed
@@ -103,7 +105,7 @@ class DynamoControl:
         return self._get(AssignmentRow, _assignment_key(topic, group))
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
-        return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1))
+        return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
     def staffed(self, topic: Topic) -> list[Staffed]:
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
@@ -123,13 +125,22 @@ class DynamoControl:
         where = TokenRow.sk > after if after is not None else None
         return self._page(TokenRow, "tokens", where, limit)
 
-    def put_token(self, token: Token) -> None:
-        self._put(TokenRow.of(Key("tokens", token.id), token))
+    def put_token(self, token: Token, old: Token | None) -> bool:
+        return self._save(TokenRow.of(Key("tokens", token.id), token, _version(old)))
 
     def delete_token(self, token_id: str) -> bool:
         there = self.token(token_id) is not None
         self._delete(Key("tokens", token_id))
+        self._delete(Key("used", token_id))
         return there
+
+    def note_use(self, token_id: str, at_ms: int) -> None:
+        self._put(UseRow.of(Key("used", token_id), Use(token_id, at_ms)))
+
+    def uses(self, first: str, last: str) -> Mapping[str, int]:
+        items = self._query("used", UseRow.sk.between(first, last), consistent=False)
+        uses = (UseRow.readable(item) for item in items)
+        return {use.id: use.at_ms for use in uses if use is not None}
 
     def replay(self, replay_id: str) -> Replay | None:
         return self._get(ReplayRow, _replay_key(replay_id))
@@ -218,8 +229,8 @@ class DynamoControl:
         self._dynamo.delete(self._table, [_item_key(key)])
 
 
-def _version(old: Topic | Group | Consumer | Replay | None) -> int:
-    return old.version if old else 0
+def _version(old: Topic | Group | Consumer | Token | Replay | None) -> int | None:
+    return old.version if old else None
 
 
 def _item_key(key: Key) -> Item:

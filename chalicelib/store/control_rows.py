@@ -55,9 +55,9 @@ class Row(Model, Generic[T]):
     doc = UnicodeAttribute(null=True)  # format 1 had everything in it
 
     @classmethod
-    def of(cls, key: Key, noun: T, version: int = 0) -> Self:
-        """The row of a noun that is to replace the one of a version; 0: there is none."""
-        fields = {**msgspec.json.decode(msgspec.json.encode(noun)), "version": version or None}
+    def of(cls, key: Key, noun: T, version: int | None = None) -> Self:
+        """The row of a noun that is to replace the one of a version; None: there is none."""
+        fields = {**msgspec.json.decode(msgspec.json.encode(noun)), "version": version}
         fields.pop("epoch", None)  # an assignment's epoch is its row's version
         return cls(key.pk, key.sk, **{name: value for name, value in fields.items() if value is not None})
 
@@ -184,6 +184,13 @@ class AssignmentRow(Row[Assignment]):
     at_ms = NumberAttribute()
 
 
+class FormerMap(MapAttribute[str, Any]):
+    """The hash of a secret that was rotated."""
+
+    secret_hash = UnicodeAttribute()
+    until_ms = NumberAttribute()
+
+
 class TokenRow(Row[Token]):
     """An access token."""
 
@@ -196,6 +203,25 @@ class TokenRow(Row[Token]):
     topics = ListAttribute(of=UnicodeAttribute)
     created_ms = NumberAttribute()
     expires_ms = NumberAttribute(null=True)
+    groups = ListAttribute(of=UnicodeAttribute)
+    former = ListAttribute(of=FormerMap)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """When a token was used, coarsely."""
+
+    id: str
+    at_ms: int
+
+
+class UseRow(Row[Use]):
+    """The last use of a token: apart from it, so that who notes it needs not be able to write tokens."""
+
+    noun = Use
+
+    id = UnicodeAttribute()
+    at_ms = NumberAttribute()
 
 
 class ReplayRow(Row[Replay]):
@@ -242,7 +268,7 @@ class SigningKeyRow(Row[SigningKey]):
         return SigningKey(doc)
 
 
-MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, ReplayRow, SigningKeyRow)
+MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, SigningKeyRow)
 
 
 def _plain(value: Any) -> Any:

@@ -127,8 +127,8 @@ Attribute names are short because a row is billed by its size, names included.
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB's models in
   store/control_rows, with an attribute for each field of the noun.
-    pk S   `topics`, `retired`, `tokens`, `stage`, `topic#<topic uid>`, or `replays#<home>`: a replay's id begins with
-           the home of its topic's replays, and goes on with the time
+    pk S   `topics`, `retired`, `tokens`, `used` (when a token was last), `stage`, `topic#<topic uid>`, or
+           `replays#<home>`: a replay's id begins with the home of its topic's replays, and goes on with the time
     sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
            `consumer#<group uid>#<name>` and `assignment#<group uid>`
   A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended.

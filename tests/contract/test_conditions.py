@@ -482,6 +482,7 @@ def settings_are_changed_as_they_were_read(stage: Stage) -> None:
     _is_put_as_it_was_read(
         lambda new, old: control.put_consumer(topic, group, new, old), make.consumer(group)
     )
+    _is_put_as_it_was_read(control.put_token, make.token(make.uid("t")))
     _is_put_as_it_was_read(
         control.put_replay, Replay(make.uid("r"), topic.name, topic.name, START_MS, 1, 2, 100)
     )

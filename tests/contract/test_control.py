@@ -13,7 +13,7 @@ from chalicelib.domain import ids
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
-from chalicelib.domain.topic import Group, Secret, Topic
+from chalicelib.domain.topic import FormerHash, Group, Secret, Topic
 from chalicelib.ports.control import Control, Staffed
 from chalicelib.store import control_rows
 from chalicelib.store.layout import number, text
@@ -191,14 +191,34 @@ def test_tokens_are_kept_listed_and_deleted_once(empty_stage: Stage) -> None:
         make.token(f"t{n}", scopes=("produce", "admin"), topics=("a*",), expires_ms=n) for n in (3, 1, 2)
     ]
     for each in tokens:
-        control.put_token(each)
-    control.put_token(replace(tokens[0], name="renamed"))
-    assert control.token("t3") == replace(tokens[0], name="renamed")
+        assert control.put_token(each, None)
+    first = replace(tokens[0], version=1, groups=("a", "b*"), former=(FormerHash("ab", 7),))
+    assert control.put_token(first, first)
+    assert not control.put_token(first, first)
+    assert control.token("t3") == replace(first, version=2)
     assert control.token("t") is None
     assert [t.id for t in control.tokens(None, 2)] == ["t1", "t2"]
     assert [t.id for t in control.tokens("t2", 2)] == ["t3"]
     assert [control.delete_token("t1"), control.delete_token("t1")] == [True, False]
     assert control.token("t1") is None
+
+
+def test_a_change_of_a_token_does_not_bring_it_back(control: Control) -> None:
+    made = make.token(make.uid("t"))
+    assert control.put_token(made, None)
+    control.delete_token(made.id)
+    assert not control.put_token(made, replace(made, version=1))
+    assert control.token(made.id) is None
+
+
+def test_the_last_use_of_tokens_is_noted_beside_them(empty_stage: Stage) -> None:
+    control = empty_stage.adapters.control
+    for token_id, at_ms in (("t1", 1), ("t3", 3), ("t2", 2), ("t1", 9)):
+        control.note_use(token_id, at_ms)
+    assert control.uses("t1", "t2") == {"t1": 9, "t2": 2}
+    control.put_token(make.token("t1"), None)
+    control.delete_token("t1")
+    assert control.uses("t0", "t9") == {"t2": 2, "t3": 3}
 
 
 def test_the_first_proposal_becomes_the_signing_key(make_stage: Callable[[], Stage]) -> None:
@@ -215,6 +235,7 @@ NOUNS: dict[type[control_rows.Row[Any]], Any] = {
     ),
     control_rows.AssignmentRow: Assignment(1, "mod", ("u1",), ("u1", "u1"), 7),
     control_rows.TokenRow: make.token("t1"),
+    control_rows.UseRow: control_rows.Use("t1", 7),
     control_rows.ReplayRow: Replay("r", "flights", "flights", 1, 2, 3, 100),
     control_rows.SigningKeyRow: control_rows.SigningKey("00ff"),
 }

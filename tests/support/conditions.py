@@ -28,6 +28,8 @@ CLAUSES: dict[str, str] = {
     "control.put_group: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.put_replay: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_replay: put in control if version = :": "settings_are_changed_as_they_were_read",
+    "control.put_token: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
+    "control.put_token: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.put_topic: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_topic: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.retire_group: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",

@@ -9,11 +9,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain.errors import NotFound, Unauthorized
-from chalicelib.domain.topic import Caller
+import app
+from chalicelib.domain.errors import NotFound, Refused, Unauthorized, unavailable
+from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
+from chalicelib.domain.topic import Caller, Token
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
-from chalicelib.services.manage.tokens import Tokens
+from chalicelib.services.manage.tokens import Tokens, checksum
 from chalicelib.store.memory import MemoryControl
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, ManualClock, SeededChance
@@ -134,6 +136,10 @@ def _anothers_secret(stage: Stage) -> str:
     return f"hr_{mine.id}_{other.split('_', 2)[2]}"
 
 
+names = st.text("AZaz09.-_", min_size=1, max_size=5).filter(lambda name: name[0].isalnum())
+patterns = st.text("AZaz09.-_*", min_size=1, max_size=4)
+
+
 BAD: dict[str, Callable[[Stage], str]] = {
     "missing": lambda _: "",
     "malformed": lambda _: "Bearer x",
@@ -173,6 +179,69 @@ def test_a_revocation_is_felt_by_other_processes_within_a_minute_of_constant_use
         for _ in range(30):
             stage.clock.advance(1_000)
             stage.other.authenticate(text)
+
+
+def test_a_revocation_is_felt_within_thirty_seconds_behind_the_gateway() -> None:
+    [gateway] = app.app.builtin_auth_handlers
+    kept_ms = (gateway.ttl_seconds or 0) * 1000
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    stage.other.authenticate(text)
+    stage.mine.revoke(token.id)
+    stage.clock.advance(30_000 - kept_ms + 1)
+    with pytest.raises(Unauthorized):
+        stage.other.authenticate(text)
+
+
+def test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store() -> None:
+    stage = Stage()
+    asked: list[str] = []
+    stage.control.token = lambda token_id: asked.append(token_id)  # type: ignore[method-assign]
+    checking = Tokens(stage.control, stage.clock, SeededChance(3), checked=True)
+    for text in ("hr_0123456789ab_" + "a" * 59, "hr_me_12345678"):
+        with pytest.raises(Unauthorized):
+            checking.authenticate(text)
+    assert asked == []
+    with pytest.raises(Unauthorized):
+        checking.authenticate(f"hr_ab_{'a' * 52}{checksum('ab', 'a' * 52)}")
+    assert asked == ["ab"]
+
+
+def test_the_last_use_is_noted_once_an_hour_and_refuses_nobody() -> None:
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    for _ in range(3):
+        stage.mine.authenticate(text)
+        stage.clock.advance(1_900_000)
+    assert stage.mine.listed(None, 1) == [(stage.control.token(token.id), stage.clock.now_ms() - 1_900_000)]
+    stage.control.note_use = _unavailable  # type: ignore[method-assign]
+    stage.clock.advance(3_600_001)
+    assert stage.mine.authenticate(text).token_id == token.id
+
+
+def _unavailable(*_: object) -> None:
+    raise unavailable()
+
+
+def test_a_token_is_rotated_so_often_at_once_and_no_more() -> None:
+    stage = Stage()
+    token, _ = stage.mine.create("ci", ("admin",))
+    maker = Caller("m", frozenset({"admin"}))
+    for _ in range(MAX_OVERLAPPING_SECRETS):
+        stage.mine.rotate(token.id, 60, maker)
+    with pytest.raises(Refused):
+        stage.mine.rotate(token.id, 60, maker)
+    stage.mine.rotate(token.id, 0, maker)
+    stage.mine.rotate(token.id, 60, maker)
+
+
+@given(st.frozensets(names, max_size=3), patterns, patterns)
+def test_what_a_pattern_covers_it_covers_whole(topics: frozenset[str], wide: str, narrow: str) -> None:
+    caller = Caller("t", frozenset({"produce"}), (wide,))
+    made = Token("n", "n", "", ("produce",), (narrow,))
+    holder = Caller("n", frozenset({"produce"}), (narrow,))
+    if caller.excess(made) is None:
+        assert all(caller.may_use(topic) for topic in topics if holder.may_use(topic))
 
 
 def test_revoking_what_is_not_there_says_so() -> None:
@@ -216,10 +285,6 @@ def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() ->
         clock.advance(500)
         seen = catalog.topic(topic.name).rate_limit, catalog.group(stored, group.name).paused
     assert seen == (1, True)
-
-
-names = st.text("AZaz09.-_", min_size=1, max_size=5).filter(lambda name: name[0].isalnum())
-patterns = st.text("AZaz09.-_*", min_size=1, max_size=4)
 
 
 @given(st.frozensets(names, max_size=8), st.frozensets(patterns, min_size=1, max_size=3), names | st.just(""))

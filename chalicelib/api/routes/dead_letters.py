@@ -15,7 +15,7 @@ from ...domain.message import Message
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
 from .. import parse
-from ..http import Context, Response, call, invalid
+from ..http import Context, Response, call, check_group, invalid
 from ..requests import BodyBody, RedriveBody, RetryNowBody
 from ..responses import dead_letters, deliveries
 from ..responses.common import Page, page
@@ -111,6 +111,7 @@ def delete_dead_letter(context: Context) -> Response[None]:
 def retry_now(context: Context) -> Response[Retried]:
     """Make the next attempt of a RETRYING or DEAD delivery now."""
     topic, id = context.topic(), context.params["id"]
+    check_group(context.caller, context.body.group)
     group = context.deps.catalog.group(topic, context.body.group)
     message = context.deps.lookup.find(topic, id)
     context.deps.redriver.try_now(topic, group, id, context.by)

@@ -48,7 +48,11 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     topic, lookup = context.topic(), context.deps.lookup
     purpose, limit = f"groups:{topic.name}", parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
-    rest = [group for group in context.deps.catalog.groups(topic) if group.name > after]
+    rest = [
+        group
+        for group in context.deps.catalog.groups(topic)
+        if group.name > after and _is_for(context, group)
+    ]
     items = [groups.summary(group, lookup.group_status(topic, group)) for group in rest[:limit]]
     following = rest[limit - 1].name if len(rest) > limit else None
     return Response(page(context, purpose, items, following))
@@ -95,6 +99,10 @@ def seek_group(context: Context) -> Response[GroupDetail]:
             context.deps.positions.mend_lane(topic, group, uid)
     context.deps.waker.group(topic, group)
     return Response(_detail(context, topic, group))
+
+
+def _is_for(context: Context, group: Group) -> bool:
+    return context.caller is None or context.caller.may_use_group(group.name)
 
 
 def _where(to: str | int) -> Where:

@@ -13,7 +13,7 @@ from ...domain.topic import Topic
 from ...domain.transaction import DECIDED, Transaction, TransactionState
 from ...services.core.bodies import with_body
 from .. import parse
-from ..http import Context, Response, call, check_name, invalid
+from ..http import Context, Response, call, check_group, check_name, invalid
 from ..requests import AmendBody
 from ..responses import deliveries, messages
 from ..responses.common import Page, page
@@ -203,6 +203,7 @@ def _filters(context: Context, topic: Topic) -> Filters:
     group = None
     if "group" in query:
         check_name("group", query["group"])
+        check_group(context.caller, query["group"])
         group = context.deps.catalog.group(topic, query["group"])
     return Filters(
         group=group,

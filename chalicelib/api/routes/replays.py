@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
 from .. import parse
-from ..http import Context, Response, call, convert, invalid
+from ..http import Context, Response, call, check_group, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
 from ..responses import produced, replays
 from ..responses.common import Page, page
@@ -54,6 +54,7 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
 def _check_topics(context: Context, replay: Replay) -> None:
     if _forbidden(context, replay):
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    check_group(context.caller, replay.group)
 
 
 def _forbidden(context: Context, replay: Replay) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...domain.errors import Forbidden
+from ...domain.topic import Caller
 from .. import parse
 from ..http import Context, Response, call
-from ..requests import TokenBody
+from ..requests import RotateBody, TokenBody
 from ..responses import tokens
 from ..responses.common import Page, page
 from ..responses.tokens import CreatedToken, TokenView
@@ -19,7 +20,14 @@ def create_token(context: Context) -> Response[CreatedToken]:
     _unlimited(context)
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
-    token, text = context.deps.tokens.create(body.name, scopes, tuple(body.topics), body.expires_in_days)
+    token, text = context.deps.tokens.create(
+        body.name,
+        scopes,
+        tuple(body.topics),
+        body.expires_in_days,
+        groups=tuple(body.groups),
+        maker=context.caller,
+    )
     return Response({**tokens.view(token), "token": text}, 201)
 
 
@@ -29,8 +37,17 @@ def list_tokens(context: Context) -> Response[Page[TokenView]]:
     _unlimited(context)
     limit = parse.limit(context.query)
     rows = context.deps.tokens.listed(parse.page_start(context, "tokens"), limit)
-    following = rows[-1].id if len(rows) == limit else None
-    return Response(page(context, "tokens", [tokens.view(token) for token in rows], following))
+    following = rows[-1][0].id if len(rows) == limit else None
+    return Response(page(context, "tokens", [tokens.view(*row) for row in rows], following))
+
+
+@call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)
+def rotate_token(context: Context) -> Response[CreatedToken]:
+    """Give a token a new text, shown this once; the old one stays good for `overlap_seconds`."""
+    maker = _unlimited(context)
+    id = context.params["id"][:128]
+    token, text = context.deps.tokens.rotate(id, context.body.overlap_seconds, maker)
+    return Response({**tokens.view(token), "token": text})
 
 
 @call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, statuses=(204,))
@@ -41,7 +58,11 @@ def delete_token(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-def _unlimited(context: Context) -> None:
-    """A token for some topics must not make itself one for all."""
-    if context.caller is None or "*" not in context.caller.topics:
+def _unlimited(context: Context) -> Caller:
+    """The caller. A token for some topics or groups must not make itself one for all."""
+    caller = context.caller
+    if caller is None or "*" not in caller.topics:
         raise Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics manages tokens.")
+    if "*" not in caller.groups:
+        raise Forbidden("GROUP_FORBIDDEN", "Only a token for all groups manages tokens.")
+    return caller

@@ -6,16 +6,20 @@ import hashlib
 import hmac
 import re
 import zlib
+from contextlib import suppress
+from dataclasses import replace
 
-from ...domain.errors import NotFound, Unauthorized
+from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
 from ...domain.ids import base32
-from ...domain.topic import Caller, Token
+from ...domain.limits import MAX_OVERLAPPING_SECRETS
+from ...domain.topic import Caller, FormerHash, Token
 from ...ports.control import Control
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import TtlCache
 
 SCOPES = ("produce", "consume", "admin")
-_CACHE_MS = 15_000  # with the gateway's 30 s, a revocation is felt within a minute
+_CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
+_USE_MS = 3_600_000  # how coarsely the last use is known: a write an hour, process and token
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
 _CHECKSUM_CHARS = 7
@@ -25,11 +29,14 @@ _TOKEN = re.compile(r"hr_([0-9A-Za-z]{1,64})_([0-9A-Za-z_-]{8,256})\Z")
 class Tokens:
     """Makes, checks and revokes tokens."""
 
-    def __init__(self, control: Control, clock: Clock, chance: Random) -> None:
+    def __init__(self, control: Control, clock: Clock, chance: Random, *, checked: bool = False) -> None:
+        """`checked`: all tokens were made here, so one whose checksum is wrong is none, without asking the store."""
         self._control = control
         self._clock = clock
         self._chance = chance
+        self._checked = checked
         self._known: TtlCache[str, Token] = TtlCache(clock, _CACHE_MS)
+        self._noted: TtlCache[str, bool] = TtlCache(clock, _USE_MS)
 
     def create(
         self,
@@ -37,30 +44,72 @@ class Tokens:
         scopes: tuple[str, ...],
         topics: tuple[str, ...] = ("*",),
         expires_in_days: int | None = None,
+        *,
+        groups: tuple[str, ...] = ("*",),
+        maker: Caller | None = None,
     ) -> tuple[Token, str]:
-        """A new token and its text, which is not kept."""
+        """A new token and its text, which is not kept. Raises Forbidden where it would be more than its maker's (None:
+        it is the operator's)."""
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + expires_in_days * 86_400_000 if expires_in_days else None
         token_id = self._chance.id(_ID_CHARS)
-        secret = self._chance.id(_SECRET_CHARS)
-        secret += checksum(token_id, secret)
-        token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms)
-        self._control.put_token(token)
+        secret = self._secret(token_id)
+        token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, groups)
+        _check_maker(maker, token)
+        self._control.put_token(token, None)
         return token, f"hr_{token_id}_{secret}"
+
+    def rotate(self, token_id: str, overlap_seconds: int, maker: Caller) -> tuple[Token, str]:
+        """A new text for a token; those it had stay good for the overlap. Raises NotFound, or Forbidden where the token
+        is more than its maker's: its text would be theirs."""
+        old = self._control.token(token_id)
+        if old is None:
+            raise _not_found()
+        _check_maker(maker, old)
+        now_ms = self._clock.now_ms()
+        secret = self._secret(token_id)
+        until_ms = now_ms + overlap_seconds * 1000
+        former = [*old.former, FormerHash(old.secret_hash, until_ms)]
+        former = [replace(each, until_ms=min(each.until_ms, until_ms)) for each in former]
+        former = [each for each in former if each.until_ms > now_ms]
+        if len(former) > MAX_OVERLAPPING_SECRETS:
+            raise Refused("TOO_MANY_SECRETS", "The token was rotated too often: wait until an overlap ends.")
+        new = replace(old, secret_hash=_hash(secret), former=tuple(former))
+        if not self._control.put_token(new, old):
+            raise ChangedMeanwhile("CHANGED_MEANWHILE", "The token was changed meanwhile; try again.")
+        self._known.drop(token_id)
+        return new, f"hr_{token_id}_{secret}"
+
+    def _secret(self, token_id: str) -> str:
+        secret = self._chance.id(_SECRET_CHARS)
+        return secret + checksum(token_id, secret)
 
     def authenticate(self, text: str) -> Caller:
         """Who holds this token. The same Unauthorized for every reason not to say."""
         match = _TOKEN.match(text)
-        token = self._find(match[1]) if match else None
-        secret = match[2] if match else ""
-        good = hmac.compare_digest(_hash(secret), token.secret_hash if token else _hash("nobody's"))
-        if (
-            not token
-            or not good
-            or (token.expires_ms is not None and token.expires_ms <= self._clock.now_ms())
-        ):
+        token = self._find(match[1]) if match and self._is_plausible(match[1], match[2]) else None
+        if not token or not match or not self._is_good(token, _hash(match[2])):
             raise Unauthorized("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
-        return Caller(token.id, frozenset(token.scopes), token.topics)
+        self._note_use(token.id)
+        return Caller.with_token(token)
+
+    def _is_plausible(self, token_id: str, secret: str) -> bool:
+        body, tail = secret[:-_CHECKSUM_CHARS], secret[-_CHECKSUM_CHARS:]
+        return not self._checked or tail == checksum(token_id, body)
+
+    def _is_good(self, token: Token, secret_hash: str) -> bool:
+        now_ms = self._clock.now_ms()
+        if token.expires_ms is not None and token.expires_ms <= now_ms:
+            return False
+        hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
+        return any(hmac.compare_digest(secret_hash, each) for each in hashes)
+
+    def _note_use(self, token_id: str) -> None:
+        if self._noted.get(token_id):
+            return
+        self._noted.put(token_id, True)
+        with suppress(HeadraceError):  # nobody is refused because it could not be noted
+            self._control.note_use(token_id, self._clock.now_ms())
 
     def holder(self, token_id: str) -> Token:
         """The token with this id as it stands at this moment; Unauthorized where it was revoked or has expired."""
@@ -77,19 +126,21 @@ class Tokens:
         return self._known.put(token_id, token) if token else None
 
     def revoke(self, token_id: str) -> None:
-        """Make a token worthless, here at once and everywhere within a minute."""
+        """Make a token worthless, here at once and everywhere within 30 seconds."""
         self._known.drop(token_id)
         if not self._control.delete_token(token_id):
-            raise NotFound("TOKEN_NOT_FOUND", "There is no token with this id.")
+            raise _not_found()
 
     def name(self, token_id: str) -> str | None:
         """What a token is called; None where it was revoked."""
         token = self._control.token(token_id)
         return token.name if token else None
 
-    def listed(self, after: str | None, limit: int) -> list[Token]:
-        """Tokens by id."""
-        return self._control.tokens(after, limit)
+    def listed(self, after: str | None, limit: int) -> list[tuple[Token, int | None]]:
+        """Tokens by id, each with when it was last used, ms, to the hour; None where it was not."""
+        tokens = self._control.tokens(after, limit)
+        uses = self._control.uses(tokens[0].id, tokens[-1].id) if tokens else {}
+        return [(token, uses.get(token.id)) for token in tokens]
 
     def ensure_admin(self, text: str | None) -> str | None:
         """With a text: make exactly this token valid as admin (ValueError if it is malformed). Without: make
@@ -104,11 +155,23 @@ class Tokens:
                 "HEADRACE_TOKEN must look like hr_<id>_<secret>: an id of letters and digits, "
                 "a secret of 8 to 256 letters, digits, '-' or '_'"
             )
-        self._control.put_token(
-            Token(match[1], "HEADRACE_TOKEN", _hash(match[2]), SCOPES, ("*",), self._clock.now_ms())
-        )
+        token = Token(match[1], "HEADRACE_TOKEN", _hash(match[2]), SCOPES, ("*",), self._clock.now_ms())
+        while not self._control.put_token(token, self._control.token(token.id)):
+            pass  # another process has just begun with it
         self._known.drop(match[1])
         return text
+
+
+def _check_maker(maker: Caller | None, token: Token) -> None:
+    excess = maker.excess(token) if maker else None
+    if excess == "time":
+        raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
+    if excess:
+        raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
+
+
+def _not_found() -> NotFound:
+    return NotFound("TOKEN_NOT_FOUND", "There is no token with this id.")
 
 
 def checksum(token_id: str, secret: str) -> str:

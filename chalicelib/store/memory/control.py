@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from ...domain.topic import Consumer, Group, Token, Topic
 from ...ports.control import Staffed
 
 K = TypeVar("K")
-V = TypeVar("V", Topic, Group, Consumer, Replay)
+V = TypeVar("V", Topic, Group, Consumer, Token, Replay)
 W = TypeVar("W")
 
 
@@ -28,6 +29,7 @@ class MemoryControl:
         self._retired_groups: dict[tuple[str, str], Group] = {}
         self._assignments: dict[str, Assignment] = {}
         self._tokens: dict[str, Token] = {}
+        self._uses: dict[str, int] = {}
         self._replays: dict[str, Replay] = {}
         self._key: bytes | None = None
 
@@ -132,13 +134,21 @@ class MemoryControl:
     def tokens(self, after: str | None, limit: int) -> list[Token]:
         return self._page(self._tokens, after, limit)
 
-    def put_token(self, token: Token) -> None:
-        with self._lock:
-            self._tokens[token.id] = token
+    def put_token(self, token: Token, old: Token | None) -> bool:
+        return self._put(self._tokens, token.id, token, old)
 
     def delete_token(self, token_id: str) -> bool:
         with self._lock:
+            self._uses.pop(token_id, None)
             return self._tokens.pop(token_id, None) is not None
+
+    def note_use(self, token_id: str, at_ms: int) -> None:
+        with self._lock:
+            self._uses[token_id] = at_ms
+
+    def uses(self, first: str, last: str) -> Mapping[str, int]:
+        with self._lock:
+            return {id: at_ms for id, at_ms in self._uses.items() if first <= id <= last}
 
     def replay(self, replay_id: str) -> Replay | None:
         return self._replays.get(replay_id)

@@ -20,7 +20,9 @@ def acting(api: Client, *scopes: str, **fields: Any) -> Client:
 
 def test_a_token_is_shown_once_and_never_listed(api: Client) -> None:
     made = token(api, "produce", "consume", topics=["orders.*"], expires_in_days=30, name="shop ü")
-    assert made.keys() == {"id", "name", "scopes", "topics", "created_at", "expires_at", "token"}
+    assert made.keys() == {
+        *("id", "name", "scopes", "topics", "groups", "created_at", "expires_at", "last_used_at", "token")
+    }
     assert (made["name"], made["scopes"], made["topics"]) == ("shop ü", ["produce", "consume"], ["orders.*"])
     assert made["token"].startswith(f"hr_{made['id']}_")
     pages = api.pages("/v1/tokens", 3)
@@ -201,3 +203,65 @@ def test_health_and_the_description_need_no_token(api: Client) -> None:
     nobody = api.with_token(None)
     nobody.get("/v1/health").expect(200)
     nobody.get("/v1/openapi.json").expect(200)
+
+
+def test_a_token_makes_none_that_is_more_than_itself(api: Client) -> None:
+    holder = acting(api, "admin", "consume", expires_in_days=2)
+    for scopes, days in ((["produce"], 1), (["admin", "produce"], 1), (["admin"], 3), (["consume"], None)):
+        fields = {"expires_in_days": days} if days else {}
+        holder.post("/v1/tokens", {"name": "x", "scopes": scopes, **fields}).refused(403, "TOO_MUCH")
+    holder.post("/v1/tokens", {"name": "x", "scopes": ["admin", "consume"], "expires_in_days": 1}).expect(201)
+
+
+def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:
+    topic = api.topic()
+    for group in ("mail.a", "bank"):
+        api.put(f"{topic.path}/groups/{group}", {"from": "earliest"}).expect(201)
+    sent = api.post(f"{topic.path}/messages", {"body": 1}).expect(201)["id"]
+    holder = acting(api, "consume", "admin", groups=["mail.*"])
+    holder.post(f"{topic.path}/groups/mail.a/receive").expect(200)
+    for method, path in (
+        ("POST", "/groups/bank/receive"),
+        ("GET", "/groups/bank"),
+        ("PUT", "/groups/bank"),
+        ("PUT", "/groups/bank/consumers/c"),
+        ("POST", "/groups/bank/consumers/c/rotate-secret"),
+        ("POST", "/groups/bank/dead-letters/redrive"),
+        ("GET", "/messages?group=bank"),
+    ):
+        holder.call(method, topic.path + path, None if method == "GET" else {}).refused(
+            403, "GROUP_FORBIDDEN"
+        )
+    holder.post(f"{topic.path}/messages/{sent}/retry", {"group": "bank"}).refused(403, "GROUP_FORBIDDEN")
+    assert [g["group"] for g in holder.get(f"{topic.path}/groups").expect(200)["items"]] == ["mail.a"]
+    holder.post("/v1/tokens", {"name": "x", "scopes": ["admin"]}).refused(403, "GROUP_FORBIDDEN")
+
+
+def test_a_rotated_token_has_both_texts_until_the_overlap_ends(api: Client, clock: ShiftingClock) -> None:
+    made = token(api, "admin", groups=["*"])
+    rotated = api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 60}).expect(200)
+    assert (rotated["id"], rotated["name"]) == (made["id"], made["name"])
+    holders = [api.with_token(each["token"]) for each in (made, rotated)]
+    for holder in holders:
+        holder.get("/v1/topics").expect(200)
+    clock.advance(61)
+    holders[0].get("/v1/topics").refused(401, "UNAUTHORIZED")
+    holders[1].get("/v1/topics").expect(200)
+    at_once = api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 0}).expect(200)
+    holders[1].get("/v1/topics").refused(401, "UNAUTHORIZED")
+    api.with_token(at_once["token"]).get("/v1/topics").expect(200)
+    api.post("/v1/tokens/nobody/rotate", {}).refused(404, "TOKEN_NOT_FOUND")
+
+
+def test_who_may_less_does_not_get_the_text_of_who_may_more(api: Client) -> None:
+    strong = token(api, "admin", "produce")
+    for weak in (acting(api, "admin"), acting(api, "admin", "produce", expires_in_days=1)):
+        weak.post(f"/v1/tokens/{strong['id']}/rotate", {}).refused(403, "TOO_MUCH")
+
+
+def test_a_token_shows_when_it_was_last_used(api: Client) -> None:
+    made = token(api, "produce")
+    assert made["last_used_at"] is None
+    api.with_token(made["token"]).get("/v1/topics").expect(200)
+    [listed] = [t for page in api.pages("/v1/tokens", 200) for t in page if t["id"] == made["id"]]
+    assert listed["last_used_at"] >= made["created_at"]

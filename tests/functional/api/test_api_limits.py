@@ -127,6 +127,7 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "URL": (limits.MAX_URL_CHARS, url),
     "page": (limits.MAX_PAGE, lambda topic, n: topic.api.get(f"{topic.path}/messages?limit={n}")),
     "token topics": (limits.MAX_TOPIC_PATTERNS, new_token(lambda n: {"topics": ["t"] * n})),
+    "token groups": (limits.MAX_TOPIC_PATTERNS, new_token(lambda n: {"groups": ["t"] * n})),
     "token days": (limits.MAX_TOKEN_DAYS, new_token(lambda n: {"expires_in_days": n})),
     "token name": (128, new_token(lambda n: {"name": text(n)})),
 }  # fmt: skip

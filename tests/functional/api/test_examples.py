@@ -117,6 +117,7 @@ def tour(visitor: Recorder) -> None:
     get("/v1/ladders/jmq?max_attempts=6").expect(200)
     made = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
     get("/v1/tokens").expect(200)
+    post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
     delete(f"/v1/tokens/{made['id']}").expect(204)
     for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
         get(path).expect(200)

@@ -83,7 +83,7 @@ def test_signing_out_ends_it_in_this_browser(browser: Browser) -> None:
 
 
 def test_a_link_signs_in_for_a_minute(running: Background, stranger: Browser, clock: ShiftingClock) -> None:
-    (token, *_) = running.deps.tokens.listed(None, 1)
+    ((token, _), *_) = running.deps.tokens.listed(None, 1)
     link = f"/console/sign-in?ticket={session.link(running.deps, token.id)}"
     assert "password" not in stranger.get(link).html
     late = Browser(stranger.gateway)

@@ -358,6 +358,8 @@ class Token(Model, frozen=True, kw_only=True):
     topics: list[str]
     created_at: datetime
     expires_at: datetime | None = None
+    groups: list[str] | None = None
+    last_used_at: datetime | None = None
     token: str | None = None
 
 

@@ -66,17 +66,24 @@ class AsyncTopics(AsyncCaller):
         scopes: list[str],
         *,
         topics: list[str] | None = None,
+        groups: list[str] | None = None,
         expires_in_days: int | None = None,
         **settings: Any,
     ) -> Token:
         """Make a token; its text is shown this once. Not repeated after a lost answer: look into the list."""
-        body = given(name=name, scopes=scopes, topics=topics, expires_in_days=expires_in_days, **settings)
+        body = given(name=name, scopes=scopes, topics=topics, groups=groups, **settings)
+        body |= given(expires_in_days=expires_in_days)
         return await self._ask(Token, "POST", path("tokens"), body, repeatable=False)
 
     def list_tokens(self, *, limit: int | None = None) -> AsyncPager[Token]:
         """Tokens, without their texts."""
         return self._list(Token, path("tokens"), limit=limit)
 
+    async def rotate_token(self, id: str, *, overlap_seconds: int | None = None) -> Token:
+        """Give a token a new text, shown this once; the old one stays good for the overlap (default: a day)."""
+        body = given(overlap_seconds=overlap_seconds)
+        return await self._ask(Token, "POST", path("tokens", id, "rotate"), body, repeatable=False)
+
     async def delete_token(self, id: str) -> None:
-        """Revoke a token; felt everywhere within 60 seconds."""
+        """Revoke a token; felt everywhere within 30 seconds."""
         await self._delete(path("tokens", id))
