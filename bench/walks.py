@@ -174,7 +174,7 @@ def produce(stage: Stage, walk: Walking) -> Walk:
 
 
 def receive(stage: Stage, walk: Walking) -> Walk:
-    """Ten messages of one shard, claimed by a caller without a name."""
+    """One message, claimed by a caller without a name."""
     stage.call("PUT", "/topics/receive", {"shards": 1})
     stage.call("PUT", "/topics/receive/groups/g", {"from": "earliest"})
     for _ in range(2):
@@ -189,7 +189,7 @@ def receive(stage: Stage, walk: Walking) -> Walk:
 
 
 def push(stage: Stage, walk: Walking) -> Walk:
-    """Ten messages of one shard to one subscriber, until nothing is left: claim, send, settle."""
+    """One message to one subscriber, until nothing is left: claim, send, settle."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Subscriber)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     stage.call("PUT", "/topics/push", {"shards": 1, "wake": "direct"})
@@ -247,15 +247,8 @@ def archived(stage: Stage, walk: Walking) -> Walk:
     stage.call("PUT", "/topics/archived", {"shards": 1})
     stage.call("POST", "/topics/archived/messages", {"body": 1})
     event = {"Records": [_record(stage)]}
-    job = [
-        "archive",
-        "--folder",
-        f"{os.environ['HEADRACE_DATA']}/bucket",
-        "--open",
-        "yes",
-        "--grace-minutes",
-        "0",
-    ]
+    job = ["archive", "--folder", f"{os.environ['HEADRACE_DATA']}/bucket", "--prefix", stage.prefix]
+    job += ["--open", "yes", "--grace-minutes", "0"]
     with walk() as path:
         functions.journal(event, stage.deps)
         _run("glue_jobs.archive", job)
@@ -305,7 +298,11 @@ def main() -> int:
 
     tracer = Tracer()
     threading.setprofile(tracer)
-    for name, text in (("DEFAULT_REGION", "us-east-1"), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
+    for name, text in (
+        ("DEFAULT_REGION", "us-east-1"),
+        ("ACCESS_KEY_ID", "local"),
+        ("SECRET_ACCESS_KEY", "local"),
+    ):
         os.environ.setdefault(f"AWS_{name}", text)
     with Engine() as engine, tempfile.TemporaryDirectory() as data:
         os.environ |= {"AWS_ENDPOINT_URL_DYNAMODB": engine.endpoint, "HEADRACE_DATA": data}
