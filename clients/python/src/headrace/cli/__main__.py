@@ -1,0 +1,5 @@
+"""`python -m headrace.cli`."""
+
+from . import main
+
+main()

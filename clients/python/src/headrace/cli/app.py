@@ -1,0 +1,110 @@
+"""The commands, the options that all of them have, and what becomes of an error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ..errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
+from . import dead, delayed, doctor, groups, listen, messages, profile, receive, send, stats, tokens, topics
+from .output import Output
+from .profiles import Unusable
+from .session import Session
+
+REFUSED, USAGE, NO_ANSWER, NOT_FOUND, NOT_ALLOWED, INTERRUPTED = 1, 2, 3, 4, 5, 130
+_EPILOG = (
+    "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer (unknown, safe to repeat), 4 not found, "
+    "5 not allowed."
+)
+_GLOBAL = {"--json": 0, "--profile": 1, "--url": 1, "--token": 1}
+
+app = typer.Typer(
+    name="headrace",
+    help="Headrace, the message queue: send, receive, look, mend.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    profile: Annotated[str | None, typer.Option(help="A service you keep (HEADRACE_PROFILE).")] = None,
+    url: Annotated[str | None, typer.Option(help="Where the service is (HEADRACE_URL).")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="Your token. Others may see it in the list of processes: HEADRACE_TOKEN."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document a line.")] = False,
+) -> None:
+    """Options of every command; they may stand anywhere."""
+    session = context.obj = Session(profile, url, token, Output(json))
+    context.call_on_close(session.close)
+
+
+for module in (topics, groups, dead, delayed, tokens, profile):
+    app.add_typer(module.app)
+app.command()(groups.seek)
+for module in (send, receive, messages, stats, listen, doctor):
+    module.register(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """One run; its exit code."""
+    output = Output(False)
+    try:
+        app(ordered(arguments), prog_name="headrace")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else REFUSED
+    except Unusable as error:
+        output.fail(str(error))
+        return USAGE
+    except HeadraceError as error:
+        output.fail(_sentence(error))
+        return _code(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # who reads has seen enough, as in `headrace … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def ordered(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the options of every command in front, where the parser expects them."""
+    front, rest, left = list[str](), list[str](), list(arguments)
+    while left:
+        argument = left.pop(0)
+        if argument == "--":
+            return [*front, *rest, argument, *left]
+        name, equals, _ = argument.partition("=")
+        if name not in _GLOBAL or (equals and not _GLOBAL[name]):
+            rest.append(argument)
+            continue
+        front.append(argument)
+        if _GLOBAL[name] and not equals and left:
+            front.append(left.pop(0))
+    return front + rest
+
+
+def _sentence(error: HeadraceError) -> str:
+    issues = "".join(f"\n  {issue.path}: {issue.issue}" for issue in error.issues)
+    request = f" (request {error.request_id})" if error.request_id and isinstance(error, Unavailable) else ""
+    return f"{error}{issues}{request}"
+
+
+def _code(error: HeadraceError) -> int:
+    for kind, code in (
+        (Unavailable, NO_ANSWER),
+        (NotFound, NOT_FOUND),
+        (Unauthorized, NOT_ALLOWED),
+        (Forbidden, NOT_ALLOWED),
+    ):
+        if isinstance(error, kind):
+            return code
+    return REFUSED

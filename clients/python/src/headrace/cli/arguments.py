@@ -1,0 +1,60 @@
+"""What several commands are told: arguments, JSON, settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from .session import topic_names
+
+Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=topic_names, show_default=False)]
+Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
+MessageId = Annotated[str, typer.Argument(help="The message's id.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A setting of docs/settings.md; VALUE is JSON, or text."
+    ),
+]
+
+
+def parsed(text: str, what: str = "The body") -> Any:
+    """JSON. Raises BadParameter with how to write it."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{what} is no JSON ({error}). Quote it for the shell: '{{\"order\": 188}}'. --raw sends text as it is."
+        ) from None
+
+
+def settings_of(pairs: Iterable[str] | None) -> dict[str, Any]:
+    """NAME=VALUE as settings; a value that is no JSON is text. Raises BadParameter."""
+    settings: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{pair!r} has no value: write --set name=value.")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def headers_of(pairs: Iterable[str] | None) -> dict[str, str]:
+    """NAME=VALUE as headers. Raises BadParameter."""
+    split = [pair.partition("=") for pair in pairs or ()]
+    if wrong := [name for name, equals, _ in split if not equals]:
+        raise typer.BadParameter(f"{wrong[0]!r} has no value: write --header name=value.")
+    return {name: value for name, _, value in split}
+
+
+def sure(question: str, yes: bool) -> None:
+    """Go on only if the answer is yes. Raises Abort."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)

@@ -1,0 +1,119 @@
+"""`headrace dead`: dead letters."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..models import DeadLetter
+from .arguments import Group, MessageId, Topic, Yes, parsed, sure
+from .editor import edited
+from .output import short
+from .session import session
+
+app = typer.Typer(name="dead", help="Dead letters: list, show, edit, redrive, delete.", no_args_is_help=True)
+
+Reason = Annotated[
+    str | None,
+    typer.Option(help="ATTEMPTS_EXHAUSTED, REJECTED, EXPIRED, RATE_LIMITED or UNDECODABLE."),
+]
+Key = Annotated[str | None, typer.Option(help="Only those with this key.")]
+Tag = Annotated[str | None, typer.Option(help="Only those with this tag.")]
+
+
+@app.command("list")
+def list_dead(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    reason: Reason = None,
+    key: Key = None,
+    tag: Tag = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+) -> None:
+    """A group's dead letters, and why they are."""
+    s = session(context)
+    letters = s.hr.list_dead_letters(topic, group, reason=reason, key=key, tag=tag, limit=min(limit, 200))
+    rows = ((each, _cells(each)) for each in islice(letters, limit))
+    s.output.many(("DEAD SINCE", "ID", "REASON", "ATTEMPTS", "KEYS", "LAST ERROR", "BODY"), rows, "None.")
+
+
+def _cells(each: DeadLetter) -> tuple[Any, ...]:
+    return each.dead_at, each.id, each.reason, each.attempts, each.keys, each.last_error, short(each.body)
+
+
+@app.command()
+def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> None:
+    """One dead letter."""
+    s = session(context)
+    letter = s.hr.get_dead_letter(topic, group, id)
+    names = (
+        "id",
+        "reason",
+        "attempts",
+        "last_error",
+        "dead_at",
+        "accepted_at",
+        "keys",
+        "tag",
+        "headers",
+        "edited",
+    )
+    fields = [(name, getattr(letter, name)) for name in names]
+    s.output.one(letter, [*fields, ("body", letter.body)])
+
+
+@app.command()
+def edit(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    id: MessageId,
+    body: Annotated[str | None, typer.Argument(help="The new body, JSON. Without it: your editor.")] = None,
+) -> None:
+    """Mend a dead letter's body; `redrive` sends it then."""
+    s = session(context)
+    if body is None:
+        old = s.hr.get_dead_letter(topic, group, id).body
+        if isinstance(old, bytes):
+            raise typer.BadParameter("Its body is no JSON: give the new one as an argument.")
+        body = edited(msgspec.json.format(msgspec.json.encode(old)).decode() + "\n")
+        if body is None:
+            s.output.say("Nothing was changed.")
+            return
+    letter = s.hr.edit_dead_letter(topic, group, id, parsed(body))
+    s.output.one(letter, [("id", letter.id), ("body", letter.body)])
+
+
+@app.command()
+def redrive(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    ids: Annotated[list[str] | None, typer.Argument(help="Which; without: all that match.")] = None,
+    reason: Reason = None,
+    key: Key = None,
+    tag: Tag = None,
+    limit: Annotated[int | None, typer.Option(help="So many at most.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Send dead letters to their group again, with fresh attempts."""
+    s = session(context)
+    told = {"reason": reason, "key": key, "tag": tag}
+    chosen = {name: value for name, value in told.items() if value is not None}
+    if not ids and not chosen and limit is None:
+        sure(f"Redrive all dead letters of {group}?", yes)
+    count = s.hr.redrive(topic, group, ids=ids or None, filter=chosen or None, limit=limit)
+    s.output.one({"redriven": count}, [("redriven", count)])
+
+
+@app.command()
+def delete(context: typer.Context, topic: Topic, group: Group, id: MessageId, yes: Yes = False) -> None:
+    """Give a dead letter up for good."""
+    s = session(context)
+    sure(f"Delete {id} for good?", yes)
+    s.hr.delete_dead_letter(topic, group, id)
+    s.output.say(f"{id} is deleted.")

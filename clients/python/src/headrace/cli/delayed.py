@@ -1,0 +1,61 @@
+"""`headrace delayed`: messages that wait for their time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from ..durations import seconds
+from ..outgoing import now
+from .arguments import MessageId, Topic
+from .output import short
+from .session import session
+
+app = typer.Typer(
+    name="delayed", help="Messages that wait for their time: list, move, cancel.", no_args_is_help=True
+)
+
+
+@app.command("list")
+def list_delayed(
+    context: typer.Context,
+    topic: Topic,
+    key: Annotated[str | None, typer.Option(help="Only those with this key.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+) -> None:
+    """What waits, soonest first."""
+    s = session(context)
+    waiting = s.hr.list_messages(topic, status="DELAYED", key=key, limit=min(limit, 200))
+    rows = ((m, (m.deliver_at, m.id, m.keys, m.tag, short(m.body))) for m in islice(waiting, limit))
+    s.output.many(("DUE", "ID", "KEYS", "TAG", "BODY"), rows, "None.")
+
+
+@app.command()
+def move(
+    context: typer.Context,
+    topic: Topic,
+    id: MessageId,
+    delay: Annotated[str | None, typer.Option(help="So long from now: 0s, 15m, 2h.")] = None,
+    at: Annotated[str | None, typer.Option(help="At this time: 2030-01-01T00:00:00Z.")] = None,
+) -> None:
+    """Deliver it at another time."""
+    if (delay is None) == (at is None):
+        raise typer.BadParameter("Say --delay or --at.")
+    try:
+        moment = at or now() + timedelta(seconds=seconds(delay or 0))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    s = session(context)
+    message = s.hr.amend_message(topic, id, deliver_at=moment)
+    s.output.one(message, [("id", message.id), ("status", message.status), ("due", message.deliver_at)])
+
+
+@app.command()
+def cancel(context: typer.Context, topic: Topic, id: MessageId) -> None:
+    """Take it back."""
+    s = session(context)
+    s.hr.cancel_message(topic, id)
+    s.output.say(f"{id} is cancelled.")

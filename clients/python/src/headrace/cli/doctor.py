@@ -1,0 +1,123 @@
+"""`headrace doctor`: is everything as it must be to work with a service?"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+
+import typer
+
+from ..errors import Forbidden, HeadraceError
+from .profiles import Profiles, masked
+from .session import Session, session
+
+_SKEW_SECONDS = 60  # receivers of signed pushes allow five minutes
+_SLOW_MS = 1000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check came to. `ok` is None for a warning."""
+
+    check: str
+    ok: bool | None
+    detail: str
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)
+
+
+def doctor(context: typer.Context) -> None:
+    """Check address, store, clock, token and what needs your attention. Ends with 1 if something does not work."""
+    s = session(context)
+    findings = list(_findings(s))
+    signs = {True: "ok", None: "look", False: "FAILS"}
+    rows = (
+        ({"check": f.check, "ok": f.ok, "detail": f.detail}, (signs[f.ok], f.check, f.detail))
+        for f in findings
+    )
+    s.output.many(("", "CHECK", ""), rows, "")
+    if any(f.ok is False for f in findings):
+        raise typer.Exit(1)
+
+
+def _findings(s: Session) -> Iterator[Finding]:
+    yield Finding("service", True, f"{s.access.url}, token {masked(s.access.token)}, from {s.access.source}")
+    yield from _file()
+    reached = _reached(s)
+    yield from reached
+    if reached[0].ok is False:
+        return
+    allowed = _token(s)
+    yield allowed
+    if allowed.ok:
+        yield _admin(s)
+        yield from _attention(s)
+
+
+def _file() -> Iterator[Finding]:
+    path = Profiles.read().path
+    if path.exists():
+        open_to_others = stat.S_IMODE(path.stat().st_mode) & 0o077
+        advice = f" can be read by others: chmod 600 {path}" if open_to_others else ""
+        yield Finding("profiles", None if open_to_others else True, f"{path}{advice}")
+
+
+def _reached(s: Session) -> list[Finding]:
+    import httpx
+
+    started = time.monotonic()
+    try:
+        answer = httpx.get(s.access.url.rstrip("/") + "/v1/health", timeout=10)
+    except httpx.HTTPError as error:
+        why = f"no answer: {type(error).__name__} {error}. Is the URL right, the service up?"
+        return [Finding("reached", False, why)]
+    ms = (time.monotonic() - started) * 1000
+    health = Finding("reached", True if ms < _SLOW_MS else None, f"in {ms:.0f} ms")
+    store = Finding("store", answer.status_code == 200, f"status {answer.status_code}")
+    return [health, store, *_clock(answer.headers.get("date"))]
+
+
+def _clock(date: str | None) -> list[Finding]:
+    if not date:
+        return []
+    skew = (datetime.now(timezone.utc) - parsedate_to_datetime(date)).total_seconds()
+    detail = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the service's"
+    return [Finding("clock", True if abs(skew) < _SKEW_SECONDS else None, detail)]
+
+
+def _token(s: Session) -> Finding:
+    try:
+        s.hr.list_topics(limit=1).page()
+    except Forbidden as error:
+        return Finding("token", True, f"valid, but: {error.detail}")
+    except HeadraceError as error:
+        return Finding("token", False, str(error))
+    return Finding("token", True, "valid")
+
+
+def _admin(s: Session) -> Finding:
+    try:
+        s.hr.list_tokens(limit=1).page()
+    except HeadraceError as error:
+        return Finding("admin", None, f"may not administer: {error.detail}")
+    return Finding("admin", True, "may administer")
+
+
+def _attention(s: Session) -> Iterator[Finding]:
+    """Groups with dead letters, on the first page of topics."""
+    try:
+        topics = s.hr.stats().page().items
+    except HeadraceError:
+        return
+    for topic in topics:
+        for name, counts in topic.groups.items():
+            if counts.dead:
+                detail = f"{counts.dead} dead letters: headrace dead list {topic.topic} {name}"
+                yield Finding(f"{topic.topic}/{name}", None, detail)

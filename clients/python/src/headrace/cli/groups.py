@@ -1,0 +1,147 @@
+"""`headrace groups`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from .. import models
+from .arguments import Group, Settings, Topic, Yes, settings_of, sure
+from .output import Output, table_of
+from .session import Session, session
+
+app = typer.Typer(
+    name="groups", help="Groups: list, show, create, pause, seek, delete.", no_args_is_help=True
+)
+_COUNTED = 2000
+
+
+@app.command("list")
+def list_groups(context: typer.Context, topic: Topic) -> None:
+    """A topic's groups."""
+    s = session(context)
+    stats = s.hr.get_topic(topic).stats
+    counts = stats.groups if stats else {}
+    rows = ((g, (g.group, g.mode, *_counted(counts.get(g.group)))) for g in s.hr.list_groups(topic))
+    columns = ("GROUP", "MODE", "WAITING", "IN FLIGHT", "RETRYING", "DEAD")
+    s.output.many(columns, rows, f"No groups yet: headrace groups create {topic} mailer")
+
+
+def _counted(counts: models.GroupCounts | None) -> Sequence[Any]:
+    return (counts.backlog, counts.in_flight, counts.retrying, counts.dead) if counts else ("", "", "", "")
+
+
+@app.command()
+def show(context: typer.Context, topic: Topic, group: Group) -> None:
+    """A group's settings, its place in each shard, its consumers."""
+    s = session(context)
+    found = s.hr.get_group(topic, group)
+    if s.output.as_json:
+        s.output.document(found)
+        return
+    _show(s.output, found)
+    s.output.out.print(_shards(found))
+    consumers = [(c.consumer, c.kind, c.state, c.rank, c.shards) for c in s.hr.list_consumers(topic, group)]
+    if consumers:
+        s.output.out.print(table_of(("CONSUMER", "KIND", "STATE", "RANK", "SHARDS"), consumers))
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    begin: Annotated[str | None, typer.Option("--from", help="earliest, latest, or a time.")] = None,
+    mode: Annotated[str | None, typer.Option(help="queue, serial or broadcast.")] = None,
+    filter: Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Create a group, or change the settings that are given."""
+    s = session(context)
+    told = {"mode": mode, "filter": filter}
+    fields = {name: value for name, value in told.items() if value is not None} | settings_of(settings)
+    _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
+
+
+@app.command()
+def pause(context: typer.Context, topic: Topic, group: Group) -> None:
+    """Hand nothing out, until `resume`."""
+    s = session(context)
+    _show(s.output, s.hr.pause_group(topic, group))
+
+
+@app.command()
+def resume(context: typer.Context, topic: Topic, group: Group) -> None:
+    """Hand messages out again."""
+    s = session(context)
+    _show(s.output, s.hr.resume_group(topic, group))
+
+
+@app.command()
+def delete(context: typer.Context, topic: Topic, group: Group, yes: Yes = False) -> None:
+    """Delete a group with its consumers and its place."""
+    s = session(context)
+    sure(f"Delete {group} of {topic}?", yes)
+    s.hr.delete_group(topic, group)
+    s.output.say(f"{group} is deleted.")
+
+
+@app.command()
+def seek(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    to: Annotated[str, typer.Argument(help="earliest, latest, a time (2030-01-01T00:00:00Z) or an offset.")],
+    shard: Annotated[int | None, typer.Option(help="Only this shard.")] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only say what it would do.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Send a group back or forward, after showing what that means."""
+    s = session(context)
+    where: str | int = int(to) if to.isdigit() else to
+    before = s.hr.get_group(topic, group)
+    if not s.output.as_json:
+        s.output.out.print(_shards(before, shard))
+    s.output.say(_meaning(s, before, where, shard))
+    if preview:
+        return
+    sure("Its open leases are void then. Go?", yes)
+    after = s.hr.seek_group(topic, group, where, shard=shard)
+    if s.output.as_json:
+        s.output.document(after)
+    else:
+        s.output.out.print(_shards(after, shard))
+
+
+def _meaning(s: Session, group: models.Group, to: str | int, shard: int | None) -> str:
+    """What a seek would do, in a sentence."""
+    shards = [each for each in group.shards if shard in (None, each.shard)]
+    backlog = sum(each.backlog for each in shards)
+    if to == "latest":
+        return f"{group.group} would skip {backlog} messages that wait."
+    if isinstance(to, int):
+        after = sum(max(0, each.tail - to + 1) for each in shards)
+        return f"{group.group} would have up to {after} messages before it; now {backlog} wait."
+    begin = None if to == "earliest" else to
+    count = 0
+    for _ in s.hr.list_messages(group.topic, begin=begin, shard=shard, limit=200):
+        count += 1
+        if count == _COUNTED:
+            break
+    more = "at least " if count == _COUNTED else ""
+    return f"{group.group} would have {more}{count} messages before it; now {backlog} wait."
+
+
+def _shards(group: models.Group, shard: int | None = None) -> Any:
+    rows = [
+        (each.shard, each.tail, each.next, each.backlog, each.owner or each.consumer)
+        for each in group.shards
+        if shard in (None, each.shard)
+    ]
+    return table_of(("SHARD", "TAIL", "NEXT", "WAITING", "OWNER"), rows)
+
+
+def _show(output: Output, group: models.Group) -> None:
+    output.one(group, ((name, value) for name, value in group.as_dict().items() if name != "shards"))

@@ -1,0 +1,133 @@
+"""`headrace listen`: what a deployed stage would push reaches this machine."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+import typer
+
+from ..errors import HeadraceError, Unavailable
+from ..models import Message
+from .arguments import Topic
+from .forward import Forwarder, Result, secret_bytes
+from .output import Output
+from .session import Session, session
+
+_WAIT_SECONDS = 10
+_TROUBLE_SECONDS = 2.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(listen)
+
+
+def listen(
+    context: typer.Context,
+    topic: Topic,
+    forward: Annotated[str, typer.Option(help="Where to, as http://localhost:3000/hooks.")],
+    group: Annotated[
+        str | None, typer.Option(help="A group that is there; without: one of your own, deleted at the end.")
+    ] = None,
+    begin: Annotated[
+        str, typer.Option("--from", help="Where your own group begins: latest, earliest, a time.")
+    ] = "latest",
+    filter: Annotated[
+        str | None, typer.Option(help="Tags for your own group, as in 'paid || refunded'.")
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option(help="whsec_… that signs (HEADRACE_WEBHOOK_SECRET); without: a new one.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 4,
+    timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 10.0,
+    max: Annotated[int | None, typer.Option("--max", "-n", help="End after so many.")] = None,
+) -> None:
+    """Pull a topic's messages and POST them to a URL on this machine, as the service would push them.
+
+    Same headers, same body, same signature. 2xx acknowledges; anything else is tried again by the group's ladder, 489
+    is a dead letter. It takes part in no other group: production notices nothing.
+    """
+    s = session(context)
+    text = secret or os.environ.get("HEADRACE_WEBHOOK_SECRET") or _new_secret()
+    try:
+        key = secret_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with _group(s, topic, group, begin, filter) as name, Forwarder(forward, topic, name, key, timeout) as to:
+        s.output.say(f"{topic} → {forward}, as group {name}. Signed with {text}. Ctrl-C ends it.")
+        _run(s, topic, name, to, concurrency, max)
+
+
+def _new_secret() -> str:
+    return "whsec_" + base64.b64encode(os.urandom(32)).decode()
+
+
+@contextlib.contextmanager
+def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | None) -> Iterator[str]:
+    """The group that is named, or one that lives as long as this."""
+    if group:
+        s.hr.get_group(topic, group)
+        yield group
+        return
+    name = f"listen-{getpass.getuser()}-{socket.gethostname().split('.')[0]}-{os.getpid()}"
+    settings = {"filter": filter} if filter else {}
+    s.hr.put_group(topic, name, begin=begin, mode="queue", **settings)
+    try:
+        yield name
+    finally:
+        try:
+            s.hr.delete_group(topic, name)
+        except HeadraceError as error:
+            s.output.fail(f"Group {name} is left over ({error}): headrace groups delete {topic} {name}")
+
+
+def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, most: int | None) -> None:
+    forwarded = 0
+    with ThreadPoolExecutor(concurrency) as pool:
+        while most is None or forwarded < most:
+            room = concurrency if most is None else min(concurrency, most - forwarded)
+            try:
+                messages = s.hr.receive(topic, group, max=room, wait=_WAIT_SECONDS)
+            except Unavailable as error:
+                s.output.say(f"{error}; trying on.")
+                time.sleep(_TROUBLE_SECONDS)
+                continue
+            for message, result in zip(messages, pool.map(to.send, messages), strict=True):
+                _settle(s, topic, group, message, result)
+                _tell(s.output, message, result)
+            forwarded += len(messages)
+
+
+def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:
+    if result.done:
+        s.hr.ack(topic, group, message)
+    else:
+        s.hr.nack(
+            topic,
+            group,
+            message,
+            delay=result.retry_after,
+            dead_letter=result.never_again,
+            reason=result.detail,
+        )
+
+
+def _tell(output: Output, message: Message, result: Result) -> None:
+    if output.as_json:
+        output.document(
+            {"id": message.id, "attempt": message.attempt, "status": result.status, "ms": round(result.ms, 1)}
+        )
+        return
+    colour = "green" if result.done else "red"
+    output.out.print(
+        f"[{colour}]{result.detail}[/{colour}] {result.ms:.0f} ms  {message.id}  attempt {message.attempt}"
+        f"  {', '.join(message.keys)}"
+    )

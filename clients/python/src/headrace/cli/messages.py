@@ -1,0 +1,185 @@
+"""`headrace find`, `show`, `trace`, `tail`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import Unavailable
+from ..models import Event, StoredMessage
+from ..outgoing import now
+from .arguments import MessageId, Topic
+from .output import Output, short, table_of, text
+from .session import Session, session
+
+_OVERLAP = timedelta(
+    seconds=5
+)  # clocks differ, and what is accepted a moment earlier may be listed a moment later
+_MOST_AT_ONCE = 1000
+_REMEMBERED = 20_000
+_COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")
+
+Key = Annotated[str | None, typer.Option(help="Only messages with this key.")]
+Tag = Annotated[str | None, typer.Option(help="Only messages with this tag.")]
+InGroup = Annotated[str | None, typer.Option("--group", help="The status is that of this group.")]
+Status = Annotated[
+    str | None, typer.Option(help="NEW, RUNNING, RETRYING, SUCCESS, DEAD; DELAYED, PREPARED, CANCELLED.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (find, show, trace, tail):
+        app.command()(command)
+
+
+def find(
+    context: typer.Context,
+    topic: Topic,
+    key: Key = None,
+    tag: Tag = None,
+    group: InGroup = None,
+    status: Status = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Accepted since this time.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Accepted before this time.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+) -> None:
+    """Find messages, newest first."""
+    s = session(context)
+    found = s.hr.list_messages(
+        topic, key=key, tag=tag, group=group, status=status, begin=begin, end=end, limit=min(limit, 200)
+    )
+    s.output.many(_COLUMNS, ((m, _cells(m)) for m in islice(found, limit)), "None.")
+
+
+def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
+    """Everything known about a message."""
+    s = session(context)
+    message = s.hr.get_message(topic, id)
+    names = (
+        "id",
+        "status",
+        "accepted_at",
+        "deliver_at",
+        "expires_at",
+        "keys",
+        "tag",
+        "ordering_key",
+        "headers",
+    )
+    fields = [(name, getattr(message, name)) for name in names]
+    fields += [("shard, offset", f"{message.shard}, {message.offset}"), ("body", short(message.body))]
+    fields += [
+        (f"group {name}", f"{d.status}, {d.attempts} attempts {d.last_error or ''}")
+        for name, d in message.deliveries.items()
+    ]
+    s.output.one(message, fields)
+
+
+def trace(context: typer.Context, topic: Topic, id: MessageId) -> None:
+    """A message's path, event by event, with the time since the one before."""
+    s = session(context)
+    events = s.hr.get_trace(topic, id)
+    columns = ("AT", "AFTER", "EVENT", "GROUP", "ATTEMPT", "OUTCOME", "TOOK", "WHO", "DETAIL")
+    before = [events[0].at, *(event.at for event in events)] if events else []
+    rows = ((event, _step(event, at)) for event, at in zip(events, before, strict=False))
+    s.output.many(columns, rows, "Nothing is known of its path.")
+
+
+def _step(event: Event, before: datetime) -> tuple[Any, ...]:
+    took = f"{event.duration_ms:.0f} ms" if event.duration_ms is not None else ""
+    who = event.consumer or event.owner or (event.by and (event.by.name or event.by.id))
+    detail = event.detail or (event.deliver_at and f"until {text(event.deliver_at)}")
+    after = _span(event.at - before)
+    return event.at, after, event.event, event.group, event.attempt, event.outcome, took, who, detail
+
+
+def _span(passed: timedelta) -> str:
+    """A time that passed, as short as it may be read."""
+    seconds = passed.total_seconds()
+    if seconds < 1:
+        return f"+{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"+{seconds:.1f} s"
+    return f"+{timedelta(seconds=round(seconds))}"
+
+
+def tail(
+    context: typer.Context,
+    topic: Topic,
+    key: Key = None,
+    tag: Tag = None,
+    group: InGroup = None,
+    status: Status = None,
+    grep: Annotated[
+        str | None, typer.Option(help="Only bodies in which this regular expression is found.")
+    ] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Begin at this time instead of now.")] = None,
+    max: Annotated[int | None, typer.Option("--max", "-n", help="End after so many.")] = None,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 1.0,
+) -> None:
+    """Show messages as they are accepted. No group is touched; each look costs a read of what is new."""
+    s = session(context)
+    try:
+        pattern = re.compile(grep) if grep else None
+    except re.error as error:
+        raise typer.BadParameter(f"--grep is no regular expression: {error}") from None
+    since = datetime.fromisoformat(begin.replace("Z", "+00:00")) if begin else now()
+    filters = {"key": key, "tag": tag, "group": group, "status": status}
+    fresh = (m for m in _fresh(s, topic, since, filters, every) if not pattern or pattern.search(_text(m)))
+    for message in islice(fresh, max):
+        _print(s.output, message)
+
+
+def _fresh(
+    s: Session, topic: str, since: datetime, filters: dict[str, str | None], every: float
+) -> Iterator[StoredMessage]:
+    """Messages as they come, each once."""
+    seen: dict[str, None] = {}
+    earliest = since
+    while True:
+        try:
+            listed = s.hr.list_messages(topic, begin=earliest, limit=200, **filters)  # type: ignore[arg-type]
+            page = [m for m in islice(listed, _MOST_AT_ONCE) if m.id not in seen]
+        except Unavailable as error:
+            s.output.say(f"{error}; looking again.")
+            page = []
+        for message in reversed(page):
+            seen[message.id] = None
+            yield message
+        for old in list(islice(seen, len(seen) - _REMEMBERED if len(seen) > _REMEMBERED else 0)):
+            del seen[old]
+        newest = max((m.accepted_at for m in page if m.accepted_at), default=earliest)
+        earliest = max(since, newest - _OVERLAP, earliest)
+        time.sleep(every)
+
+
+def _text(message: StoredMessage) -> str:
+    body = message.body
+    return body.decode(errors="replace") if isinstance(body, bytes) else bytes(message.raw_body).decode()
+
+
+def _print(output: Output, message: StoredMessage) -> None:
+    if output.as_json:
+        output.document(message)
+    else:
+        table = table_of(("", "", "", "", "", ""), [_cells(message)])
+        table.show_header = False
+        output.out.print(table)
+
+
+def _cells(message: StoredMessage) -> tuple[Any, ...]:
+    return (
+        message.accepted_at or message.deliver_at,
+        message.id,
+        message.status,
+        message.keys,
+        message.tag,
+        short(message.body),
+    )

@@ -1,0 +1,101 @@
+"""What the commands print: tables for people, one JSON document a line for programs. Messages go to standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_PLAIN_WIDTH = 240
+_BODY_CHARS = 80
+
+
+class Output:
+    """Standard output and standard error."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.out = _console(sys.stdout)
+        self.err = _console(sys.stderr, stderr=True)
+
+    def document(self, value: Any) -> None:
+        """One JSON document on a line of its own."""
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stdout.flush()
+
+    def one(self, value: Any, fields: Iterable[tuple[str, Any]]) -> None:
+        """A thing: its JSON, or names and values."""
+        if self.as_json:
+            self.document(value)
+            return
+        table = Table.grid(padding=(0, 2))
+        for name, each in fields:
+            if each not in (None, "", [], {}):
+                table.add_row(f"[dim]{name}[/dim]", escape(text(each)))
+        self.out.print(table)
+
+    def many(self, columns: Sequence[str], rows: Iterable[tuple[Any, Sequence[Any]]], nothing: str) -> None:
+        """A list: a JSON document for each thing as it comes, or a table of their cells; `nothing` if there is none."""
+        if self.as_json:
+            for value, _ in rows:
+                self.document(value)
+            return
+        table = table_of(columns, (cells for _, cells in rows))
+        if table.row_count:
+            self.out.print(table)
+        else:
+            self.say(nothing)
+
+    def say(self, message: str) -> None:
+        """Something for people, beside the result."""
+        self.err.print(escape(message))
+
+    def fail(self, message: str) -> None:
+        """What went wrong."""
+        self.err.print(f"[bold red]error:[/bold red] {escape(message)}")
+
+    def progress(self) -> Progress:
+        """A counter on standard error, where somebody can see it."""
+        columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+        return Progress(*columns, console=self.err, transient=True, disable=not self.err.is_terminal)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table with a line for each row."""
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for cells in rows:
+        table.add_row(*(escape(text(cell)) for cell in cells))
+    return table
+
+
+def text(value: Any) -> str:
+    """A value as a cell."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(text(each) for each in value)
+    return str(value) if isinstance(value, str | int | float) else msgspec.json.encode(value).decode()
+
+
+def short(body: Any) -> str:
+    """A body on one line."""
+    whole = repr(body) if isinstance(body, bytes) else msgspec.json.encode(body).decode()
+    return whole if len(whole) <= _BODY_CHARS else whole[: _BODY_CHARS - 1] + "…"
+
+
+def _console(stream: Any, stderr: bool = False) -> Console:
+    """Nothing is cut where no terminal sets the width."""
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else _PLAIN_WIDTH)

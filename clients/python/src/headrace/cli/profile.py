@@ -1,0 +1,71 @@
+"""`headrace profile`: services and tokens that you keep."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .profiles import Profiles, Unusable, masked
+from .session import session
+
+app = typer.Typer(name="profile", help="Services you keep: add, list, use, remove.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="The profile.", show_default=False)]
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Name,
+    at: Annotated[str, typer.Option("--at", help="The service's URL (or --url).")] = "",
+) -> None:
+    """Keep a service. The token is asked for, or read from standard input; the first profile becomes the default."""
+    s = session(context)
+    url = at or s.url
+    if not url:
+        raise typer.BadParameter("Say where it is: --url https://…")
+    asked = typer.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    token = s.token or asked.strip()
+    if not token:
+        raise Unusable("A token is needed: type it, or send it to standard input.")
+    profiles = Profiles.read()
+    profiles.profiles[name] = {"url": url, "token": token}
+    profiles.default = profiles.default or name
+    profiles.write()
+    s.output.say(f"{name} is kept in {profiles.path}. `headrace doctor --profile {name}` tries it.")
+
+
+@app.command("list")
+def list_profiles(context: typer.Context) -> None:
+    """The services you keep; tokens are not shown."""
+    s, profiles = session(context), Profiles.read()
+    rows = []
+    for name, profile in sorted(profiles.profiles.items()):
+        shown = {"name": name, "url": profile["url"], "default": name == profiles.default}
+        rows.append(
+            (shown, (name, profile["url"], masked(profile["token"]), "*" if shown["default"] else ""))
+        )
+    s.output.many(("NAME", "URL", "TOKEN", "DEFAULT"), rows, "None yet: headrace profile add NAME --url URL")
+
+
+@app.command()
+def use(context: typer.Context, name: Name) -> None:
+    """Make a profile the default."""
+    profiles = Profiles.read()
+    profiles.get(name)
+    profiles.default = name
+    profiles.write()
+    session(context).output.say(f"{name} is the default.")
+
+
+@app.command()
+def remove(context: typer.Context, name: Name) -> None:
+    """Forget a service and its token."""
+    profiles = Profiles.read()
+    profiles.get(name)
+    del profiles.profiles[name]
+    if profiles.default == name:
+        profiles.default = next(iter(sorted(profiles.profiles)), None)
+    profiles.write()
+    session(context).output.say(f"{name} is forgotten.")

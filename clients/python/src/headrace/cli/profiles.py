@@ -1,0 +1,98 @@
+"""Where services are and with which tokens: ~/.config/headrace/profiles.json, readable by its owner only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LOCAL_URL = "http://127.0.0.1:8700"
+
+
+class Unusable(Exception):
+    """It cannot be done like this; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A service and a token for it, and where they were read."""
+
+    url: str
+    token: str
+    source: str
+
+
+@dataclass
+class Profiles:
+    """The file. `default` is used where none is named."""
+
+    path: Path
+    default: str | None = None
+    profiles: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Profiles:
+        """What the file holds; nothing where there is none. Raises Unusable."""
+        path = config_file(environment)
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+            return cls(path, content.get("default"), dict(content.get("profiles", {})))
+        except FileNotFoundError:
+            return cls(path)
+        except (ValueError, AttributeError, OSError) as error:
+            raise Unusable(f"{path} cannot be read: {error}. Mend it, or delete it.") from None
+
+    def write(self) -> None:
+        """Keep it, in one step, for its owner's eyes only."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = self.path.with_suffix(".new")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+            json.dump({"default": self.default, "profiles": self.profiles}, out, indent=2)
+            out.write("\n")
+        draft.replace(self.path)
+
+    def get(self, name: str) -> Access:
+        """A profile's service. Raises Unusable."""
+        profile = self.profiles.get(name)
+        if profile is None:
+            names = ", ".join(sorted(self.profiles)) or "none yet: headrace profile add NAME --url URL"
+            raise Unusable(f"There is no profile {name}. There are: {names}.")
+        return Access(profile["url"], profile["token"], f"profile {name}")
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    """Where the profiles are kept."""
+    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "headrace" / "profiles.json"
+
+
+def access(
+    profile: str | None, url: str | None, token: str | None, environment: Mapping[str, str] = os.environ
+) -> Access:
+    """The service that is meant: by options, a named profile, the environment, the default profile; in this order.
+    Raises Unusable."""
+    profile = profile or environment.get("HEADRACE_PROFILE")
+    if profile:
+        there = Profiles.read(environment).get(profile)
+    elif environment.get("HEADRACE_URL") or environment.get("HEADRACE_TOKEN"):
+        there = Access(
+            environment.get("HEADRACE_URL", LOCAL_URL), environment.get("HEADRACE_TOKEN", ""), "environment"
+        )
+    else:
+        known = Profiles.read(environment)
+        there = known.get(known.default) if known.default else Access(LOCAL_URL, "", "default")
+    there = Access(url or there.url, token or there.token, "options" if url or token else there.source)
+    if not there.token:
+        raise Unusable(
+            f"No token for {there.url}. Set HEADRACE_TOKEN, or keep it: headrace profile add NAME --url {there.url}"
+        )
+    return there
+
+
+def masked(token: str) -> str:
+    """A token, recognisable and useless."""
+    parts = token.split("_")
+    return f"{parts[0]}_{parts[1]}_…" if len(parts) == 3 else "…"

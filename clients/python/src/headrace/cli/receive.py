@@ -1,0 +1,41 @@
+"""`headrace receive`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .arguments import Group, Topic
+from .output import short
+from .session import session
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(receive)
+
+
+def receive(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    max: Annotated[int, typer.Option("--max", "-n", help="How many at most (1 to 1000).")] = 1,
+    wait: Annotated[str, typer.Option(help="How long to wait for the first, up to 20s.")] = "0s",
+    consumer: Annotated[str | None, typer.Option(help="Who receives; needed in a broadcast.")] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge them once they are printed.")] = False,
+    back: Annotated[
+        bool, typer.Option("--back", help="Give them back at once; each has cost an attempt.")
+    ] = False,
+) -> None:
+    """Receive messages of a group. Without --ack or --back they come again when their lease is over."""
+    if ack and back:
+        raise typer.BadParameter("Choose --ack or --back.")
+    s = session(context)
+    messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer)
+    rows = ((m, (m.id, m.attempt, m.keys, m.tag, short(m.body), m.receipt[:12] + "…")) for m in messages)
+    s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, "Nothing there.")
+    if ack:
+        s.hr.ack(topic, group, *messages)
+    if back:
+        s.hr.nack(topic, group, *messages, delay=0)

@@ -1,0 +1,136 @@
+"""`headrace send`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import HeadraceError
+from ..models import Sent
+from ..outgoing import Outgoing
+from .arguments import Topic, headers_of, parsed
+from .session import Session, session
+
+_CHUNK = 100
+_FIELDS = {"body", "keys", "tag", "ordering_key", "headers", "dedup_id"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(send)
+
+
+def send(
+    context: typer.Context,
+    topic: Topic,
+    body: Annotated[
+        str | None,
+        typer.Argument(help="The body, JSON. Without it (or with -): JSON lines from standard input."),
+    ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="JSON lines: a body on each line. Repeatable.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The body, or each whole file, as it is; not JSON.")
+    ] = False,
+    messages: Annotated[
+        bool, typer.Option("--messages", help='Lines are whole messages: {"body": …, "keys": […], "tag": …}.')
+    ] = False,
+    key: Annotated[str | None, typer.Option(help="What it is found by.")] = None,
+    tag: Annotated[str | None, typer.Option(help="What groups may filter by.")] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Messages that share it keep their order.")] = None,
+    delay: Annotated[str | None, typer.Option(help="How long it waits: 30s, 15m, 2h, 7d.")] = None,
+    at: Annotated[str | None, typer.Option(help="When it is delivered: 2030-01-01T00:00:00Z.")] = None,
+    dedup_id: Annotated[str | None, typer.Option(help="Makes a message sent twice one message.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
+    content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
+) -> None:
+    """Send one message, or very many: from files or standard input, in batches.
+
+    It is durable when this ends with 0. Whatever is refused is told by its line, and ends with 1.
+    """
+    s = session(context)
+    options: dict[str, Any] = {
+        "key": key,
+        "tag": tag,
+        "ordering_key": ordering_key,
+        "delay": delay,
+        "deliver_at": at,
+        "dedup_id": dedup_id,
+        "headers": headers_of(header),
+        "content_type": (content_type or "text/plain; charset=utf-8") if raw else None,
+    }
+    try:
+        if body is not None and body != "-":
+            _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
+        elif raw:
+            whole = [path.read_bytes() for path in file] if file else [sys.stdin.buffer.read()]
+            _many(s, topic, (Outgoing(content, **options) for content in whole))
+        else:
+            lines = _lines(file)
+            _many(s, topic, map(_whole, lines) if messages else (Outgoing(line, **options) for line in lines))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _tell(s: Session, sent: Sent) -> None:
+    fields = [(name, getattr(sent, name)) for name in ("id", "status", "shard", "offset", "deliver_at")]
+    s.output.one(sent, [*fields, ("duplicate", sent.duplicate or None)])
+
+
+def _many(s: Session, topic: str, messages: Iterable[Outgoing]) -> None:
+    """Batch by batch, so that a pipe is sent as it comes and nothing is held in memory."""
+    number, refused = 0, 0
+    with s.output.progress() as progress:
+        task = progress.add_task("sent", total=None)
+        for part in _parts(messages):
+            for answer in s.hr.send_many(topic, part, chunk=_CHUNK):
+                number += 1
+                if isinstance(answer, HeadraceError):
+                    refused += 1
+                    s.output.fail(f"message {number}: {answer}")
+                elif s.output.as_json:
+                    s.output.document(answer)
+            progress.update(task, completed=number)
+    s.output.say(f"{number - refused} sent" + (f", {refused} refused" if refused else ""))
+    if refused:
+        raise typer.Exit(1)
+
+
+def _parts(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    part: list[Outgoing] = []
+    for message in messages:
+        part.append(message)
+        if len(part) == _CHUNK:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _lines(files: list[Path] | None) -> Iterator[Any]:
+    """Each line's JSON; empty lines are passed over."""
+    if not files and sys.stdin.isatty():
+        raise typer.BadParameter("Give a body, --file, or JSON lines on standard input.")
+    sources: list[Path | None] = [*files] if files else [None]
+    for path in sources:
+        with open(path, encoding="utf-8") if path else sys.stdin as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield parsed(line, f"{path or 'standard input'}, line {number},")
+
+
+def _whole(line: Any) -> Outgoing:
+    if not isinstance(line, dict) or "body" not in line or not line.keys() <= _FIELDS:
+        known = ", ".join(sorted(_FIELDS))
+        raise typer.BadParameter(f"With --messages a line is an object of body and any of: {known}.")
+    return Outgoing(
+        line["body"],
+        keys=tuple(line.get("keys", ())),
+        **{name: line.get(name) for name in ("tag", "ordering_key", "dedup_id")},
+        headers=line.get("headers", {}),
+    )

@@ -1,0 +1,61 @@
+"""What a command works with: the service that is meant, and the output."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import typer
+
+from ..client import Headrace
+from ..errors import HeadraceError
+from ..retries import Retries
+from .output import Output
+from .profiles import Access, Unusable, access
+
+_COMPLETION_SECONDS = 2.0
+
+
+@dataclass
+class Session:
+    """The global options of one run."""
+
+    profile: str | None
+    url: str | None
+    token: str | None
+    output: Output
+
+    @cached_property
+    def access(self) -> Access:
+        """The service and the token. Raises Unusable."""
+        return access(self.profile, self.url, self.token)
+
+    @cached_property
+    def hr(self) -> Headrace:
+        """The client. Raises Unusable."""
+        try:
+            return Headrace(self.access.url, self.access.token, retries=Retries(attempts=3))
+        except ValueError as error:
+            raise Unusable(str(error)) from None
+
+    def close(self) -> None:
+        """Close the connections, if there are any."""
+        if "hr" in self.__dict__:
+            self.hr.close()
+
+
+def session(context: typer.Context) -> Session:
+    """The session of a command."""
+    found: Session = context.find_root().obj
+    return found
+
+
+def topic_names(incomplete: str) -> list[str]:
+    """For the shell's completion: topics that begin so. None where the service can't be asked quickly."""
+    try:
+        there = access(None, None, None, os.environ)
+        with Headrace(there.url, there.token, retries=Retries(attempts=1), timeout=_COMPLETION_SECONDS) as hr:
+            return [t.topic for t in hr.list_topics(limit=200).page().items if t.topic.startswith(incomplete)]
+    except (HeadraceError, Unusable, ValueError):
+        return []

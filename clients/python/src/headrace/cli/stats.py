@@ -1,0 +1,88 @@
+"""`headrace stats`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.live import Live
+
+from ..models import TopicStats
+from .output import table_of
+from .session import Session, session, topic_names
+
+_COLUMNS = (
+    "TOPIC",
+    "ACCEPTED",
+    "DELAYED",
+    "GROUP",
+    "WAITING",
+    "IN FLIGHT",
+    "RETRYING",
+    "DEAD",
+    "DONE",
+    "OLDEST",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(stats)
+
+
+def stats(
+    context: typer.Context,
+    topic: Annotated[
+        str | None, typer.Argument(help="One topic; without: all.", autocompletion=topic_names)
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+    times: Annotated[int | None, typer.Option(help="With --watch: so many looks.")] = None,
+) -> None:
+    """What is in topics and groups: waiting, in flight, retrying, dead."""
+    s = session(context)
+    looks = (times or -1) if watch else 1
+    if s.output.as_json or not watch:
+        for look in _counted(looks, every):
+            if s.output.as_json:
+                for each in _topics(s, topic):
+                    s.output.document(each)
+            elif look == 0:
+                s.output.many(_COLUMNS, _rows(_topics(s, topic)), "No topics yet.")
+        return
+    with Live(console=s.output.out, auto_refresh=False) as live:
+        for _ in _counted(looks, every):
+            live.update(table_of(_COLUMNS, (cells for _, cells in _rows(_topics(s, topic)))), refresh=True)
+
+
+def _counted(looks: int, every: float) -> Iterator[int]:
+    """0, 1, 2 … with a pause in between; without end where `looks` is negative."""
+    look = 0
+    while look != looks:
+        if look:
+            time.sleep(every)
+        yield look
+        look += 1
+
+
+def _topics(s: Session, topic: str | None) -> list[TopicStats]:
+    if topic is None:
+        return list(s.hr.stats())
+    stats = s.hr.get_topic(topic).stats
+    return [msgspec.structs.replace(stats, topic=topic)] if stats else []
+
+
+def _rows(topics: list[TopicStats]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """A line for each group; the topic's own numbers stand on its first."""
+    for topic in topics:
+        first: tuple[Any, ...] = (topic.topic, topic.accepted, topic.delayed)
+        for name, c in topic.groups.items() or [(None, None)]:
+            if c is None:
+                yield topic, (*first, "", "", "", "", "", "", "")
+                continue
+            oldest = f"{c.oldest_age_seconds:.0f} s" if c.oldest_age_seconds is not None else ""
+            yield topic, (*first, name, c.backlog, c.in_flight, c.retrying, c.dead, c.consumed, oldest)
+            first = ("", "", "")

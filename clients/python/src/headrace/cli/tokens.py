@@ -1,0 +1,49 @@
+"""`headrace tokens`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .arguments import Yes, sure
+from .session import session
+
+app = typer.Typer(name="tokens", help="Access tokens: list, create, delete.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_tokens(context: typer.Context) -> None:
+    """All tokens, without their texts, which nobody keeps."""
+    s = session(context)
+    rows = ((t, (t.id, t.name, t.scopes, t.topics, t.created_at, t.expires_at)) for t in s.hr.list_tokens())
+    s.output.many(("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "EXPIRES"), rows, "None.")
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    scope: Annotated[list[str], typer.Option(help="produce, consume, admin. Repeatable.")],
+    topic: Annotated[list[str] | None, typer.Option(help="A pattern, as orders.*. Repeatable.")] = None,
+    days: Annotated[int | None, typer.Option(help="How long it is valid.")] = None,
+) -> None:
+    """Make a token. Its text is printed this once."""
+    s = session(context)
+    token = s.hr.create_token(name, scope, topics=topic, expires_in_days=days)
+    if s.output.as_json:
+        s.output.document(token)
+        return
+    s.output.out.print(token.token, soft_wrap=True)
+    s.output.say(f"Keep it now: nobody can show it again. Its id is {token.id}.")
+
+
+@app.command()
+def delete(
+    context: typer.Context, id: Annotated[str, typer.Argument(help="Its id.")], yes: Yes = False
+) -> None:
+    """Revoke a token."""
+    s = session(context)
+    sure(f"Revoke {id}?", yes)
+    s.hr.delete_token(id)
+    s.output.say(f"{id} is revoked; felt everywhere within 60 seconds.")

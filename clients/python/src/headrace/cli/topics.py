@@ -1,0 +1,68 @@
+"""`headrace topics`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import models
+from .arguments import Settings, Topic, Yes, settings_of, sure
+from .output import Output
+from .session import session
+
+app = typer.Typer(name="topics", help="Topics: list, show, create, change, delete.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_topics(context: typer.Context) -> None:
+    """The topics that your token may use."""
+    s = session(context)
+    rows = ((t, (t.topic, t.mode, t.shards, f"{t.retention_days} d")) for t in s.hr.list_topics())
+    s.output.many(("TOPIC", "MODE", "SHARDS", "KEPT"), rows, "No topics yet: headrace topics create orders")
+
+
+@app.command()
+def show(context: typer.Context, topic: Topic) -> None:
+    """A topic's settings, and what is in it."""
+    s = session(context)
+    _show(s.output, s.hr.get_topic(topic))
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topic: Topic,
+    mode: Annotated[str | None, typer.Option(help="queue, serial or broadcast: the groups' default.")] = None,
+    shards: Annotated[int | None, typer.Option(help="How many; may grow, never shrink.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Create a topic, or change the settings that are given."""
+    s = session(context)
+    told = {"mode": mode, "shards": shards}
+    fields = {name: value for name, value in told.items() if value is not None} | settings_of(settings)
+    _show(s.output, s.hr.put_topic(topic, **fields))
+
+
+@app.command()
+def delete(context: typer.Context, topic: Topic, yes: Yes = False) -> None:
+    """Delete a topic with its groups and messages."""
+    s = session(context)
+    sure(f"Delete {topic} with all its groups and messages?", yes)
+    s.hr.delete_topic(topic, confirm=topic)
+    s.output.say(f"{topic} is deleted.")
+
+
+def _show(output: Output, topic: models.Topic) -> None:
+    stats = topic.stats
+    fields = [(name, value) for name, value in topic.as_dict().items() if name != "stats"]
+    if stats:
+        fields += [("accepted", stats.accepted), ("delayed", stats.delayed), ("prepared", stats.prepared)]
+        fields += [
+            (
+                f"group {name}",
+                f"{c.backlog} waiting, {c.in_flight} in flight, {c.retrying} retrying, {c.dead} dead",
+            )
+            for name, c in stats.groups.items()
+        ]
+    output.one(topic, fields)
