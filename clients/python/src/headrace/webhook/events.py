@@ -1,0 +1,102 @@
+"""Messages out of requests: CloudEvents 1.0 in its binary, structured and batch modes."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from ..models import Message
+
+_STRUCTURED = "application/cloudevents+json"
+_BATCH = "application/cloudevents-batch+json"
+_NOT_THE_PRODUCERS = (
+    "ce-",
+    "webhook-",
+    "headrace-",
+    "content-",
+    "host",
+    "user-agent",
+    "accept",
+    "connection",
+)
+_ENCODED = re.compile(r"(?:%[89A-F][0-9A-F])+")
+
+
+class Event(Message, frozen=True, kw_only=True, rename={"raw_body": "body"}):
+    """A message as it was pushed: a `Message` (without a receipt: the answer settles it) with its place, and the other
+    attributes of its CloudEvent."""
+
+    topic: str = ""
+    group: str = ""
+    type: str = ""
+    source: str = ""
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def events_of(headers: Mapping[str, str], body: bytes) -> list[Event]:
+    """The messages of one request. `headers` by lower-case names. ValueError for what is no CloudEvent of Headrace."""
+    media = headers.get("content-type", "").split(";")[0].strip().lower()
+    if media == _BATCH:
+        return [
+            _of_json(each, headers) for each in msgspec.json.decode(body, type=list[dict[str, msgspec.Raw]])
+        ]
+    if media == _STRUCTURED:
+        return [_of_json(msgspec.json.decode(body, type=dict[str, msgspec.Raw]), headers)]
+    if "ce-id" not in headers:
+        raise ValueError("The request is no CloudEvent.")
+    attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
+    return [_event(attributes, headers, body, headers.get("content-type", "application/octet-stream"))]
+
+
+def _of_json(whole: Mapping[str, msgspec.Raw], headers: Mapping[str, str]) -> Event:
+    attributes = {
+        name: str(msgspec.json.decode(value))
+        for name, value in whole.items()
+        if name not in ("data", "data_base64")
+    }
+    media = attributes.pop("datacontenttype", "application/json")
+    if "data_base64" in whole:
+        return _event(attributes, headers, base64.b64decode(msgspec.json.decode(whole["data_base64"])), media)
+    return _event(attributes, headers, bytes(whole.get("data", b"null")), media)
+
+
+def _event(attributes: dict[str, str], headers: Mapping[str, str], body: bytes, media: str) -> Event:
+    def place(name: str) -> str | None:
+        """In a batch it is the event's, else the request's."""
+        return attributes.pop(f"headrace{name}", None) or headers.get(f"headrace-{name}")
+
+    id, source = attributes.pop("id"), attributes.pop("source", "")
+    kind, time, subject = (attributes.pop(name, "") for name in ("type", "time", "subject"))
+    attributes.pop("specversion", None)
+    shard, offset, attempt, tag = (place(name) for name in ("shard", "offset", "attempt", "tag"))
+    content: dict[str, Any] = {"body_base64": base64.b64encode(body).decode()}
+    if _is_json(media):
+        content = {"raw_body": msgspec.Raw(body)}
+    return Event(
+        id=id,
+        topic=headers.get("headrace-topic") or source.rpartition("/")[2],
+        group=headers.get("headrace-group", ""),
+        type=kind,
+        source=source,
+        attributes=attributes,
+        content_type=media,
+        keys=[subject] if subject else [],
+        tag=_ENCODED.sub(lambda part: unquote(part[0]), tag) if tag else None,
+        headers={n: v for n, v in headers.items() if not n.startswith(_NOT_THE_PRODUCERS)},
+        shard=int(shard) if shard else None,
+        offset=int(offset) if offset else None,
+        attempt=int(attempt or 1),
+        accepted_at=msgspec.convert(time, datetime) if time else None,
+        **content,
+    )
+
+
+def _is_json(media: str) -> bool:
+    kind = media.split(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")

@@ -1,0 +1,43 @@
+"""Signatures by Standard Webhooks (standardwebhooks.com)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping, Sequence
+
+TOLERANCE_SECONDS = 300
+
+
+class SignatureError(Exception):
+    """The request is not signed by one of the secrets, or not just now."""
+
+
+def verify(secrets: str | Sequence[str], headers: Mapping[str, str], body: bytes, now: float) -> str:
+    """The `webhook-id` of a request that is signed by one of the secrets (`whsec_…`), at most five minutes from `now`
+    (seconds since 1970). `headers` by lower-case names, `body` before anybody has parsed it. Raises SignatureError."""
+    try:
+        id, at, signatures = (headers[f"webhook-{part}"] for part in ("id", "timestamp", "signature"))
+        seconds = int(at)
+    except (KeyError, ValueError):
+        raise SignatureError("The request has no signature.") from None
+    if abs(now - seconds) > TOLERANCE_SECONDS:
+        raise SignatureError("The signature is too old, or from the future.")
+    signed = f"{id}.{at}.".encode() + body
+    given = [signature.encode() for signature in signatures.split(" ")]
+    for secret in [secrets] if isinstance(secrets, str) else secrets:
+        expected = b"v1," + base64.b64encode(hmac.digest(key_of(secret), signed, "sha256"))
+        if any(hmac.compare_digest(expected, one) for one in given):
+            return id
+    raise SignatureError("The signature is by no known secret.")
+
+
+def key_of(secret: str) -> bytes:
+    """The bytes of a secret. ValueError for what is none."""
+    try:
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(
+            "A secret is whsec_ and base64, as the consumer's registration answered it."
+        ) from None

@@ -1,0 +1,354 @@
+"""Being called: each adapter's example in docs/python.md is run, and judged by what it answers to signed requests."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.validate import validator
+
+import pytest
+from standardwebhooks.webhooks import Webhook as Signer
+
+from headrace import Bury, Headrace, Message, Retry
+from headrace.once import Once
+from headrace.webhook import Answer, Check, Event, SignatureError, Webhook, verify
+from headrace.webhook.asgi import asgi_app
+from headrace.webhook.function import function
+from headrace.webhook.wsgi import wsgi_app
+
+SECRET = "whsec_c2VjcmV0IG9mIDI0IGJ5dGVzIG9yIG1vcmU="
+NOW = 1_795_248_525
+PAGE = (Path(__file__).parents[3] / "docs" / "python.md").read_text()
+Call = Callable[[str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
+
+
+def signed(body: bytes, now: float, secret: str = SECRET, **headers: str) -> dict[str, str]:
+    """The headers of a push, signed by the standard's own library."""
+    signature = Signer(secret).sign("m-1-2", datetime.fromtimestamp(int(now), timezone.utc), body.decode())
+    binary = {
+        "content-type": "application/json",
+        "ce-id": "m-1-2",
+        "ce-source": "/topics/orders",
+        "ce-type": "headrace.message",
+        "ce-specversion": "1.0",
+        "ce-time": "2026-11-21T08:08:44.951Z",
+        "ce-subject": "order-188",
+        "Headrace-Topic": "orders",
+        "Headrace-Group": "shop",
+        "Headrace-Shard": "1",
+        "Headrace-Offset": "2",
+        "Headrace-Attempt": "3",
+        "Headrace-Tag": "caf%C3%A9 100%",
+        "X-Shop": "7",
+    }
+    stamps = {"webhook-id": "m-1-2", "webhook-timestamp": str(int(now)), "webhook-signature": signature}
+    return {**binary, **stamps, **{name.replace("_", "-"): value for name, value in headers.items()}}
+
+
+def of_wsgi(app: Any) -> Call:
+    def call(method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        named = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+        environ = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": "/",
+            "SCRIPT_NAME": "",
+            "QUERY_STRING": "",
+            "SERVER_NAME": "testserver",
+            "SERVER_PORT": "80",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.errors": io.StringIO(),
+            "wsgi.multithread": False,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "CONTENT_TYPE": named.pop("HTTP_CONTENT_TYPE", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "wsgi.input": io.BytesIO(body),
+            **named,
+        }
+        started: list[Any] = []
+        parts = app(environ, lambda status, sent, exc_info=None: started.extend([status, sent]))
+        answer = b"".join(parts)
+        getattr(parts, "close", lambda: None)()
+        return int(started[0].split()[0]), {n.lower(): v for n, v in started[1]}, answer
+
+    return call
+
+
+def of_asgi(app: Any) -> Call:
+    def call(method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        incoming = [
+            {"type": "http.request", "body": body[:3], "more_body": True},
+            {"type": "http.request", "body": body[3:]},
+        ]
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return incoming.pop(0)
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": "/",
+            "headers": [(n.lower().encode(), v.encode()) for n, v in headers.items()],
+        }
+        asyncio.run(app(scope, receive, send))
+        answered = {n.decode(): v.decode() for n, v in sent[0]["headers"]}
+        return sent[0]["status"], answered, sent[1]["body"]
+
+    return call
+
+
+def example(title: str) -> dict[str, Any]:
+    """The names that a section's example defines."""
+    section = PAGE.split(f"### {title}\n", 1)[1].split("\n#", 1)[0]
+    found = re.search(r"```python\n(.*?)```", section, re.S)
+    assert found
+    assert len([line for line in found[1].splitlines() if line.strip()]) <= 12
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(found[1], title, "exec"), names)
+    return names
+
+
+def django_app(names: Mapping[str, Any]) -> Any:
+    import types
+
+    import django
+    from django.conf import settings
+    from django.core.wsgi import get_wsgi_application
+
+    urls: Any = types.ModuleType("example_urls")
+    urls.urlpatterns = names["urlpatterns"]
+    if not settings.configured:
+        settings.configure(
+            ROOT_URLCONF=urls,
+            ALLOWED_HOSTS=["*"],
+            SECRET_KEY="k",
+            MIDDLEWARE=["django.middleware.csrf.CsrfViewMiddleware"],
+        )
+        django.setup()
+    return get_wsgi_application()
+
+
+ADAPTERS = {
+    "WSGI": lambda names: of_wsgi(validator(names["app"])),
+    "ASGI": lambda names: of_asgi(names["app"]),
+    "Flask": lambda names: of_wsgi(names["app"]),
+    "Django": lambda names: of_wsgi(django_app(names)),
+}
+
+
+@pytest.mark.parametrize("title", ADAPTERS)
+def test_each_adapters_example_takes_what_is_signed_and_only_that(
+    title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ADAPTERS[title](example(title))
+    body = b'{"order":188}'
+    status, _, answer = call("POST", signed(body, time.time()), body)
+    assert (status, answer) == (204, b"")
+    assert capsys.readouterr().out == "orders order-188 {'order': 188}\n"
+    status, _, answer = call("POST", signed(body, time.time()), b'{"order":189}')
+    assert (status, answer) == (401, b"The signature is by no known secret.")
+    assert capsys.readouterr().out == ""
+    status, headers, _ = call("OPTIONS", {"WebHook-Request-Origin": "queue.example.com"}, b"")
+    assert (status, headers["webhook-allowed-origin"]) == (204, "queue.example.com")
+    assert call("PUT", {}, b"")[0] == 405
+
+
+def test_the_lambda_example_names_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    handle = example("Lambda")["lambda_handler"]
+    good = {"id": "a", "body": {"n": 1}, "keys": ["k"], "attempt": 1, "shard": 0, "offset": 4, "headers": {}}
+    assert handle({"topic": "t", "group": "g", "messages": [good]}, None) == {"batchItemFailures": []}
+    assert capsys.readouterr().out == "t k {'n': 1}\n"
+
+    async def fails(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    bad = {**good, "id": "b", "body_base64": "YmFk"}
+    del bad["body"]
+    batch = {"topic": "t", "group": "g", "messages": [good, bad]}
+    assert function(fails)(batch, None) == {"batchItemFailures": [{"itemIdentifier": "b"}]}
+
+
+def webhook(handler: Callable[..., Any] | None = None, **settings: Any) -> Webhook:
+    made = Webhook(SECRET, clock=lambda: NOW, **settings)
+    if handler:
+        made.handler(handler)
+    return made
+
+
+def test_a_pushed_message_says_where_it_comes_from() -> None:
+    events: list[Event] = []
+    body = b'{"order":188}'
+    assert webhook(events.append).answer("POST", signed(body, NOW), body).status == 204
+    (event,) = events
+    assert (event.topic, event.group, event.shard, event.offset, event.attempt) == ("orders", "shop", 1, 2, 3)
+    assert (event.id, event.key, event.tag, event.type) == (
+        "m-1-2",
+        "order-188",
+        "café 100%",
+        "headrace.message",
+    )
+    assert event.headers == {"x-shop": "7"}
+    assert event.accepted_at == datetime(2026, 11, 21, 8, 8, 44, 951000, timezone.utc)
+
+
+def test_structured_and_batch_modes_are_the_same_messages() -> None:
+    events: list[Event] = []
+    event = {
+        "id": "b",
+        "source": "/topics/orders",
+        "type": "shop.order",
+        "specversion": "1.0",
+        "time": "2026-11-21T08:08:44.951Z",
+        "datacontenttype": "text/plain",
+        "data_base64": "aGk=",
+        "headraceshard": "5",
+        "headraceattempt": "2",
+        "shopid": "9",
+    }
+    for media, whole in (("cloudevents", event), ("cloudevents-batch", [event, {**event, "id": "c"}])):
+        body = json.dumps(whole).encode()
+        headers = signed(body, NOW, content_type=f"application/{media}+json; charset=utf-8")
+        plain = {n: v for n, v in headers.items() if not n.startswith(("ce-", "Headrace-A", "Headrace-S"))}
+        assert webhook(events.append).answer("POST", plain, body).status == 204
+    assert [e.id for e in events] == ["b", "b", "c"]
+    assert {(e.body, e.type, e.shard, e.attempt, e.attributes["shopid"]) for e in events} == {
+        (b"hi", "shop.order", 5, 2, "9")
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "after"),
+    [
+        (ValueError("x"), 500, None),
+        (Bury("no such customer"), 489, None),
+        (Retry("10m"), 503, "600"),
+        (Retry(), 503, None),
+    ],
+)
+def test_what_a_handler_raises_is_what_is_answered(error: Exception, status: int, after: str | None) -> None:
+    def handle(message: Message) -> None:
+        raise error
+
+    answer = webhook(handle).answer("POST", signed(b"1", NOW), b"1")
+    assert (answer.status, answer.headers.get("Retry-After")) == (status, after)
+    assert b"x" not in answer.body or status != 500
+
+
+def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
+    headers = {n.lower(): v for n, v in signed(b"{}", NOW).items()}
+    other = "whsec_" + "b" * 32
+    assert verify([other, SECRET], headers, b"{}", NOW) == "m-1-2"
+    for secrets, now, given in (
+        ([other], NOW, headers),
+        ([SECRET], NOW + 301, headers),
+        ([SECRET], NOW - 301, headers),
+        ([SECRET], NOW, {**headers, "webhook-timestamp": "soon"}),
+        ([SECRET], NOW, {}),
+    ):
+        with pytest.raises(SignatureError):
+            verify(secrets, given, b"{}", now)
+    two = {**headers, "webhook-signature": f"v1,bm8= {headers['webhook-signature']} v2,x"}
+    assert verify(SECRET, two, b"{}", NOW)
+    with pytest.raises(ValueError, match="whsec_"):
+        Webhook("hunter2!")
+
+
+def test_origins_may_be_limited() -> None:
+    limited = webhook(origins=["queue.example.com"])
+    asked = {"WebHook-Request-Origin": "queue.example.com"}
+    assert limited.answer("OPTIONS", asked, b"").headers["WebHook-Allowed-Origin"] == "queue.example.com"
+    refused = limited.answer("OPTIONS", {"WebHook-Request-Origin": "evil.example"}, b"")
+    assert (refused.status, dict(refused.headers)) == (403, {})
+
+
+def test_a_check_is_answered_with_what_the_handler_says() -> None:
+    hook = webhook()
+    body = json.dumps({"transaction_id": "t", "topic": "payments", "checks": 2}).encode()
+    headers = {n: v for n, v in signed(body, NOW).items() if not n.startswith("ce-")}
+    assert hook.answer("POST", headers, body).status == 404
+    for says, state in (("commit", "commit"), ("nonsense", "unknown")):
+        hook.check(lambda check, says=says: says if check.checks == 2 else "rollback")
+        assert json.loads(hook.answer("POST", headers, body).body) == {"state": state}
+
+    def fails(check: Check) -> str:
+        raise OSError("the database is away")
+
+    hook.check(fails)
+    assert json.loads(hook.answer("POST", headers, body).body) == {"state": "unknown"}
+
+
+def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
+    once = Once(tmp_path / "handled")
+    handled: list[Message] = []
+    for hook in (webhook(handled.append, middleware=[once]), webhook(handled.append, middleware=[once])):
+        for _ in range(2):
+            assert hook.answer("POST", signed(b"1", NOW), b"1").status == 204
+    assert len(handled) == 1
+    once.close()
+
+
+def test_async_handlers_work_in_both_worlds() -> None:
+    bodies: list[Any] = []
+
+    async def handle(message: Message) -> None:
+        bodies.append(message.body)
+
+    hook = webhook(handle)
+    assert of_wsgi(wsgi_app(hook))("POST", signed(b"1", NOW), b"1")[0] == 204
+    assert of_asgi(asgi_app(hook))("POST", signed(b"2", NOW), b"2")[0] == 204
+    assert bodies == [1, 2]
+    assert isinstance(asyncio.run(hook.answer_async("POST", {}, b"")), Answer)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_real_push_arrives_and_a_real_check_decides(hr: Headrace, topic: str) -> None:
+    pushed: list[Event] = []
+    arrived = threading.Event()
+    hr.put_group(topic, "shop", begin="earliest")
+    with make_server(
+        "127.0.0.1", 0, lambda environ, start: hook(environ, start), handler_class=_Quiet
+    ) as server:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        secret = hr.put_consumer(topic, "shop", "hook", url=url).secret
+        tx = hr.prepare(topic, "decided", check_url=url, check_after="1s")
+        assert secret is not None
+        assert tx.check_secret is not None
+        subscriber = Webhook([secret, tx.check_secret])
+        subscriber.check(lambda check: "commit" if check.transaction_id == tx.transaction_id else "rollback")
+
+        @subscriber.handler
+        def handle(event: Message) -> None:
+            assert isinstance(event, Event)
+            pushed.append(event)
+            if len(pushed) == 2:
+                arrived.set()
+
+        hook = wsgi_app(subscriber)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        hr.send(topic, {"order": 188}, key="order-188", tag="paid")
+        assert arrived.wait(30)
+        server.shutdown()
+        thread.join()
+    assert {json.dumps(e.body) for e in pushed} == {'{"order": 188}', '"decided"'}
+    assert {(e.topic, e.group) for e in pushed} == {(topic, "shop")}
