@@ -274,7 +274,8 @@ def test_origins_may_be_limited() -> None:
     asked = {"WebHook-Request-Origin": "queue.example.com"}
     assert limited.answer("OPTIONS", asked, b"").headers["WebHook-Allowed-Origin"] == "queue.example.com"
     refused = limited.answer("OPTIONS", {"WebHook-Request-Origin": "evil.example"}, b"")
-    assert (refused.status, dict(refused.headers)) == (403, {})
+    assert refused.status == 403
+    assert "WebHook-Allowed-Origin" not in refused.headers
 
 
 def test_a_check_is_answered_with_what_the_handler_says() -> None:
