@@ -271,15 +271,7 @@ def test_what_is_listened_to_comes_as_it_would_be_pushed(command: Command, headr
 
 def _lasting(push: Push) -> dict[str, str]:
     """The headers that do not say when, by whom or for whom."""
-    own = {
-        "host",
-        "user-agent",
-        "connection",
-        "accept",
-        "accept-encoding",
-        "content-length",
-        "headrace-group",
-    }
+    own = {"host", "connection", "accept", "content-length", "headrace-group"}
     passing = own | {"webhook-timestamp", "webhook-signature"}
     return {name: value for name, value in push.headers.items() if name not in passing}
 

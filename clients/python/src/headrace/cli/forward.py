@@ -19,6 +19,7 @@ _OURS = ("ce-", "webhook-", "headrace-")
 _NOT_FORWARDED = {"content-type", "authorization", "cookie", "set-cookie", "x-api-key"}
 _NOT_KEPT = {"id", "source", "specversion", "time", "datacontenttype", "data", "data_base64"}
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}")
+_EVERYWHERE = {"User-Agent": "headrace", "Accept-Encoding": "identity", "Headrace-Hop": "1"}
 _NEVER_AGAIN = 489
 _SLOW_DOWN = (429, 503)
 
@@ -49,7 +50,7 @@ class Forwarder:
     def __init__(self, url: str, topic: str, group: str, key: bytes, timeout: float) -> None:
         import httpx
 
-        self._client = httpx.Client(timeout=timeout, follow_redirects=False)
+        self._client = httpx.Client(timeout=timeout, follow_redirects=False, headers=_EVERYWHERE)
         self._url, self._topic, self._group, self._key = url, topic, group, key
 
     def __enter__(self) -> Forwarder:
