@@ -55,6 +55,7 @@ $(MUTANTS): $(READY) requirements-mutants.txt
 	@touch $@
 
 run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (ARGS="--help" for its options)
+	@echo "Starting DynamoDB Local and the service …" >&2
 	@exec $(BIN)/python -m local $(ARGS)
 
 test: $(READY) $(SPARK) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
