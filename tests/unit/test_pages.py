@@ -97,6 +97,25 @@ def test_the_map_names_every_page() -> None:
     assert sorted(str(page.relative_to(ROOT)) for page in pages - {map_} - named) == []
 
 
+def test_the_picture_of_the_use_cases_rooms_shows_their_imports() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    _, picture = re.findall(r"```mermaid\nflowchart TB\n(.*?)```", page, re.DOTALL)
+    drawn = set(re.findall(r"^ *(\w+)(?:\[.*?\])? --> (\w+)", picture, re.MULTILINE))
+    assert drawn == imports_between_rooms()
+
+
+def imports_between_rooms() -> set[tuple[str, str]]:
+    """Which room of the use cases imports from which other."""
+    services = ROOT / "chalicelib" / "services"
+    rooms = {path.name for path in services.iterdir() if path.is_dir() and path.name[0] != "_"}
+    return {
+        (path.parent.name, room)
+        for path in services.glob("*/*.py")
+        for room in re.findall(r"^ *from \.\.(\w+)", path.read_text(), re.MULTILINE)
+        if room in rooms
+    }
+
+
 def test_a_broken_link_and_an_unknown_name_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
