@@ -1,5 +1,5 @@
 """The console's pages. Importing this package enters them all; what they need is imported when they are asked for."""
 
-from . import deeds, messages, overview, send, sign_in, topics
+from . import dead_letters, deeds, groups, messages, overview, send, sign_in, topics
 
-__all__ = ["deeds", "messages", "overview", "send", "sign_in", "topics"]
+__all__ = ["dead_letters", "deeds", "groups", "messages", "overview", "send", "sign_in", "topics"]

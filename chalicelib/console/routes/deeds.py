@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..http import SeeOther, Shown, Visit, page
+from ..http import Page, SeeOther, Shown, Visit, page
+
+_SECRETS = {"secret": "Signing secret", "token": "Token"}
+"""What a call answers once and never again."""
 
 
 @page("POST", "/console/do")
@@ -12,4 +15,7 @@ def do_deed(visit: Visit) -> Shown:
 
     form = forms.of(visit.form)
     answer = deeds.do(visit, form.deed)
+    for name in _SECRETS:
+        if isinstance(answer, dict) and answer.get(name):
+            return Page("secret.html", {"title": _SECRETS[name], "secret": answer[name]})
     return SeeOther(visit.links.back(form.after(answer)))

@@ -27,7 +27,7 @@ def messages(visit: Visit, topic: str) -> Shown:
     """Messages, newest first, narrowed by what the URL says."""
     from ..views import messages as view
 
-    _check_may_read(visit)
+    check_may_read(visit)
     found = visit.deps.catalog.topic(topic)
     query = visit.query
     shard = _number(query.get("shard"), found.shards)
@@ -47,7 +47,7 @@ def messages(visit: Visit, topic: str) -> Shown:
     return Page("messages.html", model)
 
 
-def _check_may_read(visit: Visit) -> None:
+def check_may_read(visit: Visit) -> None:
     """Bodies are for those who may consume."""
     from ...domain.errors import Forbidden
 
@@ -161,7 +161,7 @@ def message(visit: Visit, topic: str, id: str) -> Shown:
     from ...services.core.bodies import with_body
     from ..views import message as view
 
-    _check_may_read(visit)
+    check_may_read(visit)
     deps = visit.deps
     found = deps.catalog.topic(topic)
     seen = deps.lookup.find(found, id)
@@ -236,7 +236,7 @@ def _told(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[str, Any]
 @page("GET", "/console/find")
 def find(visit: Visit) -> Shown:
     """A message by its id, or messages by a business key, over all topics of the token."""
-    _check_may_read(visit)
+    check_may_read(visit)
     text = visit.query.get("q", "").strip()[:256]
     hits: list[tuple[Topic, Message]] = []
     searched = 0

@@ -20,7 +20,7 @@ def topic_page(visit: Visit, topic: str) -> Shown:
     from ..views.overview import of_group, rate_of, spark
 
     found = visit.deps.catalog.topic(topic)
-    first = _first_shard(visit, found)
+    first = first_shard(visit, found)
     survey = visit.deps.surveyor.look(
         found, whole=True, first_shard=first, may_go_on=lambda: visit.has_units(_RESERVE)
     )
@@ -41,7 +41,8 @@ def topic_page(visit: Visit, topic: str) -> Shown:
     return Page("topic.html", model)
 
 
-def _first_shard(visit: Visit, topic: Topic) -> int:
+def first_shard(visit: Visit, topic: Topic) -> int:
+    """The shard that the page begins with."""
     text = visit.query.get("shard", "0")
     shard = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
     return min(shard, topic.shards - 1)

@@ -179,6 +179,21 @@ class Surveyor:
         left = len(groups) - len(surveys)
         return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), left)
 
+    def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
+        """The first offset of a shard that came at or after a time: about log2(n) cheap reads. Where it may not go on,
+        the last offset that it knows to be earlier."""
+        low, high = extent.first, extent.tail + 1
+        key = topic.shard_key(extent.shard)
+        while low < high and may_go_on():
+            rows = self._log.read_back(key, (low + high) // 2, 1)
+            if not rows or rows[0].end <= low:
+                low = (low + high) // 2 + 1
+            elif rows[0].accepted_ms < at_ms:
+                low = rows[0].end
+            else:
+                high = min(rows[0].first, (low + high) // 2)
+        return low
+
     def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:
         key = topic.shard_key(shard)
         last = self._log.read_back(key, MAX_OFFSET, 1)

@@ -1,0 +1,113 @@
+"""Dead letters of a group: grouped by what went wrong; one, to be mended and sent again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...domain.errors import Malformed
+from ...domain.signing import open_sealed, seal
+from ..http import Page, Shown, Visit, page
+from .messages import check_may_read
+
+if TYPE_CHECKING:
+    from ...domain.message import Message
+    from ...domain.record import DeadLetter
+    from ...domain.topic import Group, Topic
+
+_LETTERS = "/console/topics/{topic}/groups/{group}/dead-letters"
+_ROWS = 20
+_LEFT = 7  # so much is left, when another page of rows is read
+_MOST_COUNTED = 50
+
+
+@page("GET", _LETTERS)
+def dead_letters(visit: Visit, topic: str, group: str) -> Shown:
+    """The first dead letters, or those behind a mark."""
+    from ..views import letters as view
+
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    wanted = visit.deps.catalog.group(found, group)
+    letters, following, read = _read(visit, found, wanted)
+    records = visit.deps.adapters.records
+    counted = read if following is None and "after" not in visit.query else None
+    if counted is None:
+        counted = records.count_dead(found.uid, wanted.uid, _MOST_COUNTED) if visit.has_units(6) else read
+    model = {
+        "topic": found,
+        "group": wanted,
+        "letters": letters,
+        "kinds": view.kinds(letters),
+        "names": {c.uid: c.name for c in visit.deps.catalog.consumers(found, wanted)},
+        "following": following,
+        "counted": counted,
+        "more": following is not None and counted >= _MOST_COUNTED,
+        "filter": {name: visit.query[name] for name in ("reason", "tag", "key") if visit.query.get(name)},
+    }
+    return Page("dead_letters.html", model)
+
+
+def _read(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], str | None, int]:
+    """Letters that fit, where the next page begins, and how many were looked at."""
+    from ...services.manage.dead_letters import Wanted
+
+    query = visit.query
+    which = Wanted(query.get("reason") or None, query.get("tag") or None, query.get("key") or None)
+    purpose = f"console-letters:{group.uid}"
+    after = open_sealed(visit.deps.signing_key, purpose, query.get("after", "")) or None
+    letters: list[DeadLetter] = []
+    read = 0
+    while len(letters) < _ROWS and visit.has_units(_LEFT):
+        rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
+        read += len(rows)
+        letters += [letter for _, letter in rows if which.matches(letter)]
+        if len(rows) < _ROWS:
+            return letters, None, read
+        after = rows[-1][0]
+    return letters, seal(visit.deps.signing_key, purpose, after or ""), read
+
+
+@page("GET", f"{_LETTERS}/{{id}}")
+def dead_letter(visit: Visit, topic: str, group: str, id: str) -> Shown:
+    """One dead letter, with a form to mend it."""
+    return _letter(visit, topic, group, id, None)
+
+
+@page("POST", f"{_LETTERS}/{{id}}")
+def preview_edit(visit: Visit, topic: str, group: str, id: str) -> Shown:
+    """What an edit would change, before anything happens."""
+    return _letter(visit, topic, group, id, visit.form.get("body", ""))
+
+
+def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) -> Shown:
+    from ...api import strict
+    from ...services.core.bodies import with_body
+    from ..views import letters as view
+    from ..views import message as message_view
+
+    check_may_read(visit)
+    deps = visit.deps
+    found = deps.catalog.topic(topic)
+    wanted = deps.catalog.group(found, group)
+    letter = deps.redriver.find(found, wanted, id)[0]
+    message: Message = with_body(deps.adapters.blobs, letter.message)
+    body = message_view.body_as(message.draft, "pretty")
+    problem = None
+    if draft is not None:
+        try:
+            strict.parse(draft.strip().encode())
+        except Malformed as error:
+            problem = error.detail
+    model = {
+        "topic": found,
+        "group": wanted,
+        "letter": letter,
+        "message": message,
+        "body": body,
+        "is_cut": message_view.is_cut(message.draft, "pretty"),
+        "draft": draft,
+        "problem": problem,
+        "diff": view.diff(body, draft) if draft is not None and problem is None else None,
+        "names": {c.uid: c.name for c in deps.catalog.consumers(found, wanted)},
+    }
+    return Page("dead_letter.html", model, 200 if problem is None else 400)

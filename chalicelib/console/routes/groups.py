@@ -1,0 +1,88 @@
+"""One group: its way through the shards, its leases, its consumers, its settings; and a seek, previewed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import HeadraceError
+from ..http import Page, Shown, Visit, page
+
+if TYPE_CHECKING:
+    from ...domain.topic import Group, Topic
+    from ...services.inspect.survey import TopicSurvey
+
+
+@page("GET", "/console/topics/{topic}/groups/{group}")
+def group_page(visit: Visit, topic: str, group: str) -> Shown:
+    """The strip of this group alone, its leases, and its consumers."""
+    from ...domain import ladder
+    from ..views import group as view
+    from ..views import strip
+    from ..views.overview import of_group
+    from .topics import first_shard
+
+    deps = visit.deps
+    found = deps.catalog.topic(topic)
+    wanted = deps.catalog.group(found, group)
+    first = first_shard(visit, found)
+    survey = deps.surveyor.look(found, only=wanted, whole=True, first_shard=first)
+    consumers = deps.catalog.consumers(found, wanted)
+    assignment = deps.adapters.control.assignment(found, wanted)
+    names = {consumer.uid: consumer.name for consumer in consumers}
+    model: dict[str, Any] = {
+        "topic": found,
+        "group": wanted,
+        "survey": survey,
+        "of": survey.groups[0],
+        "troubles": of_group(found, survey.groups[0], visit.now_ms),
+        "strips": strip.strips(survey, names),
+        "leases": view.leases(survey.groups[0], names),
+        "members": view.members(consumers, assignment, visit.now_ms),
+        "assignment": assignment,
+        "retry": wanted.retry or found.retry,
+        "waits": ladder.waits(wanted.retry or found.retry)[:12],
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < found.shards else None,
+    }
+    return Page("group.html", model)
+
+
+@page("GET", "/console/topics/{topic}/groups/{group}/settings")
+def group_settings(visit: Visit, topic: str, group: str) -> Shown:
+    """The group's settings, its seek with a preview, its end."""
+    found = visit.deps.catalog.topic(topic)
+    wanted = visit.deps.catalog.group(found, group, fresh=True)
+    to = visit.query.get("to", "").strip()
+    preview, problem = None, None
+    if to:
+        try:
+            preview = _preview(visit, found, wanted, to)
+        except HeadraceError as error:
+            problem = error.detail
+    model = {"topic": found, "group": wanted, "to": to, "preview": preview, "problem": problem}
+    return Page("group_settings.html", model)
+
+
+def _preview(visit: Visit, topic: Topic, group: Group, to: str) -> Any:
+    """What a seek would mean: how many messages come again, and how many are passed over."""
+    from ...api import parse
+    from ...services.core.positions import EARLIEST, LATEST
+    from ..views import group as view
+
+    at_ms = None
+    if to not in (EARLIEST, LATEST) and not to.isdigit():
+        at_ms = parse.time_ms(to, "to", f'"{EARLIEST}", "{LATEST}", an offset')
+    survey: TopicSurvey = visit.deps.surveyor.look(topic, only=group, whole=True, ages=False)
+    targets: dict[int, int] = {}
+    for extent in survey.shards:
+        if at_ms is not None:
+            if not visit.has_units(3):
+                break
+            targets[extent.shard] = visit.deps.surveyor.offset_at(
+                topic, extent, at_ms, lambda: visit.has_units(1)
+            )
+        elif to == LATEST:
+            targets[extent.shard] = extent.tail + 1
+        else:
+            offset = 0 if to == EARLIEST else int(to)
+            targets[extent.shard] = min(max(offset, extent.first), extent.tail + 1)
+    return view.seek_preview(survey.groups[0], targets, whole=len(targets) == topic.shards)

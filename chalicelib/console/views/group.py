@@ -1,0 +1,102 @@
+"""One group: its leases, its consumers, and what a seek would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...domain import breaker
+from ...domain.assignment import EVERYONE, Assignment, is_online
+from ...domain.topic import Consumer
+from ...services.inspect.survey import GroupSurvey
+
+_MOST_LEASES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLine:
+    """A lease that runs. `shard` is None on the retry lane."""
+
+    shard: int | None
+    offsets: Sequence[tuple[int, int]]
+    number: int
+    attempt: int
+    consumer: str | None
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer of the group: what it has, and whether it works."""
+
+    consumer: Consumer
+    is_online: bool
+    rank: int | None
+    total: int
+    shards: Sequence[int] | None
+    breaker: str
+    disables_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeekPreview:
+    """What a seek would do: messages that come again, messages that are passed over, leases that are void."""
+
+    again: int
+    passed_over: int
+    leases: int
+    whole: bool
+
+
+def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[LeaseLine]:
+    """The leases that run, the one that ends first first."""
+    lines = [
+        LeaseLine(
+            place.shard,
+            [(low, high - 1) for span in lease.spans for low, high in span.ranges()][:8],
+            sum(span.count for span in lease.spans),
+            max(span.attempt for span in lease.spans),
+            names.get(lease.owner),
+            lease.deadline_ms,
+        )
+        for place in (*survey.places, *survey.lanes)
+        for lease in place.cursor.leases.values()
+        if lease.spans
+    ]
+    return sorted(lines, key=lambda line: line.deadline_ms)[:_MOST_LEASES]
+
+
+def members(consumers: Sequence[Consumer], assignment: Assignment | None, now_ms: int) -> list[Member]:
+    """The consumers, those that do not work first."""
+    lines = [_member(consumer, assignment, now_ms) for consumer in consumers]
+    return sorted(lines, key=lambda line: (line.is_online, line.consumer.name))
+
+
+def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> Member:
+    everywhere = assignment is not None and assignment.strategy == EVERYONE
+    return Member(
+        consumer,
+        is_online(consumer, now_ms),
+        assignment.rank(consumer.uid) if assignment else None,
+        len(assignment.members) if assignment else 0,
+        None if everywhere else assignment.shards(consumer.uid) if assignment else (),
+        breaker.state(consumer.open_until_ms, now_ms),
+        breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms),
+    )
+
+
+def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool) -> SeekPreview:
+    """What becomes of a group that is sent to these offsets, by shard."""
+    again = passed_over = running = 0
+    for place in survey.places:
+        if place.shard is None or place.shard not in targets:
+            continue
+        cursor, target = place.cursor, targets[place.shard]
+        settled = [(cursor.begin, cursor.floor), *cursor.settled]
+        again += sum(max(0, high - max(low, target)) for low, high in settled)
+        unsettled = max(0, target - cursor.floor) - sum(
+            max(0, min(high, target) - low) for low, high in cursor.settled
+        )
+        passed_over += max(0, unsettled)
+        running += len(cursor.leases)
+    return SeekPreview(again, passed_over, running, whole)

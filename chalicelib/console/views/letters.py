@@ -1,0 +1,66 @@
+"""Dead letters: grouped by what went wrong, and what an edit would change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from ...domain.record import DeadLetter
+
+_MOST_DIFF_LINES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Dead letters that have reason, error and tag in common."""
+
+    reason: str
+    error: str | None
+    tag: str | None
+    letters: Sequence[DeadLetter]
+
+    @property
+    def first_ms(self) -> int:
+        return min(letter.at_ms for letter in self.letters)
+
+    @property
+    def last_ms(self) -> int:
+        return max(letter.at_ms for letter in self.letters)
+
+    @property
+    def ids(self) -> str:
+        """Their message ids, as a form sends them."""
+        return " ".join(letter.message.id for letter in self.letters)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line that stays (" "), goes ("-") or comes ("+")."""
+
+    sign: str
+    text: str
+
+
+def kinds(letters: Sequence[DeadLetter]) -> list[Kind]:
+    """The kinds of these letters, the most frequent first."""
+    by_kind: dict[tuple[str, str | None, str | None], list[DeadLetter]] = {}
+    for letter in letters:
+        key = letter.reason, letter.last_error, letter.message.draft.tag
+        by_kind.setdefault(key, []).append(letter)
+    return sorted(
+        (Kind(*key, members) for key, members in by_kind.items()), key=lambda kind: -len(kind.letters)
+    )
+
+
+def diff(before: str, after: str) -> list[DiffLine]:
+    """What changes between two texts, line by line."""
+    old, new = before.splitlines()[:_MOST_DIFF_LINES], after.splitlines()[:_MOST_DIFF_LINES]
+    lines: list[DiffLine] = []
+    for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            lines += [DiffLine(" ", text) for text in old[a:b]]
+        else:
+            lines += [DiffLine("-", text) for text in old[a:b]]
+            lines += [DiffLine("+", text) for text in new[c:d]]
+    return lines

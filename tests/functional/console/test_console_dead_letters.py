@@ -1,0 +1,117 @@
+"""Dead letters: grouped by what went wrong, mended with a diff, sent again one, some or all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client, Group
+
+
+@pytest.fixture
+def group(api: Client) -> Group:
+    """Five dead letters of two kinds."""
+    group = api.topic(shards=1).group("mailer")
+    for n in range(5):
+        group.topic.produce({"n": n, "total": 1.10}, keys=[f"key-{n}"], tag="paid")
+    messages = group.receive(5)
+    group.nack(*messages[:3], dead_letter=True, reason="no mailbox")
+    group.nack(*messages[3:], dead_letter=True, reason="<b>odd</b>")
+    return group
+
+
+def page(browser: Browser, group: Group, rest: str = "") -> Screen:
+    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters{rest}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def left(group: Group) -> list[Any]:
+    items: list[Any] = group.api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    return items
+
+
+def test_they_are_grouped_by_reason_error_and_tag(browser: Browser, group: Group) -> None:
+    screen = page(browser, group)
+    some = [form for form in screen.forms if " " in form.fields.get("ids", "")]
+    assert [form.buttons for form in some] == [["Redrive 3"], ["Redrive 2"]], "the most frequent first"
+    assert "<b>odd" not in screen.html
+    assert "Redrive all 5" in screen.text, "counted before anything happens"
+
+
+def test_one_kind_is_redriven(browser: Browser, group: Group) -> None:
+    (some,) = [form for form in page(browser, group).forms if form.buttons == ["Redrive 2"]]
+    assert "2 dead letters are on their way again." in browser.submit(some).text
+    assert {letter["last_error"] for letter in left(group)} == {"no mailbox"}
+
+
+def test_all_are_redriven(browser: Browser, group: Group) -> None:
+    (every,) = [form for form in page(browser, group).forms if form.buttons == ["Redrive all 5"]]
+    assert "5 dead letters are on their way again." in browser.submit(every).text
+    assert left(group) == []
+    assert "No dead letters." in page(browser, group).text
+
+
+def test_those_that_fit_a_filter_are_redriven(browser: Browser, group: Group) -> None:
+    screen = page(browser, group, "?key=key-1")
+    (those,) = [form for form in screen.forms if form.buttons == ["Redrive all that fit, 1"]]
+    assert "1 dead letters" in browser.submit(those).text
+    assert len(left(group)) == 4
+
+
+def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: Group) -> None:
+    letter = left(group)[0]["id"]
+    screen = page(browser, group, f"/{letter}")
+    (edit,) = [
+        form
+        for form in screen.forms
+        if "textarea" in screen.html and "body" in form.fields and "deed" not in form.fields
+    ]
+    assert '"total": 1.1' in edit.fields["body"]
+    screen = browser.submit(edit, body='{"n": 0, "total": 2.50}')
+    assert "This would change" in screen.text
+    assert "<del>-" in screen.html
+    assert "<ins>+" in screen.html
+    assert left(group)[0]["edited"] is False, "nothing has happened yet"
+    screen = browser.submit(screen.form("edit_dead_letter"))
+    assert "The dead letter has its new body." in screen.text
+    assert left(group)[0]["body"] == {"n": 0, "total": 2.5}
+    (one,) = [form for form in screen.forms if form.buttons == ["Redrive it"]]
+    browser.submit(one)
+    assert [message["body"] for message in group.receive(1, wait_seconds=1)] == [{"n": 0, "total": 2.5}]
+
+
+def test_a_body_that_is_no_json_is_not_offered_to_be_saved(browser: Browser, group: Group) -> None:
+    letter = left(group)[0]["id"]
+    (edit,) = [
+        form
+        for form in page(browser, group, f"/{letter}").forms
+        if "body" in form.fields and "deed" not in form.fields
+    ]
+    screen = browser.submit(edit, body="{")
+    assert (screen.status, "This is no JSON" in screen.text) == (400, True)
+    assert not [form for form in screen.forms if form.fields.get("deed") == "edit_dead_letter"]
+
+
+def test_a_letter_is_deleted_for_good(browser: Browser, group: Group) -> None:
+    letter = left(group)[0]["id"]
+    screen = browser.submit(page(browser, group, f"/{letter}").form("delete_dead_letter"))
+    assert "The dead letter is deleted." in screen.text
+    assert letter not in [each["id"] for each in left(group)]
+
+
+def test_very_many_letters_are_shown_page_by_page_at_a_bounded_cost(api: Client, browser: Browser) -> None:
+    group = api.topic(shards=1).group("mailer")
+    group.topic.batch([{"body": "x" * 900} for _ in range(90)])
+    group.nack(*group.receive(90), dead_letter=True)
+    screen = page(browser, group)
+    assert "Redrive all 50+" in screen.text
+    seen = screen.html.count(">Redrive<")
+    while "More" in screen.links:
+        screen = browser.follow("More")
+        assert screen.units <= 20
+        seen += screen.html.count(">Redrive<")
+    assert seen == 90

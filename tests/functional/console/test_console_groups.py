@@ -1,0 +1,104 @@
+"""A group's page: leases, consumers and why; settings; a seek, previewed; its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional.delivery.receivers import Receiver
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client, Group
+
+
+@pytest.fixture
+def group(api: Client) -> Group:
+    """Ten messages: four are settled, three leased by w1."""
+    group = api.topic(shards=1).group("mailer")
+    group.topic.batch([{"body": n} for n in range(10)])
+    group.register("w1")
+    group.ack(*group.receive(4, consumer="w1"))
+    group.receive(3, consumer="w1")
+    return group
+
+
+def page(browser: Browser, group: Group, rest: str = "") -> Screen:
+    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}{rest}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def test_leases_have_owner_and_deadline(browser: Browser, group: Group) -> None:
+    text = page(browser, group).text
+    assert "4\u20136 3 1 w1 in " in text
+
+
+def test_consumers_say_what_they_have_and_why(browser: Browser, group: Group) -> None:
+    text = page(browser, group).text
+    assert "w1 ACTIVE" in text
+    assert "1 of 1" in text
+    assert "Shard s belongs to the consumer whose rank is s mod 1" in text
+    screen = browser.submit(page(browser, group).form("delete_consumer"))
+    assert "Removed; its shards go to the others." in screen.text
+
+
+def test_a_subscriber_is_registered_and_its_secret_shown_once(
+    browser: Browser, group: Group, receiver: Receiver
+) -> None:
+    screen = browser.submit(page(browser, group).form("put_consumer"), consumer="shop", url=receiver.url)
+    assert "whsec_" in screen.text
+    screen = page(browser, group)
+    assert "whsec_" not in screen.html
+    assert "closed" in screen.text, "its circuit"
+    assert "whsec_" in browser.submit(screen.form("rotate_secret")).text
+
+
+def test_a_seek_says_before_what_it_does(browser: Browser, group: Group, api: Client) -> None:
+    screen = page(browser, group, "/settings?to=earliest")
+    assert "4 messages come again , 0 are passed over, 1 leases are void" in screen.text
+    assert "0 messages come again , 6 are passed over" in page(browser, group, "/settings?to=latest").text
+    assert "2 messages come again" in page(browser, group, "/settings?to=2").text
+    assert "4 messages come again" in page(browser, group, "/settings?to=2020-01-01T00:00:00Z").text
+    assert "must be" in page(browser, group, "/settings?to=yesterday").text
+    assert api.get(group.path).expect(200)["backlog"] == 6, "nothing has happened yet"
+    screen = page(browser, group, "/settings?to=earliest")
+    assert "The group was moved" in browser.submit(screen.form("seek_group")).text
+    assert api.get(group.path).expect(200)["backlog"] == 10
+
+
+def test_a_seek_to_a_time_in_a_long_log_stays_cheap(api: Client, browser: Browser) -> None:
+    group = api.topic(shards=1).group("mailer")
+    for n in range(40):
+        group.topic.produce(n)
+    screen = page(browser, group, "/settings?to=2020-01-01T00:00:00Z")
+    assert screen.units <= 20
+
+
+def test_settings_change_in_place(browser: Browser, group: Group, api: Client) -> None:
+    form = page(browser, group, "/settings").form("put_group")
+    screen = browser.submit(
+        form, filter="a || b", ladder="1, 2", max_attempts="3", max_in_flight="7", payload="batch"
+    )
+    assert "Saved." in screen.text
+    changed = api.get(group.path).expect(200)
+    assert (changed["filter"], changed["max_in_flight"], changed["payload"]) == ("a || b", 7, "batch")
+    assert (changed["retry"]["ladder"], changed["retry"]["max_attempts"]) == ([1, 2], 3)
+
+
+def test_a_group_is_deleted_by_its_typed_name_only(browser: Browser, group: Group, api: Client) -> None:
+    form = page(browser, group, "/settings").form("delete_group")
+    assert browser.submit(form, confirm="other").status == 400
+    page(browser, group, "/settings")
+    assert "The group is deleted" in browser.submit(form, confirm="mailer").text
+    api.get(group.path).refused(404, "GROUP_NOT_FOUND")
+
+
+def test_a_broadcast_shows_each_consumers_way(api: Client, browser: Browser) -> None:
+    group = api.topic(shards=1).group("all", mode="broadcast")
+    group.register("a")
+    group.register("b")
+    group.topic.produce(1)
+    group.ack(*group.receive(1, consumer="a"))
+    text = page(browser, group).text
+    assert "floor 1, next 1, backlog 0 up to date b new" in text
+    assert "backlog 1 1 behind" in text
+    assert "Broadcast: every consumer gets every message" in text
