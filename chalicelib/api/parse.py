@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from ..domain import ladder
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
+from ..domain.headers import is_reserved
 from ..domain.ladder import Retry
 from ..domain.limits import (
     DEFAULT_PAGE,
@@ -90,10 +91,13 @@ def _is_tag(text: str) -> bool:
     return len(text) <= MAX_TAG_CHARS and re.match(requests.TAG, text) is not None
 
 
-def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
+def draft(
+    given: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
+) -> Draft:
     """A checked message. Refused for what this version can't do, so that nothing is sent too early.
 
-    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit.
+    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` are the
+    headers that hold those of a CloudEvent.
     """
     if (given.body is UNSET) == (given.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")
@@ -104,7 +108,7 @@ def draft(given: requests.MessageBody, now_ms: int, raw: bytes = b"") -> Draft:
         if given.deliver_at is not None
         else now_ms + (given.delay_seconds or 0) * 1000
     )
-    _check_headers(given.headers)
+    _check_headers(given.headers, attributes)
     body, is_json, content_type = _body(given, raw)
     return Draft(
         body=body,
@@ -177,7 +181,13 @@ def _is_compact_json(raw: bytes) -> bool:
         return False
 
 
-def _check_headers(headers: Mapping[str, str]) -> None:
+def _check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) -> None:
+    for name in headers:
+        if name not in attributes and is_reserved(name):
+            raise Refused(
+                "HEADER_RESERVED",
+                f"A message may not have the header {name!r}: on its way it would be taken for the request's own.",
+            )
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
         raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
 

@@ -10,8 +10,9 @@ from ..domain import limits as lim
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Mode = Literal["queue", "serial", "broadcast"]
-Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS)]
-TAG = r"^[^|\s]+\Z"
+TEXT = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*\Z"  # without control characters, and not blank
+Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
+TAG = r"^[^|\s\x00-\x1f\x7f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
 HeaderName = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z")]
 HeaderValue = Annotated[
@@ -73,7 +74,9 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     delay_seconds: Seconds | None = None
     deliver_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
-    dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS)] | None = None
+    dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = (
+        None
+    )
     retry: Retry | None = None
 
 

@@ -17,14 +17,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..domain.headers import is_reserved
 from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
 from ..domain.outcome import Attempt, Parcel
 
 _TYPE = "headrace.message"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}")
 _NOT_KEPT = {"id", "source", "specversion", "time", "datacontenttype", "data", "data_base64"}
-_OUR_PREFIXES = ("ce-", "webhook-", "headrace-")
-_NOT_FORWARDED = {"content-type", "authorization", "cookie", "set-cookie", "x-api-key"}
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 _PLAIN = "".join(char for char in _PRINTABLE if char not in ' "%')  # CloudEvents' HTTP binding, 3.1.3.2
 _ALL_PLAIN = re.compile(f"[{re.escape(_PLAIN)}]*")
@@ -129,12 +128,10 @@ def _places(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
 
 
 def _forwarded(draft: Draft) -> dict[str, str]:
-    """The producer's own headers, but for those we set and those that would carry somebody's credentials. What is no
-    printable ASCII is percent-encoded; the rest stays as it is, the percent sign too."""
+    """The producer's own headers, but for reserved ones, which older messages may have. What is no printable ASCII is
+    percent-encoded; the rest stays as it is, the percent sign too."""
     return {
-        name: _encoded(value, _PRINTABLE)
-        for name, value in draft.headers.items()
-        if not name.lower().startswith(_OUR_PREFIXES) and name.lower() not in _NOT_FORWARDED
+        name: _encoded(value, _PRINTABLE) for name, value in draft.headers.items() if not is_reserved(name)
     }
 
 

@@ -142,7 +142,7 @@ def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: 
     assert stored(desk, group).secrets == both
 
 
-def test_rotating_keeps_the_two_newest_secrets(desk: Desk, group: Group) -> None:
+def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> None:
     secrets = [register(desk, group).secret]
     consumer = stored(desk, group)
     for _ in range(3):
@@ -150,9 +150,10 @@ def test_rotating_keeps_the_two_newest_secrets(desk: Desk, group: Group) -> None
         secrets.append(desk.deps.admin.rotate_secret(desk.topic, group, consumer))  # by an old view
         assert present(desk, group) == secrets[-1]
     assert len(set(secrets)) == 4
-    newest, older = stored(desk, group).secrets
-    assert (newest.until_ms, older.until_ms) == (None, desk.stage.clock.now_ms() + DAY_MS)
-    assert bytes.fromhex(older.hex) == secrets[-2]
+    kept = stored(desk, group).secrets
+    assert [bytes.fromhex(secret.hex) for secret in kept] == secrets[::-1]
+    ends = [desk.stage.clock.now_ms() + DAY_MS - hours * HOUR_MS for hours in range(3)]
+    assert [secret.until_ms for secret in kept] == [None, *ends]
 
 
 def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, group: Group) -> None:

@@ -1,6 +1,7 @@
 """Consumers of a group."""
 
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from urllib.parse import urlsplit
 
 from ...domain import breaker
 from ...domain.topic import Consumer
@@ -67,6 +68,14 @@ def member(membership: "Membership", now_ms: int) -> MemberView:
 def registered(member: MemberView, secret: str | None) -> RegisteredConsumer:
     """A consumer that was just registered, with its secret if that is new."""
     return {**member, "secret": secret} if secret else {**member}
+
+
+def masked(member: MemberView) -> MemberView:
+    """The same without what a URL tells beside its host: its path or query may be a secret."""
+    if "url" not in member:
+        return member
+    url = urlsplit(member["url"])
+    return {**member, "url": f"{url.scheme}://{url.netloc.rpartition('@')[2]}/…"}
 
 
 def _view(consumer: Consumer, now_ms: int) -> ConsumerView:

@@ -114,4 +114,6 @@ def _find(context: Context, *, fresh: bool = False) -> tuple[Topic, Group, Consu
 
 
 def _view(context: Context, member: Membership) -> MemberView:
-    return consumers.member(member, context.deps.adapters.clock.now_ms())
+    shown = consumers.member(member, context.deps.adapters.clock.now_ms())
+    is_admin = context.caller is not None and "admin" in context.caller.scopes
+    return shown if is_admin else consumers.masked(shown)

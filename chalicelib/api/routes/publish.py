@@ -68,13 +68,18 @@ def _draft(context: Context) -> Draft:
     if structured:
         event, body, media = _structured(context.raw)
     else:
-        event = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
+        event = {
+            name[3:]: _unquoted(name, value) for name, value in headers.items() if name.startswith("ce-")
+        }
+    attributes: dict[str, str] = {}
     if structured or "specversion" in event:
         _check_event(event)
-        forwarded |= {f"ce-{name}": value for name, value in event.items()}
+        attributes = {f"ce-{name}": value for name, value in event.items()}
         fields.setdefault("dedup_id", _event_dedup_id(event))
-    given = convert({**fields, "headers": forwarded, "body": None}, MessageBody)
-    checked = parse.draft(given, context.deps.adapters.clock.now_ms())
+    if twice := forwarded.keys() & attributes:
+        raise invalid(min(twice), "is given as an attribute of the event, too")
+    given = convert({**fields, "headers": forwarded | attributes, "body": None}, MessageBody)
+    checked = parse.draft(given, context.deps.adapters.clock.now_ms(), attributes=attributes)
     return _with_raw(checked, body, media)
 
 
@@ -84,6 +89,14 @@ def _decoded(value: str) -> str:
         return value.encode("latin-1").decode()
     except UnicodeError:
         return value
+
+
+def _unquoted(name: str, value: str) -> str:
+    """An attribute's value. Strictly: two ids that are no text must not become one."""
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise invalid(name[:64], "is not UTF-8 behind its percent-encoding") from None
 
 
 def _check_options(headers: Mapping[str, str]) -> None:

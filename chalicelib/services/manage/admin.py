@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...domain.assignment import is_online
 from ...domain.breaker import Health
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
-from ...domain.limits import ROTATION_OVERLAP
+from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
 from ...domain.topic import Consumer, Group, Secret, Topic
 from ...modes import POLICIES
 from ...ports.control import Control
@@ -384,11 +384,20 @@ def _fresh(held: Consumer, state: str, why: str | None = None) -> Consumer:
 
 
 def _signing(held: Consumer, secret: bytes, now_ms: int) -> Consumer:
-    """The consumer with a secret as its present one; the one before it ends a day from now, older ones at once."""
+    """The consumer with a secret as its present one; the one before it ends a day from now, older ones when they
+    would have anyway. Refused where too many would sign at once."""
     new = Secret(secret.hex())
     if new in held.secrets[:1]:
         return held
-    return replace(held, secrets=(new, *(Secret(old.hex, now_ms + _OVERLAP_MS) for old in held.secrets[:1])))
+    former = [
+        Secret(old.hex, old.until_ms or now_ms + _OVERLAP_MS) for old in held.secrets if old.hex != new.hex
+    ]
+    former = [old for old in former if (old.until_ms or 0) > now_ms]
+    if len(former) > MAX_OVERLAPPING_SECRETS:
+        raise Refused(
+            "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
+        )
+    return replace(held, secrets=(new, *former))
 
 
 def _busy() -> Unavailable:

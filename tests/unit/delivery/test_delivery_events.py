@@ -84,12 +84,13 @@ def test_any_text_survives_as_an_attribute(text: str, payload: str) -> None:
 
 def test_headers_of_the_producer_are_forwarded_but_not_in_our_place() -> None:
     own = {
-        "X-Trace": "t1", "content-encoding": "gzip", "Content-Type": "text/lies", "Headrace-Topic": "lies",
+        "X-Trace": "t1", "content-encoding": "lies", "X-Forwarded-For": "lies", "svix-id": "lies",
+        "Content-Type": "text/lies", "Headrace-Topic": "lies",
         "WEBHOOK-ID": "lies", "ce-id": "lies", "Authorization": "Bearer x", "Cookie": "a=b",
         "set-cookie": "a=b", "X-Api-Key": "a=b",
     }  # fmt: skip
     headers = post(parcel(draft(1, headers=own))).headers
-    assert (headers["X-Trace"], headers["content-encoding"]) == ("t1", "gzip")
+    assert headers["X-Trace"] == "t1"
     assert len({name.lower() for name in headers}) == len(headers)
     assert not [v for v in headers.values() if "lies" in v or "Bearer" in v or "a=b" in v]
 
