@@ -49,7 +49,7 @@ def _pack_jobs(folder: Path) -> None:
     """The archive's jobs: the package in a zip, and for each a script that runs it."""
     folder.mkdir()
     with zipfile.ZipFile(folder / f"{JOBS_FOLDER}.zip", "w", zipfile.ZIP_DEFLATED) as code:
-        for source in sorted(Path(JOBS_FOLDER).glob("*.py")):
+        for source in sorted(Path(JOBS_FOLDER).rglob("*.py")):
             code.write(source, str(source))
     for job in job_names():
         (folder / f"{job}.py").write_text(LAUNCHER.format(folder=JOBS_FOLDER, job=job))

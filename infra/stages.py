@@ -44,10 +44,10 @@ def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path
 
 def _digest(jobs: Path) -> str:
     """Tells whether the archive's jobs have changed; empty where there are none."""
-    sources = sorted(jobs.glob("*.py"))
+    sources = sorted(jobs.rglob("*.py"))
     told = hashlib.sha256()
     for source in sources:
-        told.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+        told.update(str(source.relative_to(jobs)).encode() + b"\0" + source.read_bytes() + b"\0")
     return told.hexdigest()[:12] if sources else ""
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs.manifest import Manifest, Part, save
-from glue_jobs.schemas import DELIVERIES, MESSAGES, partitioned, stored
+from glue_jobs.common.manifest import Manifest, Part, save
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES, partitioned, stored
 
 from .journals import Place
 

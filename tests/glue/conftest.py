@@ -12,8 +12,8 @@ pyspark = pytest.importorskip("pyspark", reason="the archive's jobs need require
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from glue_jobs import session  # noqa: E402
-from glue_jobs.bucket import Bucket  # noqa: E402
+from glue_jobs.common import session  # noqa: E402
+from glue_jobs.common.bucket import FolderBucket  # noqa: E402
 from tests.glue.journals import Place  # noqa: E402
 
 
@@ -40,4 +40,4 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
     name = f"b{uuid.uuid4().hex[:12]}"
     folder = tmp_path / "bucket"
     session.map_bucket(spark, name, folder)
-    return Place(spark, Bucket(spark, name), name, folder)
+    return Place(spark, FolderBucket(folder, name), name, folder)

@@ -13,8 +13,9 @@ from typing import Any
 import duckdb
 from pyspark.sql import SparkSession
 
-from glue_jobs import archive, compact, manifest
-from glue_jobs.bucket import Bucket
+from glue_jobs.archiving import compaction, nights, options
+from glue_jobs.common import manifest
+from glue_jobs.common.bucket import Bucket
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 DAY, NEXT = "2026-11-21", "2026-11-22"
@@ -67,11 +68,11 @@ class Place:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
         if "--backfill" not in argv:
             given += ["--backfill", "no"]
-        return archive.run(self.spark, bucket or self.bucket, archive.read([*given, *argv]))
+        return nights.run(self.spark, bucket or self.bucket, options.of_archive(None, [*given, *argv]))
 
     def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        return compact.run(self.spark, bucket or self.bucket, compact.read([*given, *argv]))
+        return compaction.run(self.spark, bucket or self.bucket, options.of_compact(None, [*given, *argv]))
 
     def manifest(self, day: str = DAY) -> manifest.Manifest:
         found = manifest.load(self.bucket, day)

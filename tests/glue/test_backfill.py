@@ -20,8 +20,8 @@ from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables
 from chalicelib.store.log import DynamoLog, _item
 from chalicelib.store.tables import create_missing
-from glue_jobs import rows
-from glue_jobs.arguments import DONE, INCOMPLETE
+from glue_jobs.archiving import log_rows as rows
+from glue_jobs.common.arguments import DONE, INCOMPLETE
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place
 from tests.support import factories as make
 from tests.support.journaled import DRAFTS, FIXTURE, MESSAGES

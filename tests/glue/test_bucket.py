@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glue_jobs.bucket import Entry
+from glue_jobs.common.bucket import Entry
 from tests.glue.journals import Place
 
 

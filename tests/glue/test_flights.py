@@ -20,10 +20,14 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from glue_jobs import archive, compact, lines, replay, report, session
-from glue_jobs.bucket import Bucket
-from glue_jobs.manifest import load_all
-from glue_jobs.service import Service
+from glue_jobs.archiving import compaction, nights, options, transforms
+from glue_jobs.common import session
+from glue_jobs.common.bucket import FolderBucket
+from glue_jobs.common.manifest import load_all
+from glue_jobs.replaying import run as replay
+from glue_jobs.replaying.service import Service
+from glue_jobs.reporting import options as reporting_options
+from glue_jobs.reporting import run as report
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
@@ -66,7 +70,7 @@ class Flow:
         self._folder = data / "bucket"
         self._name = f"flights-{uuid.uuid4().hex[:8]}"
         session.map_bucket(spark, self._name, self._folder)
-        self.bucket = Bucket(spark, self._name)
+        self.bucket = FolderBucket(self._folder, self._name)
         self.produced: dict[str, Any] = {}
 
     def produce(self, events: list[Any]) -> None:
@@ -100,14 +104,16 @@ class Flow:
         )
 
     def archive(self) -> None:
-        given = archive.read([*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"])
+        given = options.of_archive(
+            None, [*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"]
+        )
         self._spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-        assert archive.run(self._spark, self.bucket, given) == 0
+        assert nights.run(self._spark, self.bucket, given) == 0
         self._spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
 
     def compact(self) -> None:
         before = self.files()
-        assert compact.run(self._spark, self.bucket, compact.read(self._here())) == 0
+        assert compaction.run(self._spark, self.bucket, options.of_compact(None, self._here())) == 0
         assert self.files() < before
 
     def replay(self, replay_id: str) -> tuple[int, dict[str, Any]]:
@@ -122,7 +128,7 @@ class Flow:
 
     def report(self) -> Path:
         """Make the report; its folder."""
-        assert report.run(self._spark, self.bucket, report.read(self._here())) == 0
+        assert report.run(self._spark, self.bucket, reporting_options.of_report(None, self._here())) == 0
         [page] = self._folder.glob("reports/*/report.html")
         return page.parent
 
@@ -163,7 +169,7 @@ def delayed_at_jfk(event: Any) -> bool:
 def test_departures_go_all_the_way(
     running: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "_STRETCH", 50)  # so that there are files to compact
+    monkeypatch.setattr(transforms, "_STRETCH", 50)  # so that there are files to compact
     flow = Flow(running, spark, tmp_path)
     with gzip.open(ROOT / "examples" / "flights.jsonl.gz", "rt") as file:
         events = [json.loads(line) for line in file]

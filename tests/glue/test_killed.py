@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_jobs.arguments import DONE
+from glue_jobs.common.arguments import DONE
 from tests.glue.journals import LATER, Place, message
 from tests.glue.test_archive import named, orders
 

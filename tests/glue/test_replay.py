@@ -9,14 +9,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import app
 from chalicelib import adapters, wiring
 from glue_jobs import replay
-from glue_jobs.replay import Asked, ReplayJob, asked_of, choose, counts, in_order
-from glue_jobs.schemas import MESSAGES
-from glue_jobs.service import Service, Unreachable
+from glue_jobs.common import session
+from glue_jobs.common.failures import sentence
+from glue_jobs.common.schemas import MESSAGES
+from glue_jobs.replaying.run import Asked, ReplayJob, asked_of, choose, counts, in_order
+from glue_jobs.replaying.service import Service, Unreachable
 from local.gateway import Gateway
 from local.server import serve
 from tests.support.http import Client, Topic
@@ -164,9 +167,9 @@ def test_a_job_that_fails_tells_why_and_can_be_run_again(
     with monkeypatch.context() as patch:
         patch.setattr(Gateway, "handle", refusing(f"{made}/messages", after=1))
         first = job(filled, service, made)
-        with pytest.raises(replay._FAILURES) as caught:
+        with pytest.raises(Py4JError) as caught:
             first.run()
-        first.fail(replay.reason(caught.value))
+        first.fail(sentence(caught.value))
     shown = api.get(f"/v1/replays/{made}").expect(200)
     assert shown.items() >= {"state": "FAILED", "error": "HTTP_503: {}"}.items()
     assert job(filled, service, made).run() == 0
@@ -210,7 +213,7 @@ def test_the_command_line_makes_a_replay_and_prints_a_summary(
     api, service = served
     topic = api.topic()
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
-    monkeypatch.setattr(replay.session, "start", lambda *args: filled.spark)
+    monkeypatch.setattr(session, "start", lambda *args: filled.spark)
     monkeypatch.setattr(filled.spark, "stop", lambda: None)
     here = ["--url", service.url, "--bucket", filled.name, "--folder", str(filled.folder)]
     choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--where", "n < 3"]

@@ -21,12 +21,14 @@ from pyspark.sql import SparkSession
 
 import app
 from chalicelib import adapters, wiring
-from glue_jobs import replay, session
-from glue_jobs.arguments import DONE, FAILED
-from glue_jobs.bucket import Bucket
-from glue_jobs.schemas import MESSAGES
-from glue_jobs.sending import ReplaySender, Sent
-from glue_jobs.service import Refused, Service
+from glue_jobs.common import job, session
+from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.bucket import FolderBucket
+from glue_jobs.common.schemas import MESSAGES
+from glue_jobs.replaying import options
+from glue_jobs.replaying import run as replay
+from glue_jobs.replaying.sender import ReplaySender, Sent
+from glue_jobs.replaying.service import Refused, Service
 from local.gateway import Gateway
 from local.problems import Answer
 from local.server import serve
@@ -114,7 +116,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("archive") / "bucket"
     session.map_bucket(spark, "crashes", folder)
-    place = Place(spark, Bucket(spark, "crashes"), "crashes", folder)
+    place = Place(spark, FolderBucket(folder, "crashes"), "crashes", folder)
     fill(place, messages=ARCHIVED)
     return place
 
@@ -122,15 +124,15 @@ def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
 @pytest.fixture
 def run(archive: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs the whole job; its exit code."""
-    monkeypatch.setattr(replay.session, "start", lambda *_: archive.spark)
+    monkeypatch.setattr(session, "start", lambda *_: archive.spark)
     monkeypatch.setattr(archive.spark, "stop", lambda: None)
     monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
 
-    def job(service: Service, *choice: str) -> int:
+    def run_job(service: Service, *choice: str) -> int:
         here = ["--bucket", archive.name, "--folder", str(archive.folder)]
-        return replay.run(replay.read([*here, *choice]), service)
+        return job.guarded("replay", lambda: replay.run(options.of_replay(None, [*here, *choice]), service))
 
-    return job
+    return run_job
 
 
 def check_history(mine: Group, other: Group, replay_id: str, sent: Sequence[dict[str, Any]]) -> None:

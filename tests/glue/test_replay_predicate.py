@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chalicelib.domain.predicate import parse
-from glue_jobs.predicate import condition
+from glue_jobs.replaying.predicate import condition
 
 BODIES: dict[str, bytes | None] = {
     "rich": b'{"a":{"b":[1,{"c":"x"}]},"n":12.5,"name":"O\'Hara \\\\ %","on":true,"odd name":"!","none":null}',

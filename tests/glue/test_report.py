@@ -9,10 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from glue_jobs import report
-from glue_jobs.arguments import DONE, FAILED, INCOMPLETE
-from glue_jobs.manifest import Manifest, load, save
-from glue_jobs.report import Span, gaps, known_until, notes, span_of
+from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.manifest import Manifest, load, save
+from glue_jobs.reporting import options
+from glue_jobs.reporting import run as report
+from glue_jobs.reporting.run import Span, gaps, known_until, notes, span_of
 
 from .archives import BEGIN, delivery, fill, message
 from .journals import Place
@@ -34,7 +35,7 @@ def filled(place: Place) -> Place:
 
 def run(place: Place, *arguments: str) -> int:
     here = ["--bucket", place.name, "--folder", str(place.folder), *arguments]
-    return report.run(place.spark, place.bucket, report.read(here))
+    return report.run(place.spark, place.bucket, options.of_report(None, here))
 
 
 def folder(place: Place) -> Path:
@@ -100,7 +101,7 @@ def test_an_empty_archive_has_nothing_to_report(place: Place, capsys: pytest.Cap
 def test_the_days_are_the_last_seven_of_the_archive_unless_others_are_asked_for(tmp_path: Path) -> None:
     def span(*arguments: str, archived: int = 30) -> Span | None:
         days = [str(DAY + timedelta(days=n)) for n in range(archived)]
-        return span_of(report.read(["--folder", str(tmp_path), *arguments]), days)
+        return span_of(options.of_report(None, ["--folder", str(tmp_path), *arguments]), days)
 
     last = DAY + timedelta(days=29)
     assert span() == Span(last - timedelta(days=6), last)
@@ -125,5 +126,5 @@ def test_gaps_are_few_and_a_day_that_is_not_over_is_none() -> None:
 )
 def test_bad_arguments_are_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
-        report.read(["--folder", str(tmp_path), *arguments])
+        options.of_report(None, ["--folder", str(tmp_path), *arguments])
     assert left.value.code == 2

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs import figures
-from glue_jobs.report import Span, tables
-from glue_jobs.schemas import DELIVERIES, MESSAGES
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+from glue_jobs.reporting import aggregates as figures
+from glue_jobs.reporting.run import Span, tables
 
 from .archives import BEGIN, delivery, frame, message
 

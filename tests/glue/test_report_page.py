@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
-from glue_jobs.charts import Series, bars, counted, duration, lines, number, timed
-from glue_jobs.page import MOST_PAIRS, Told, page
-from glue_jobs.report import as_csv
+from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.reporting.page import MOST_PAIRS, Told, page
+from glue_jobs.reporting.run import as_csv
 
 DAY = date(2030, 1, 1)
 NASTY = "<script>alert('x')</script>\"&"

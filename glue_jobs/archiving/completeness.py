@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .bucket import Bucket
-from .manifest import Manifest
-from .ranges import Ranges, merged, without
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.manifest import Manifest
+from glue_jobs.common.ranges import Ranges, merged, without
 
 NAME = "archive/proved.json"
 VERSION = 1

@@ -12,17 +12,18 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from . import manifest as manifests
-from .bucket import Bucket, Entry
-from .lines import checksums
-from .manifest import Manifest, Part
-from .schemas import ORDER, TABLES, partitioned
+from glue_jobs.archiving.transforms import checksums
+from glue_jobs.common import manifest as manifests
+from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.failures import JobError
+from glue_jobs.common.manifest import Manifest, Part
+from glue_jobs.common.schemas import ORDER, TABLES, partitioned
 
 _ASIDE = "archive/_aside"
 _UNSIGNED = 2**64 - 1
 
 
-class Mismatch(Exception):
+class Mismatch(JobError):
     """What was written is not what should have been; nothing was published."""
 
 

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from glue_jobs.common.failures import JobError
+
 RETRYABLE = (429, 502, 503, 504)
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _SECONDS = 60
 
 
-class Refused(Exception):
+class Refused(JobError):
     """The service said no (4xx): the text says why."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
@@ -25,7 +27,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Unreachable(Exception):
+class Unreachable(JobError):
     """No good answer came, however often it was tried."""
 
 

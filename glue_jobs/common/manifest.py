@@ -14,17 +14,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from .bucket import Bucket, Entry
-from .ranges import Range
-from .schemas import partitioned
-from .session import nothing
+from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.failures import JobError
+from glue_jobs.common.ranges import Range
+from glue_jobs.common.schemas import partitioned
+from glue_jobs.common.session import nothing
 
 VERSION = 1
 FOLDER = "archive/manifests"
 _FILES_AT_ONCE = 5000  # Spark is told the files of one read by name
 
 
-class TooNew(Exception):
+class TooNew(JobError):
     """What was found was written by a newer Headrace; the text says what to do."""
 
 
@@ -107,17 +108,21 @@ def load(bucket: Bucket, day: str) -> Manifest | None:
     return manifest_of(text) if text else None
 
 
-def load_all(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[Manifest]:
-    """The manifests of days from `first` to `last`, in order. Raises TooNew."""
-    days = [entry.name.rpartition("/")[2].removesuffix(".json") for entry in bucket.list(FOLDER)]
-    wanted = (
+def days(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[str]:
+    """The days from `first` to `last` that have a manifest, in order."""
+    names = sorted(entry.name.rpartition("/")[2].removesuffix(".json") for entry in bucket.list(FOLDER))
+    return [
         day
-        for day in days
+        for day in names
         if len(day) == 10
         and (not first or day >= first.isoformat())
         and (not last or day <= last.isoformat())
-    )
-    return [found for day in sorted(wanted) if (found := load(bucket, day))]
+    ]
+
+
+def load_all(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[Manifest]:
+    """The manifests of days from `first` to `last`, in order. Raises TooNew."""
+    return [each for day in days(bucket, first, last) if (each := load(bucket, day))]
 
 
 def save(bucket: Bucket, manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from html import escape
 from typing import Any
 
-from .charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str]

@@ -12,17 +12,19 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from . import backfill, lines, manifest, proof, publish
-from .bucket import Bucket, Entry
-from .journal import Journal, Window
-from .manifest import Manifest, Part, Shard
-from .ranges import Range, Ranges, merged, pieces, size, without
-from .schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
-from .session import nothing
-from .telling import progress
+from glue_jobs.archiving import backfill, completeness, publish, transforms
+from glue_jobs.archiving.journal import Journal, Window
+from glue_jobs.common import manifest
+from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.failures import JobError
+from glue_jobs.common.manifest import Manifest, Part, Shard
+from glue_jobs.common.output import progress
+from glue_jobs.common.ranges import Range, Ranges, merged, pieces, size, without
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
+from glue_jobs.common.session import nothing
 
 
-class Shrunk(Exception):
+class Shrunk(JobError):
     """The journal has less than was archived of it before; the archive stays as it is."""
 
 
@@ -77,9 +79,9 @@ class Result:
 
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
-    proved = proof.load(bucket)
+    proved = completeness.load(bucket)
     if (new := proved.with_day(day, bool(settings.log_table))) != proved:
-        proof.save(bucket, new)
+        completeness.save(bucket, new)
     publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
 
 
@@ -92,7 +94,7 @@ class _Work:
     def __init__(self, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._spark, self._bucket, self._window, self._settings = spark, bucket, window, settings
         self._old = manifest.load(bucket, window.name)
-        self._proved = proof.load(bucket)
+        self._proved = completeness.load(bucket)
         self._journal = Journal(spark, bucket, window)
 
     def run(self) -> Result:
@@ -133,23 +135,23 @@ class _Work:
 
     def _write_lines(self) -> tuple[DataFrame, Mapping[str, Any]]:
         found, read, made = self._journal.lines(MESSAGES), Observation(), Observation()
-        unreadable = F.count_if(F.expr(f"not ({lines.READABLE})"))
+        unreadable = F.count_if(F.expr(f"not ({transforms.READABLE})"))
         seen = found.observe(read, F.max("v").alias("newest"), unreadable.alias("unreadable"))
         large = self._journal.large(MESSAGES, self._settings.rows_per_file)
-        rows = lines.messages(lines.readable(seen), self._split(large))
+        rows = transforms.messages(transforms.readable(seen), self._split(large))
         counted = rows.observe(made, F.count("*").alias("offsets"))
-        publish.write_aside(self._bucket, MESSAGES, self._window.name, counted, lines.ASIDE)
+        publish.write_aside(self._bucket, MESSAGES, self._window.name, counted, transforms.ASIDE)
         return found, {**read.get, **made.get}
 
     def _write_bodies(self) -> tuple[str, ...]:
         """Write the rows whose bodies lie elsewhere; the names of those bodies that are gone."""
-        if not self._files_aside(lines.ELSEWHERE):
+        if not self._files_aside(transforms.ELSEWHERE):
             return ()
-        rows = self._aside().where(F.col("kind") == lines.ELSEWHERE)
+        rows = self._aside().where(F.col("kind") == transforms.ELSEWHERE)
         names = {row.name for row in rows.select(F.col("body").cast("string").alias("name")).collect()}
         there = sorted(name for name in names if self._bucket.exists(name))
-        whole = lines.with_bodies(rows, self._bodies(there))
-        publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, lines.ASIDE, "append")
+        whole = transforms.with_bodies(rows, self._bodies(there))
+        publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, transforms.ASIDE, "append")
         return tuple(sorted(names - {*there}))
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
@@ -165,7 +167,7 @@ class _Work:
         return publish.aside(self._spark, self._bucket, MESSAGES, self._window.name, "topic_uid", "kind")
 
     def _messages(self, scan: Scan) -> dict[str, Part]:
-        files = self._files_aside(lines.ROW)
+        files = self._files_aside(transforms.ROW)
         return {
             topic: publish.part(topic, found.rows, found.checksum, files[topic])
             for topic, found in scan.topics.items()
@@ -181,15 +183,16 @@ class _Work:
         """The messages that the journal has and that are written now, the gaps, from where on each shard should be
         whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
         written, bodies_missing = self._write_messages()
-        scan = _scan(self._aside().where(F.col("kind") != lines.ELSEWHERE))
+        scan = _scan(self._aside().where(F.col("kind") != transforms.ELSEWHERE))
         if not written == scan.offsets == scan.rows:
             raise publish.Mismatch(
                 f"{self._window.name}: {written} rows were written, {scan.rows} with {scan.offsets} offsets are there"
             )
         begins = {
-            key: proof.begin(key, ranges, self._proved, self._old) for key, ranges in scan.ranges.items()
+            key: completeness.begin(key, ranges, self._proved, self._old)
+            for key, ranges in scan.ranges.items()
         }
-        gaps = proof.gaps(scan.ranges, begins, self._proved, self._old)
+        gaps = completeness.gaps(scan.ranges, begins, self._proved, self._old)
         if gaps:
             beside = self._journal.reading(self._beside)
             gaps = {key: left for key, r in gaps.items() if (left := without(r, beside.get(key, ())))}
@@ -197,8 +200,8 @@ class _Work:
 
     def _beside(self) -> Mapping[str, Ranges]:
         """The offsets that the hours before and after have."""
-        found = lines.readable(self._journal.lines(MESSAGES, self._window.beside))
-        return _scan(lines.messages(found.where(F.col("v") <= JOURNAL_VERSION), {})).ranges
+        found = transforms.readable(self._journal.lines(MESSAGES, self._window.beside))
+        return _scan(transforms.messages(found.where(F.col("v") <= JOURNAL_VERSION), {})).ranges
 
     # What is lacking
 
@@ -251,9 +254,9 @@ class _Work:
         counts: Counter[str] = Counter()
         for row in reach:
             counts[row.topic] += row["count"]
-        attempts = lines.readable(self._journal.lines(DELIVERIES))
+        attempts = transforms.readable(self._journal.lines(DELIVERIES))
         ids, without_id = self._ids({_key(row): row.first for row in reach}), Observation()
-        found = lines.deliveries(attempts, ids, self._split(counts)).observe(
+        found = transforms.deliveries(attempts, ids, self._split(counts)).observe(
             without_id, F.count_if(F.col("id").isNull()).alias("rows")
         )
         publish.write_aside(self._bucket, DELIVERIES, self._window.name, found)
@@ -264,7 +267,7 @@ class _Work:
         """By shard: the first offset that was tried, and how many attempts there are (or more)."""
         found = self._journal.lines(DELIVERIES)
         rows = (
-            found.groupBy(*lines.SHARD)
+            found.groupBy(*transforms.SHARD)
             .agg(F.min("offset").alias("first"), F.count("*").alias("count"), F.max("v").alias("v"))
             .collect()
         )
@@ -274,7 +277,7 @@ class _Work:
 
     def _ids(self, reach: Mapping[str, int]) -> DataFrame:
         """Messages from which the attempts' ids can be told: this window's, and other days' as far back as needed."""
-        here = self._aside().where(F.col("kind") == lines.ROW).drop("topic_uid", "kind")
+        here = self._aside().where(F.col("kind") == transforms.ROW).drop("topic_uid", "kind")
         wanted, others = dict(reach), []
         for other in reversed(manifest.load_all(self._bucket)):
             if other.day == self._window.name:
@@ -314,7 +317,7 @@ def _scan(rows: DataFrame) -> Scan:
     ranges: defaultdict[str, list[Range]] = defaultdict(list)
     voids: Counter[str] = Counter()
     topics: defaultdict[str, Topic] = defaultdict(Topic)
-    for row in lines.coverage(rows).collect():
+    for row in transforms.coverage(rows).collect():
         key, topic = f"{row.topic}:{row.topic_uid}/{row.shard}", topics[row.topic]
         places[key] = (row.topic, row.topic_uid, row.shard)
         starts = (row.first + n * row.step for n in range(64) if row.bits >> n & 1)

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs import lines
-from glue_jobs.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
+from glue_jobs.archiving import transforms
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
 
 from . import archives, journals
 from .archives import BEGIN, frame
@@ -47,14 +47,14 @@ def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
         {"body": None},
     )
     found = [journals.message(n, **body) for n, body in enumerate((text, binary, empty, nothing))]
-    rows = lines.messages(journal(spark, MESSAGES, *found), {})
+    rows = transforms.messages(journal(spark, MESSAGES, *found), {})
     assert told(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
 
 
 def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession) -> None:
     line = tried(7, 1.5, shard=3, attempt=2, duration_ms=9, outcome="RETRY", detail="503")
     ids = frame(spark, MESSAGES, [known(7, "its", shard=3), known(7, "other"), known(8, "next", shard=3)])
-    found = lines.deliveries(journal(spark, DELIVERIES, line), ids, {})
+    found = transforms.deliveries(journal(spark, DELIVERIES, line), ids, {})
     assert found.columns == TABLES[DELIVERIES].names
     in_ms = found.withColumn("started_at", F.unix_millis("started_at"))
     assert told(in_ms, *found.columns) == [
@@ -64,14 +64,14 @@ def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession
 
 def test_an_attempt_at_a_message_that_nobody_knows_has_no_id(spark: SparkSession) -> None:
     ids = frame(spark, MESSAGES, [known(1, "m1"), known(0, "another topic's", topic="others")])
-    assert told(lines.deliveries(journal(spark, DELIVERIES, tried(0)), ids, {}), "offset", "id") == [
+    assert told(transforms.deliveries(journal(spark, DELIVERIES, tried(0)), ids, {}), "offset", "id") == [
         (0, None)
     ]
 
 
 def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSession) -> None:
     once = [tried(0), tried(0, 5, attempt=2), tried(0, group="audit"), tried(0, consumer_uid="u2"), tried(1)]
-    found = lines.deliveries(journal(spark, DELIVERIES, *once, *once), frame(spark, MESSAGES, []), {})
+    found = transforms.deliveries(journal(spark, DELIVERIES, *once, *once), frame(spark, MESSAGES, []), {})
     assert told(found, "group", "offset", "attempt") == [
         ("audit", 0, 1), ("billing", 0, 1), ("billing", 0, 1), ("billing", 0, 2), ("billing", 1, 1),
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSe
 
 def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
     found = journal(spark, DELIVERIES, tried(0, outcome="DEAD"), tried(0, 9, outcome="REDRIVEN"))
-    assert told(lines.deliveries(found, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
+    assert told(transforms.deliveries(found, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_an_attempt_belongs_to_the_life_of_its_topic_that_had_begun(
     spark: SparkSession, hours: float, id: str | None
 ) -> None:
     ids = frame(spark, MESSAGES, [known(0, "first life"), known(0, "second life", hours=10)])
-    found = lines.deliveries(journal(spark, DELIVERIES, tried(0, hours * 3600)), ids, {})
+    found = transforms.deliveries(journal(spark, DELIVERIES, tried(0, hours * 3600)), ids, {})
     assert told(found, "id") == [(id,)]
 
 
 def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:
     rows = [known(n, f"m{n}", topic=topic) for topic in ("a", "b") for n in range(3)]
-    forth = lines.checksums(frame(spark, MESSAGES, rows), MESSAGES)
-    back = lines.checksums(frame(spark, MESSAGES, rows[::-1]).repartition(3), MESSAGES)
+    forth = transforms.checksums(frame(spark, MESSAGES, rows), MESSAGES)
+    back = transforms.checksums(frame(spark, MESSAGES, rows[::-1]).repartition(3), MESSAGES)
     assert told(forth, "topic", "rows", "checksum") == told(back, "topic", "rows", "checksum")
     (first, rows_a, sum_a), (second, rows_b, sum_b) = told(forth, "topic", "rows", "checksum")
     assert (first, rows_a, second, rows_b) == ("a", 3, "b", 3)
@@ -124,7 +124,8 @@ def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> Non
 )
 def test_a_checksum_tells_rows_apart(spark: SparkSession, was: dict[str, Any], now: dict[str, Any]) -> None:
     sums = [
-        lines.checksums(frame(spark, MESSAGES, [{**known(0, "m"), **each}]), MESSAGES) for each in (was, now)
+        transforms.checksums(frame(spark, MESSAGES, [{**known(0, "m"), **each}]), MESSAGES)
+        for each in (was, now)
     ]
     before, after = (told(each, "checksum") for each in sums)
     assert before != after

@@ -12,27 +12,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from glue_jobs.common.failures import JobError
 
-class Busy(Exception):
+
+class Busy(JobError):
     """Another job is writing this archive."""
 
 
 @contextmanager
-def alone(folder: Path | None) -> Iterator[None]:
+def exclusive(folder: Path | None) -> Iterator[None]:
     """Hold the folder that stands for the bucket. Raises Busy: somebody else does."""
     if folder is None:
         yield
         return
-    held = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        _lock(held)
+        _lock(handle)
         yield
     finally:
-        os.close(held)
+        os.close(handle)
 
 
-def _lock(held: int) -> None:
+def _lock(handle: int) -> None:
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise Busy("Another job is writing this archive; run this one when that is over.") from None

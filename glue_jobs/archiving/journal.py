@@ -14,12 +14,12 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from .bucket import Bucket, Entry
-from .lines import READABLE
-from .manifest import TooNew
-from .schemas import DELIVERIES, JOURNAL, JOURNAL_VERSION, MESSAGES
-from .session import nothing
-from .telling import progress
+from glue_jobs.archiving.transforms import READABLE
+from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.manifest import TooNew
+from glue_jobs.common.output import progress
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL, JOURNAL_VERSION, MESSAGES
+from glue_jobs.common.session import nothing
 
 _BROKEN = (
     "EOFException",
@@ -51,6 +51,10 @@ class Window:
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC) + timedelta(
             hours=self.until_hour
         )
+
+    def is_closed(self, now: datetime, lateness_minutes: int) -> bool:
+        """Has all that belongs to it come, but for accidents?"""
+        return self.end + timedelta(minutes=lateness_minutes) <= now
 
     @property
     def hours(self) -> list[str]:

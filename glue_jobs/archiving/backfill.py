@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from .rows import lines_of
+from glue_jobs.archiving.log_rows import lines_of
 
 PIECE = 20_000  # offsets that one query task looks for
 Gap = tuple[str, int, int, int]

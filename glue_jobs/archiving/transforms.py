@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .schemas import MESSAGES, TABLES
+from glue_jobs.common.schemas import MESSAGES, TABLES
 
 SHARD = ("topic", "topic_uid", "shard")
 READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"

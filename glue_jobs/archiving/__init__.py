@@ -1,0 +1,1 @@
+"""From the journal to the archive's tables, and the proof that nothing is missing."""

@@ -1,0 +1,130 @@
+"""Few large files in the place of many small ones, with the same rows."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import dataclass, field
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+
+from glue_jobs.archiving import publish
+from glue_jobs.common import arguments, manifest
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.failures import ends_the_run, sentence
+from glue_jobs.common.manifest import Manifest, Part
+from glue_jobs.common.output import progress, summary
+from glue_jobs.common.schemas import ORDER, TABLES
+
+JOB = "compact"
+_MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which days (None: from the first, to the last), which table (None: both), and how large files should become."""
+
+    first: date | None
+    last: date | None
+    target_mb: int
+    grace_ms: int
+    now_ms: int
+    table: str | None = None
+
+
+@dataclass
+class Totals:
+    """What one run did. `removed` are files that were replaced earlier, or by this run if there is no grace; `failed`
+    says which days it could not do, and why."""
+
+    partitions: int = 0
+    rows: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, old: Part, new: Part) -> None:
+        self.partitions += 1
+        self.rows += new.rows
+        self.files_before += len(old.files)
+        self.files_after += len(new.files)
+        self.bytes_before += old.bytes
+        self.bytes_after += new.bytes
+
+
+def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
+    """Do the job; its exit code."""
+    grace_ms, now_ms = chosen.grace_minutes * 60_000, int(chosen.now.timestamp() * 1000)
+    target = Target(chosen.first, chosen.last, chosen.target_mb, grace_ms, now_ms, chosen.table)
+    totals = compact(spark, bucket, target)
+    tell(totals)
+    return arguments.FAILED if totals.failed else arguments.DONE
+
+
+def compact(spark: SparkSession, bucket: Bucket, target: Target) -> Totals:
+    """Compact day after day; a bad one stops no other. Raises what would stop every day."""
+    began, totals = time.monotonic(), Totals()
+    for name in manifest.days(bucket, target.first, target.last):
+        try:
+            _compact_day(spark, bucket, name, target, totals)
+        except Exception as error:
+            if ends_the_run(error):
+                raise
+            totals.failed[name] = sentence(error)
+            progress(f"{name} failed: {sentence(error)}")
+    totals.seconds = time.monotonic() - began
+    return totals
+
+
+def _compact_day(spark: SparkSession, bucket: Bucket, name: str, target: Target, totals: Totals) -> None:
+    day = manifest.load(bucket, name)
+    if not day:
+        return
+    for table in [target.table] if target.table else TABLES:
+        for part in day.tables.get(table, ()):
+            files = wanted(part, target.target_mb * _MB)
+            if files < len(part.files):
+                progress(f"{name} {table} {part.topic}: {len(part.files)} files to {files} …")
+                totals.add(part, rewrite(spark, bucket, name, table, part, files, target.now_ms))
+    latest = manifest.load(bucket, name) or day
+    totals.removed += publish.sweep(bucket, latest, target.grace_ms, target.now_ms)
+
+
+def tell(totals: Totals) -> None:
+    """The summary."""
+    rate = round(totals.bytes_before / _MB / (totals.seconds or 1), 1)
+    summary(JOB, **{**vars(totals), "seconds": round(totals.seconds, 1)}, mb_per_second=rate)
+
+
+def wanted(part: Part, target: int) -> int:
+    """How many files of the target size a partition should have."""
+    return max(1, math.ceil(part.bytes / target))
+
+
+def arranged(rows: DataFrame, table: str, files: int) -> DataFrame:
+    """A topic's rows in so many partitions (or fewer) that follow one another in the table's order."""
+    return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])
+
+
+def rewrite(
+    spark: SparkSession, bucket: Bucket, day: str, table: str, part: Part, files: int, now_ms: int
+) -> Part:
+    """Put a partition into so many sorted files; the new one. Raises Mismatch: then nothing was changed."""
+    uris = [bucket.uri(file.name) for file in part.files]
+    rows = manifest.files_of(spark, bucket, table, uris).drop("day")
+    publish.write_aside(bucket, table, day, arranged(rows, table, files))
+    found = publish.read_again(spark, bucket, table, day).get(part.topic)
+    if not found or (found.rows, found.checksum) != (part.rows, part.checksum):
+        raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
+    new = publish.place(bucket, table, day, found)
+    before: Manifest | None = manifest.load(bucket, day)
+    if not before or before.part(table, part.topic) != part:
+        raise publish.Mismatch(f"{day} was archived again meanwhile: run the job again")
+    publish.switch(bucket, before, before.with_part(table, new), now_ms)
+    return new

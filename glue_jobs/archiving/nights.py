@@ -1,0 +1,175 @@
+"""The archive's run over days: those that were asked for, or whose journal has changed."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from glue_jobs.archiving import compaction, completeness
+from glue_jobs.archiving.completeness import Proved
+from glue_jobs.archiving.day import Result, Settings, archive, tidy
+from glue_jobs.archiving.journal import Window, inputs
+from glue_jobs.common import arguments, manifest
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.failures import ends_the_run, sentence
+from glue_jobs.common.manifest import Manifest
+from glue_jobs.common.output import progress, summary
+from glue_jobs.common.ranges import size, without
+from glue_jobs.common.schemas import TABLES
+
+JOB = "archive"
+
+
+@dataclass
+class Totals:
+    """What the windows of one run have together."""
+
+    windows: int = 0
+    unchanged: int = 0
+    messages: int = 0
+    deliveries: int = 0
+    files: int = 0
+    bytes: int = 0
+    backfilled: int = 0
+    without_id: int = 0
+
+    def add(self, result: Result) -> None:
+        tables = result.manifest.tables
+        self.windows += 1
+        self.messages += sum(part.rows for part in tables["messages"])
+        self.deliveries += sum(part.rows for part in tables["deliveries"])
+        self.bytes += sum(part.bytes for parts in tables.values() for part in parts)
+        self.files += result.files
+        self.backfilled += result.backfilled
+        self.without_id += result.without_id
+
+
+class Night:
+    """One run over days, each by itself: a bad one stops no other. `failed` says of which days nothing was published,
+    and why."""
+
+    def __init__(self, spark: SparkSession, bucket: Bucket, settings: Settings) -> None:
+        self._spark = spark
+        self._bucket = bucket
+        self._settings = settings
+        self.totals = Totals()
+        self.days: dict[str, Manifest] = {}
+        self.failed: dict[str, str] = {}
+        self._late: set[str] = set()
+
+    def look_at(self, windows: Iterable[Window], *, again: bool) -> None:
+        """Archive the windows whose journal has changed (`again`: all of them), and what was fetched for earlier days
+        meanwhile. Raises what would stop every day."""
+        for window in windows:
+            self._try(window, again=again)
+        for day in sorted(self._late):
+            self._try(Window(date.fromisoformat(day)), again=True)
+
+    def _try(self, window: Window, *, again: bool) -> None:
+        try:
+            self._look_at(window, again=again)
+        except Exception as error:
+            if ends_the_run(error):
+                raise
+            self.failed[window.name] = sentence(error)
+            progress(f"{window.name} failed: {sentence(error)}")
+
+    def _look_at(self, window: Window, *, again: bool) -> None:
+        if not again and (same := unchanged(self._bucket, window)):
+            tidy(self._bucket, same, self._settings)
+            self.totals.unchanged += 1
+            return
+        if old := manifest.load(self._bucket, window.name):
+            window = Window(window.day, max(window.until_hour, old.until_hour))
+        progress(f"{window.name} up to {window.until_hour}:00 …")
+        result = archive(self._spark, self._bucket, window, self._settings)
+        self.totals.add(result)
+        self.days[window.name] = result.manifest
+        self._late |= {day for day in result.touched if day < window.name}
+
+    def problems(self) -> list[dict[str, Any]]:
+        """What is missing or damaged of the days, for the summary."""
+        proved = completeness.load(self._bucket)
+        return [problem for day in self.days.values() for problem in problems_of(day, proved)]
+
+
+def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
+    """Do the job; its exit code."""
+    began = time.monotonic()
+    settings = Settings(
+        f"{chosen.prefix}-log" if chosen.backfill else None,
+        chosen.region,
+        chosen.rows_per_file,
+        chosen.grace_minutes * 60_000,
+        int(chosen.now.timestamp() * 1000),
+    )
+    night = Night(spark, bucket, settings)
+    night.look_at(windows(bucket, chosen), again=bool(chosen.window))
+    problems = night.problems()
+    if chosen.compact_mb:
+        day = chosen.window.day if chosen.window else None
+        target = compaction.Target(
+            day or oldest(chosen), day, chosen.compact_mb, settings.grace_ms, settings.now_ms
+        )
+        compacted = compaction.compact(spark, bucket, target)
+        night.failed |= compacted.failed
+        compaction.tell(compacted)
+    seconds = round(time.monotonic() - began, 1)
+    summary(JOB, **vars(night.totals), problems=problems, failed=night.failed, seconds=seconds)
+    if night.failed:
+        return arguments.FAILED
+    return arguments.INCOMPLETE if problems else arguments.DONE
+
+
+def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
+    """The windows to look at, in order."""
+    if chosen.window:
+        yield chosen.window
+        return
+    names = {name for table in TABLES for name in bucket.folders(f"journal/{table}")}
+    for name in sorted(names):
+        day = date.fromisoformat(name.removeprefix("day="))
+        whole = Window(day)
+        if day < oldest(chosen):
+            continue
+        if whole.is_closed(chosen.now, chosen.lateness_minutes):
+            yield whole
+        elif chosen.open and day <= chosen.now.date():
+            yield Window(day, min(24, chosen.now.hour + 1 if day == chosen.now.date() else 24))
+
+
+def oldest(chosen: argparse.Namespace) -> date:
+    """The first of the days to look at."""
+    day: date = (chosen.now - timedelta(days=chosen.look_back_days)).date()
+    return day
+
+
+def unchanged(bucket: Bucket, window: Window) -> Manifest | None:
+    """The window's manifest, if just this journal was archived before."""
+    old = manifest.load(bucket, window.name)
+    if (
+        old
+        and old.complete
+        and old.until_hour >= window.until_hour
+        and old.input == inputs(bucket, window)[1]
+    ):
+        return old
+    return None
+
+
+def problems_of(day: Manifest, proved: Proved) -> list[dict[str, Any]]:
+    """What is wrong with a day, for the summary. What it lacked may have been found with another day."""
+    missing = [
+        {"day": day.day, "shard": shard.key, "missing": [list(r) for r in lacking], "offsets": size(lacking)}
+        for shard in day.shards
+        if (lacking := without(shard.missing, proved.ranges.get(shard.key, ())))
+    ]
+    damaged = [{"day": day.day, "damaged": list(day.damaged)}] if day.damaged else []
+    bodies = [{"day": day.day, "bodies_missing": list(day.bodies_missing)}] if day.bodies_missing else []
+    return [*missing, *damaged, *bodies]

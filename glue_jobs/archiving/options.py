@@ -1,0 +1,78 @@
+"""What the jobs that write the archive can be told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from glue_jobs.archiving.journal import Window
+from glue_jobs.common import arguments
+from glue_jobs.common.schemas import TABLES
+
+
+def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments of `archive`."""
+    parser = arguments.reader("archive", about)
+    add = parser.add_argument
+    add("--window", type=window, help="a day (2026-11-21) or, up to its end, an hour (2026-11-21T10), in UTC")
+    add("--open", type=arguments.yes_no, default=False, help="yes: also what today has so far")
+    add("--look-back-days", type=arguments.positive, default=10, help="how old late data is noticed (10)")
+    add(
+        "--lateness-minutes",
+        type=arguments.count,
+        default=15,
+        help="how long after its end a window is closed (15)",
+    )
+    _add_grace(parser)
+    add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
+    add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
+    prefix = os.environ.get("HEADRACE_PREFIX") or "headrace"
+    add("--prefix", default=prefix, help="of table names (HEADRACE_PREFIX)")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    add("--region", default=region, help="where the tables are (AWS_REGION)")
+    add(
+        "--backfill",
+        type=arguments.yes_no,
+        help="fetch what is missing from DynamoDB (yes, where one is known)",
+    )
+    chosen = arguments.parse(parser, argv)
+    if chosen.backfill is None:
+        chosen.backfill = not chosen.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
+    if chosen.window and not chosen.open and not chosen.window.is_closed(chosen.now, chosen.lateness_minutes):
+        parser.error(
+            f"the window {chosen.window.name} is not closed yet; --open yes archives what it has so far"
+        )
+    return chosen
+
+
+def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments of `compact`."""
+    parser = arguments.reader("compact", about)
+    add = parser.add_argument
+    add("--table", choices=[*TABLES], help="only this one")
+    add("--from", dest="first", type=arguments.day, help="the first day, in UTC (that of the first manifest)")
+    add("--to", dest="last", type=arguments.day, help="the last day (that of the last manifest)")
+    add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
+    _add_grace(parser)
+    chosen = arguments.parse(parser, argv)
+    if chosen.first and chosen.last and chosen.first > chosen.last:
+        parser.error("--from is after --to")
+    return chosen
+
+
+def window(text: str) -> Window:
+    """A day, or a day up to the end of an hour."""
+    day, separator, hour = text.partition("T")
+    if not separator:
+        return Window(arguments.day(day))
+    if len(hour) == 2 and hour.isdigit() and int(hour) < 24:
+        return Window(arguments.day(day), int(hour) + 1)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither a day (2026-11-21) nor an hour (2026-11-21T10)")
+
+
+def _add_grace(parser: argparse.ArgumentParser) -> None:
+    grace = "how long replaced files stay for readers (60)"
+    parser.add_argument("--grace-minutes", type=arguments.count, default=60, help=grace)
+    parser.add_argument("--now", type=arguments.instant, default=datetime.now(UTC), help=argparse.SUPPRESS)

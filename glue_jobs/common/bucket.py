@@ -1,0 +1,169 @@
+"""The bucket as the driver sees it: S3 on AWS, a folder on one machine. Spark reads and writes its rows by itself.
+
+What S3 has not, nobody relies on: there are no folders, and no file gets another name in one step. A text is put in one
+step, and who lists sees what was put before.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file: its name within the bucket, its bytes."""
+
+    name: str
+    size: int
+
+
+class Bucket(Protocol):
+    """Names are without `s3://<bucket>/`. Each change is one call, so that a test can stop before any."""
+
+    def uri(self, name: str) -> str:
+        """The name as Spark reads it."""
+
+    def list(self, folder: str) -> list[Entry]:
+        """All files below a folder, by name."""
+
+    def folders(self, folder: str) -> list[str]:
+        """The names, within it, of the folders in a folder."""
+
+    def exists(self, name: str) -> bool:
+        """Is there such a file?"""
+
+    def read(self, name: str) -> str | None:
+        """A text; None where there is none."""
+
+    def write(self, name: str, text: str) -> None:
+        """Put a text, in the place of what may be there, in one step."""
+
+    def move(self, old: str, new: str) -> None:
+        """Give a file another name, in the place of what may be there. On S3 that is a copy and a deletion: who was
+        stopped between does it again. Harmless to repeat after it was done."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file, or all files below a folder. Harmless where there are none."""
+
+
+class FolderBucket:
+    """A folder that stands for the bucket."""
+
+    def __init__(self, folder: Path, bucket: str) -> None:
+        self._folder = folder
+        self._root = f"s3://{bucket}"
+
+    def uri(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def list(self, folder: str) -> list[Entry]:
+        files = (Path(path, name) for path, _, names in os.walk(self._path(folder)) for name in names)
+        entries = (Entry(str(file.relative_to(self._folder)), file.stat().st_size) for file in files)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def folders(self, folder: str) -> list[str]:
+        path = self._path(folder)
+        return sorted(each.name for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+
+    def exists(self, name: str) -> bool:
+        return self._path(name).is_file()
+
+    def read(self, name: str) -> str | None:
+        try:
+            return self._path(name).read_text()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.new")
+        draft.write_text(text)
+        draft.replace(path)
+
+    def move(self, old: str, new: str) -> None:
+        source, target = self._path(old), self._path(new)
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(target)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name
+
+
+class S3Bucket:
+    """A bucket of S3, by boto3's client for it."""
+
+    def __init__(self, client: Any, bucket: str) -> None:
+        self._client = client
+        self._bucket = bucket
+
+    def uri(self, name: str) -> str:
+        return f"s3://{self._bucket}/{name}"
+
+    def list(self, folder: str) -> list[Entry]:
+        return [
+            Entry(each["Key"], each["Size"])
+            for page in self._pages(f"{folder}/")
+            for each in page.get("Contents", ())
+            if not each["Key"].endswith("/")  # what some tools put in the place of a folder
+        ]
+
+    def folders(self, folder: str) -> list[str]:
+        pages = self._pages(f"{folder}/", Delimiter="/")
+        prefixes = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ()))
+        return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
+
+    def exists(self, name: str) -> bool:
+        answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
+        return any(each["Key"] == name for each in answer.get("Contents", ()))
+
+    def read(self, name: str) -> str | None:
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=name)
+        except self._client.exceptions.NoSuchKey:
+            return None
+        return str(answer["Body"].read().decode())
+
+    def write(self, name: str, text: str) -> None:
+        self._client.put_object(Bucket=self._bucket, Key=name, Body=text.encode())
+
+    def move(self, old: str, new: str) -> None:
+        if self.exists(old):
+            self._client.copy({"Bucket": self._bucket, "Key": old}, self._bucket, new)  # in parts beyond 5 GB
+            self._client.delete_object(Bucket=self._bucket, Key=old)
+
+    def delete(self, name: str) -> None:
+        self._client.delete_object(Bucket=self._bucket, Key=name)
+        for page in self._pages(f"{name}/"):
+            keys = [{"Key": each["Key"]} for each in page.get("Contents", ())]
+            if keys:
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True}
+                )
+                if errors := answer.get("Errors"):
+                    raise OSError(f"{errors[0]['Key']} could not be deleted: {errors[0]['Message']}")
+
+    def _pages(self, prefix: str, **options: str) -> Any:
+        pages = self._client.get_paginator("list_objects_v2")
+        return pages.paginate(Bucket=self._bucket, Prefix=prefix, **options)
+
+
+def bucket_of(bucket: str, folder: Path | None) -> Bucket:
+    """The folder that stands for the bucket, or the bucket."""
+    if folder:
+        return FolderBucket(folder, bucket)
+    import boto3
+
+    return S3Bucket(boto3.client("s3"), bucket)

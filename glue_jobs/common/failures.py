@@ -1,0 +1,50 @@
+"""What goes wrong, as one sentence that says what to do."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JNetworkError
+
+_OURS = re.compile(r"^glue_jobs\.\S+: (.+)$", re.MULTILINE)
+_DISK = "The disk is full: free some space, and run the job again."
+_MEMORY = "Spark ran out of memory: run the job again with more of it (on AWS: more workers)."
+_KILLED = "Spark's process has ended: it was killed, or ran out of memory. Run the job again."
+_SIGNS = (
+    ("No space left on device", _DISK),
+    ("Disk quota exceeded", _DISK),
+    ("OutOfMemoryError", _MEMORY),
+    ("Py4JNetworkError", _KILLED),
+    ("Answer from Java side is empty", _KILLED),
+    ("Connection refused", _KILLED),
+    ("SparkContext was shut down", _KILLED),
+    ("stopped SparkContext", _KILLED),
+)
+
+
+class JobError(Exception):
+    """What a job can't go on with. Its text is a sentence for people."""
+
+
+class Ended(JobError):
+    """Somebody asked the process to end."""
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong; of a failed task what its own code said."""
+    if isinstance(error, JobError):
+        return str(error)
+    text = f"{type(error).__name__}: {error}"
+    if ours := _OURS.findall(text):
+        return str(ours[-1])
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return _KILLED
+    for sign, meaning in _SIGNS:
+        if sign in text:
+            return meaning
+    return text.partition("\n")[0].rstrip()
+
+
+def ends_the_run(error: BaseException) -> bool:
+    """Would whatever comes next fail as well?"""
+    return isinstance(error, Ended) or sentence(error) in (_DISK, _MEMORY, _KILLED)

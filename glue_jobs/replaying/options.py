@@ -1,0 +1,77 @@
+"""What `replay` can be told, and with which token it calls the service."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from glue_jobs.common import arguments
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+SELECTION = ("tag", "key", "where", "into", "group", "rate")
+
+
+def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments."""
+    parser = arguments.reader("replay", about)
+    parser.add_argument("--replay", type=_name, metavar="ID", help="the replay to run, or to run again")
+    parser.add_argument("--topic", type=_name, help="make a replay of this topic's archived messages")
+    parser.add_argument("--from", dest="begin", type=arguments.instant, help="accepted from this time on")
+    parser.add_argument("--to", dest="end", type=arguments.instant, help="accepted before this time")
+    parser.add_argument("--tag", help="only with this tag")
+    parser.add_argument("--key", help="only with this business key")
+    parser.add_argument("--where", help="only where this holds of the JSON body, as \"a.b > 5 AND c = 'x'\"")
+    parser.add_argument("--into", metavar="TOPIC", help="the topic to send to (the same)")
+    parser.add_argument("--group", help="the one group of it that gets them (all)")
+    parser.add_argument("--rate", type=arguments.positive, help="messages a second (100)")
+    parser.add_argument(
+        "--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help="only count (no)"
+    )
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("HEADRACE_URL") or "http://127.0.0.1:8700",
+        help="where Headrace is (HEADRACE_URL, else http://127.0.0.1:8700)",
+    )
+    parser.add_argument(
+        "--token-secret", metavar="NAME", help="the secret that holds the admin token, on AWS"
+    )
+    chosen = arguments.parse(parser, argv)
+    _check(parser, chosen)
+    return chosen
+
+
+def _name(text: str) -> str:
+    """The name of a topic, or a replay's id."""
+    if not _NAME.match(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name")
+    return text
+
+
+def _check(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+    """Leave the process where the arguments do not fit one another."""
+    making = [name for name in ("topic", "begin", "end", *SELECTION, "dry_run") if getattr(chosen, name)]
+    if chosen.replay and making:
+        parser.error("--replay names a replay whose choice is made: give nothing else to choose by.")
+    if not chosen.replay and not (chosen.topic and chosen.begin and chosen.end):
+        parser.error("give --replay, or --topic with --from and --to.")
+    if not chosen.url.startswith(("http://", "https://")):
+        parser.error("--url begins with http:// or https://.")
+    if not chosen.token_secret and not _token_here():
+        parser.error("there is no token: set HEADRACE_TOKEN, or HEADRACE_DATA to the folder of `make run`.")
+
+
+def _token_here() -> str | None:
+    data = os.environ.get("HEADRACE_DATA")
+    file = Path(data, "token") if data else None
+    return os.environ.get("HEADRACE_TOKEN") or (file.read_text().strip() if file and file.exists() else None)
+
+
+def token(chosen: argparse.Namespace) -> str:
+    if not chosen.token_secret:
+        return _token_here() or ""
+    import boto3
+
+    return str(boto3.client("secretsmanager").get_secret_value(SecretId=chosen.token_secret)["SecretString"])

@@ -1,0 +1,202 @@
+"""A run of a replay: what it chooses of the archive, and what becomes of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from glue_jobs.common import job
+from glue_jobs.common.arguments import BAD_ARGUMENTS, DONE, FAILED, INCOMPLETE
+from glue_jobs.common.bucket import Bucket, bucket_of
+from glue_jobs.common.failures import sentence
+from glue_jobs.common.manifest import load_all, table
+from glue_jobs.common.output import progress, summary
+from glue_jobs.common.schemas import MESSAGES
+from glue_jobs.replaying.options import SELECTION
+from glue_jobs.replaying.predicate import Tree, condition
+from glue_jobs.replaying.sender import ReplaySender, Sent
+from glue_jobs.replaying.service import RETRYABLE, Refused, Service, Unreachable
+
+_MOST_SENDERS = 16
+_MAX_ERROR_CHARS = 512
+_COLUMNS = ("id", "shard", "offset", "content_type", "body", "keys", "tag", "ordering_key", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A replay as the service tells it."""
+
+    id: str
+    topic: str
+    begin: datetime
+    end: datetime
+    tag: str | None
+    key: str | None
+    predicate: Tree | None
+    rate: int
+    dry_run: bool
+    state: str
+
+    @property
+    def days(self) -> tuple[date, date]:
+        """The first and the last day of its messages."""
+        return self.begin.date(), (self.end - timedelta(microseconds=1)).date()
+
+
+def asked_of(told: Mapping[str, Any]) -> Asked:
+    """What the service told of a replay."""
+    begin, end = (datetime.fromisoformat(told[name]) for name in ("from", "to"))
+    return Asked(
+        told["replay_id"],
+        told["topic"],
+        begin,
+        end,
+        told["tag"],
+        told["key"],
+        told["predicate"],
+        told["rate"],
+        told["dry_run"],
+        told["state"],
+    )
+
+
+def choose(messages: DataFrame, asked: Asked) -> DataFrame:
+    """The rows of the table of messages that a replay means."""
+    found = messages.where(
+        (F.col("topic") == asked.topic)
+        & (F.col("accepted_at") >= F.lit(asked.begin))
+        & (F.col("accepted_at") < F.lit(asked.end))
+    )
+    if asked.tag is not None:
+        found = found.where(F.col("tag") == F.lit(asked.tag))
+    if asked.key is not None:
+        found = found.where(F.array_contains("keys", F.lit(asked.key)))
+    return found.where(condition(asked.predicate)) if asked.predicate else found
+
+
+def counts(chosen: DataFrame) -> dict[date, dict[int, int]]:
+    """How many messages of each day and shard, days in order."""
+    found: dict[date, dict[int, int]] = {}
+    for row in chosen.groupBy("day", "shard").count().orderBy("day", "shard").collect():
+        found.setdefault(row["day"], {})[row["shard"]] = row["count"]
+    return found
+
+
+def in_order(chosen: DataFrame, senders: int) -> DataFrame:
+    """What is sent of the rows, in a partition for each sender (or fewer): a shard is in one of them, by offset."""
+    parts = chosen.select(*_COLUMNS).repartitionByRange(senders, "shard")
+    return parts.sortWithinPartitions("shard", "offset")
+
+
+def send(chosen: DataFrame, service: Service, asked: Asked, shards: int) -> Sent:
+    """Send rows from the executors, a shard's in their order. Together the senders keep to the rate: each has its part
+    of it, and there are no more of them than can run at once."""
+    at_once = chosen.sparkSession.sparkContext.defaultParallelism
+    senders = max(1, min(shards, at_once, asked.rate, _MOST_SENDERS))
+    deliverer = ReplaySender(service, asked.id, asked.rate / senders)
+    return sum(in_order(chosen, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
+
+
+class ReplayJob:
+    """One run of a replay."""
+
+    def __init__(self, spark: SparkSession, bucket: Bucket, service: Service, asked: Asked) -> None:
+        self._spark = spark
+        self._bucket = bucket
+        self._service = service
+        self._asked = asked
+        self.matched: int | None = None
+        self.done = Sent()
+
+    def run(self) -> int:
+        """Count, send day after day, and tell the service; the exit code."""
+        asked = self._asked
+        self._tell("RUNNING")
+        archived = table(
+            self._spark, self._bucket, MESSAGES, load_all(self._bucket, *asked.days), [asked.topic]
+        )
+        chosen = choose(archived, asked)
+        days = counts(chosen)
+        self.matched = sum(sum(shards.values()) for shards in days.values())
+        progress(f"replay {asked.id}: {self.matched} messages match, on {len(days)} days")
+        for day, shards in days.items() if not asked.dry_run else ():
+            self._tell("RUNNING")
+            self.done += send(chosen.where(F.col("day") == F.lit(day)), self._service, asked, len(shards))
+            progress(f"replay {asked.id}: {day} is done, {self.done.sent} of {self.matched} sent")
+        if self.done.refused:
+            told = ", ".join(f"{count} {code}" for code, count in sorted(self.done.refused.items()))
+            self._tell("FAILED", f"Some messages were refused: {told}.")
+            return INCOMPLETE
+        self._tell("DONE")
+        return DONE
+
+    def fail(self, why: str) -> None:
+        """Tell the service, if it can be told."""
+        try:
+            self._tell("FAILED", why)
+        except (Refused, Unreachable) as error:
+            progress(f"the service was not told of the failure: {error}")
+
+    def _tell(self, state: str, error: str | None = None) -> None:
+        told = {"state": state, "matched": self.matched, "sent": self.done.sent}
+        body = {**told, "error": error and error[:_MAX_ERROR_CHARS]}
+        self._service.ask("PATCH", f"/v1/replays/{self._asked.id}", body)
+
+
+def find(service: Service, options: argparse.Namespace) -> Asked:
+    """The replay that was named, or a new one. Raises Refused, Unreachable."""
+    if options.replay:
+        return asked_of(service.ask("GET", f"/v1/replays/{options.replay}"))
+    times = {"from": _text(options.begin), "to": _text(options.end)}
+    chosen = {name: value for name in SELECTION if (value := getattr(options, name)) is not None}
+    body = {**times, **chosen, "dry_run": options.dry_run, "start": False}
+    return asked_of(service.ask("POST", f"/v1/topics/{options.topic}/replays", body))
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def run(options: argparse.Namespace, service: Service) -> int:
+    """Do the job; its exit code."""
+    try:
+        asked = find(service, options)
+    except Refused as error:
+        if error.status in RETRYABLE:
+            raise
+        print(error, file=sys.stderr)
+        return BAD_ARGUMENTS
+    began = time.monotonic()
+    if asked.state == "DONE":
+        progress(f"replay {asked.id} was done before: nothing is sent")
+        code, told = DONE, {"state": "DONE"}
+    else:
+        with job.spark("replay", options) as spark:
+            code, told = _run(spark, options, service, asked)
+    seconds = round(time.monotonic() - began, 1)
+    summary("replay", replay=asked.id, dry_run=asked.dry_run, **told, seconds=seconds)
+    return code
+
+
+def _run(
+    spark: SparkSession, options: argparse.Namespace, service: Service, asked: Asked
+) -> tuple[int, dict[str, Any]]:
+    replay = ReplayJob(spark, bucket_of(options.bucket, options.folder), service, asked)
+    why = None
+    try:
+        code = replay.run()
+    except Exception as error:  # noqa: BLE001
+        code, why = FAILED, sentence(error)
+        replay.fail(why)
+        print(f"The replay failed: {why}\nRun it again: --replay {asked.id}", file=sys.stderr)
+    counted = {"matched": replay.matched, "sent": replay.done.sent, "sent_before": replay.done.before}
+    told = {"state": "DONE" if code == DONE else "FAILED", **counted, "refused": dict(replay.done.refused)}
+    return code, told | ({"error": why} if why else {})

@@ -1,0 +1,1 @@
+"""What went through, as tables and a page."""

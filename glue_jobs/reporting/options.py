@@ -1,0 +1,22 @@
+"""What `report` can be told."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from glue_jobs.common import arguments
+
+
+def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments."""
+    parser = arguments.reader("report", about)
+    parser.add_argument(
+        "--from", dest="first", type=arguments.day, help="the first day (six before the last)"
+    )
+    parser.add_argument("--to", dest="last", type=arguments.day, help="the last day (the last one archived)")
+    parser.add_argument("--topic", help="tell of this topic only")
+    chosen = arguments.parse(parser, argv)
+    if chosen.first and chosen.last and chosen.first > chosen.last:
+        parser.error("--from is later than --to.")
+    return chosen

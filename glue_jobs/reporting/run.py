@@ -1,0 +1,172 @@
+"""A report: its days, its tables, its page."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.manifest import Manifest, load_all, table
+from glue_jobs.common.output import progress, summary
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+from glue_jobs.reporting import aggregates
+from glue_jobs.reporting.page import Told, page
+
+_DAYS = 7
+_LOOK_BACK = timedelta(days=7)  # messages that were accepted earlier and delivered in the report's days
+_MOST_GAPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole days, both included."""
+
+    first: date
+    last: date
+
+    @property
+    def begin(self) -> datetime:
+        return datetime.combine(self.first, datetime.min.time(), UTC)
+
+    @property
+    def end(self) -> datetime:
+        """Just behind the last day."""
+        return datetime.combine(self.last, datetime.min.time(), UTC) + timedelta(days=1)
+
+
+def span_of(given: argparse.Namespace, archived: Sequence[str]) -> Span | None:
+    """The days to tell of: those that were asked for, else the last seven of the archive; None where it is empty."""
+    if not archived:
+        return None
+    oldest, newest = (date.fromisoformat(day) for day in (min(archived), max(archived)))
+    last = given.last or newest
+    first = given.first or min(last, max(last - timedelta(days=_DAYS - 1), oldest))
+    return Span(first, last)
+
+
+def tables(messages: DataFrame, deliveries: DataFrame, span: Span, end: datetime) -> dict[str, DataFrame]:
+    """The report's tables. Both inputs may hold earlier days as well, for what was still under way at the beginning;
+    they end at `end`."""
+    within = F.col("day").between(F.lit(span.first), F.lit(span.last))
+    mine = deliveries.where(within)
+    return {
+        "volumes": aggregates.volumes(messages.where(within)),
+        "daily": aggregates.daily(messages, mine),
+        "failures": aggregates.failures(mine),
+        "backlog": aggregates.backlog(aggregates.owed(messages, deliveries), span.begin, end),
+    }
+
+
+def known_until(manifests: Sequence[Manifest], span: Span) -> datetime:
+    """When the archive of these days ends: the last may not be over."""
+    open_hours = [m.until_hour for m in manifests if m.day == span.last.isoformat()]
+    return span.end - timedelta(hours=24 - open_hours[0]) if open_hours and open_hours[0] else span.end
+
+
+def gaps(manifests: Sequence[Manifest], span: Span) -> list[str]:
+    """What the archive lacks of the days, in sentences."""
+    complete = {manifest.day: manifest.complete for manifest in manifests}
+    told = []
+    for n in range((span.last - span.first).days + 1):
+        day = (span.first + timedelta(days=n)).isoformat()
+        if day not in complete:
+            told.append(f"{day} is not archived.")
+        elif not complete[day]:
+            told.append(f"The archive of {day} is not complete: see its manifest.")
+    if len(told) > _MOST_GAPS:
+        told[_MOST_GAPS:] = [f"And {len(told) - _MOST_GAPS} more days are not or not wholly archived."]
+    return told
+
+
+def notes(manifests: Sequence[Manifest]) -> list[str]:
+    """Days that are not over in the archive, in sentences."""
+    return [f"{m.day} is archived until {m.until_hour}:00." for m in manifests if m.until_hour < 24]
+
+
+def as_csv(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    """Rows as CSV with a head. A text that a spreadsheet would take for a formula gets a quote in front."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row[name]) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else value
+
+
+class ReportJob:
+    """One report."""
+
+    def __init__(self, spark: SparkSession, bucket: Bucket, span: Span, topic: str | None) -> None:
+        self._spark = spark
+        self._bucket = bucket
+        self._span = span
+        self._topics = [topic] if topic else None
+        self.folder = f"reports/{span.first}_{span.last}" + (f"_{topic}" if topic else "")
+
+    def run(self) -> tuple[dict[str, int], list[str]]:
+        """Write everything; the number of rows of each table, and what the archive lacks."""
+        manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
+        messages, deliveries = (
+            table(self._spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
+        )
+        rows = {}
+        for name, found in tables(
+            messages, deliveries, self._span, known_until(manifests, self._span)
+        ).items():
+            rows[name] = self._write(name, found)
+            progress(f"report: {name}, {len(rows[name])} rows")
+        lacking = gaps(manifests, self._span)
+        told = Told(self._span.first, self._span.last, **rows, gaps=[*lacking, *notes(manifests)])
+        self._bucket.write(f"{self.folder}/report.html", page(told))
+        return {name: len(found) for name, found in rows.items()}, lacking
+
+    def _write(self, name: str, found: DataFrame) -> list[dict[str, Any]]:
+        """Store a table in both forms; its rows, whose times are naive and in UTC."""
+        place = f"{self.folder}/{name}"
+        found.coalesce(1).write.mode("overwrite").parquet(self._bucket.uri(place))
+        stored = self._spark.read.schema(found.schema).parquet(self._bucket.uri(place))
+        rows = [row.asDict() for row in _in_utc(stored).collect()]
+        for row in rows:
+            if "hour" in row:
+                row["hour"] = datetime.fromisoformat(row["hour"])
+        self._bucket.write(f"{place}.csv", as_csv(rows, found.columns))
+        return rows
+
+
+def _in_utc(found: DataFrame) -> DataFrame:
+    """Times as text: Python would take them into the machine's own zone."""
+    if "hour" not in found.columns:
+        return found
+    return found.withColumn("hour", F.date_format("hour", "yyyy-MM-dd HH:mm:ss"))
+
+
+def run(spark: SparkSession, bucket: Bucket, options: argparse.Namespace) -> int:
+    """Make the report; the exit code."""
+    began = time.monotonic()
+    span = span_of(options, [manifest.day for manifest in load_all(bucket)])
+    if span is None:
+        print("There is nothing in the archive yet: run make archive.", file=sys.stderr)
+        return FAILED
+    job = ReportJob(spark, bucket, span, options.topic)
+    rows, lacking = job.run()
+    where = bucket.uri(f"{job.folder}/report.html")
+    if options.folder:
+        progress(f"report: open {options.folder / job.folder / 'report.html'}")
+    summary("report", page=where, rows=rows, lacking=lacking, seconds=round(time.monotonic() - began, 1))
+    return INCOMPLETE if lacking else DONE
