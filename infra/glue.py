@@ -58,6 +58,8 @@ _JOBS = (
 
 _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
     "messages": (
+        ("topic", "string"),
+        ("topic_uid", "string"),
         ("shard", "int"),
         ("offset", "bigint"),
         ("id", "string"),
@@ -70,7 +72,10 @@ _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("body", "binary"),
     ),
     "deliveries": (
+        ("topic", "string"),
+        ("topic_uid", "string"),
         ("group", "string"),
+        ("group_uid", "string"),
         ("shard", "int"),
         ("offset", "bigint"),
         ("id", "string"),
@@ -247,21 +252,21 @@ def _table(prefix: str, name: str, columns: tuple[tuple[str, str], ...]) -> dict
     return {
         "Name": name,
         "TableType": "EXTERNAL_TABLE",
-        "PartitionKeys": [{"Name": "day", "Type": "date"}, {"Name": "topic", "Type": "string"}],
+        "PartitionKeys": [{"Name": "day", "Type": "date"}],
         "Parameters": {
             "classification": "parquet",
-            # Athena finds the partitions by itself: a query names its topic.
+            # Athena knows the days by itself.
             "projection.enabled": "true",
             "projection.day.type": "date",
             "projection.day.format": "yyyy-MM-dd",
             "projection.day.range": "2026-01-01,NOW",
-            "projection.topic.type": "injected",
         },
         "StorageDescriptor": {
             "Columns": [{"Name": column, "Type": kind} for column, kind in columns],
-            "Location": {"Fn::Sub": f"s3://{bucket.name(prefix)}/archive/{name}/"},
-            "InputFormat": f"{parquet}.MapredParquetInputFormat",
-            "OutputFormat": f"{parquet}.MapredParquetOutputFormat",
+            # A day's folder holds the list of its files, which the archive's job puts in one step (docs/adr/0042).
+            "Location": {"Fn::Sub": f"s3://{bucket.name(prefix)}/archive/catalog/{name}/"},
+            "InputFormat": "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat",
+            "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
             "SerdeInfo": {"SerializationLibrary": f"{parquet}.serde.ParquetHiveSerDe"},
         },
     }

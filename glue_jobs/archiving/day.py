@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from glue_jobs.archiving import backfill, completeness, publish, transforms
+from glue_jobs.archiving import backfill, catalog, completeness, publish, transforms
 from glue_jobs.archiving.journal import Journal, Window
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket, Entry
@@ -79,6 +79,7 @@ class Result:
 
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
+    catalog.show(bucket, day)
     proved = completeness.load(bucket)
     if (new := proved.with_day(day, bool(settings.log_table))) != proved:
         completeness.save(bucket, new)
@@ -140,7 +141,7 @@ class _Work:
         large = self._journal.large(MESSAGES, self._settings.rows_per_file)
         rows = transforms.messages(transforms.readable(seen), self._split(large))
         counted = rows.observe(made, F.count("*").alias("offsets"))
-        publish.write_aside(self._bucket, MESSAGES, self._window.name, counted, transforms.ASIDE)
+        publish.write_aside(self._bucket, MESSAGES, self._window.name, counted, transforms.KIND)
         return found, {**read.get, **made.get}
 
     def _write_bodies(self) -> tuple[str, ...]:
@@ -151,7 +152,7 @@ class _Work:
         names = {row.name for row in rows.select(F.col("body").cast("string").alias("name")).collect()}
         there = sorted(name for name in names if self._bucket.exists(name))
         whole = transforms.with_bodies(rows, self._bodies(there))
-        publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, transforms.ASIDE, "append")
+        publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, transforms.KIND, mode="append")
         return tuple(sorted(names - {*there}))
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
@@ -164,7 +165,7 @@ class _Work:
         )
 
     def _aside(self) -> DataFrame:
-        return publish.aside(self._spark, self._bucket, MESSAGES, self._window.name, "topic_uid", "kind")
+        return publish.aside(self._spark, self._bucket, MESSAGES, self._window.name, transforms.KIND)
 
     def _messages(self, scan: Scan) -> dict[str, Part]:
         files = self._files_aside(transforms.ROW)
@@ -277,7 +278,7 @@ class _Work:
 
     def _ids(self, reach: Mapping[str, int]) -> DataFrame:
         """Messages from which the attempts' ids can be told: this window's, and other days' as far back as needed."""
-        here = self._aside().where(F.col("kind") == transforms.ROW).drop("topic_uid", "kind")
+        here = self._aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
         wanted, others = dict(reach), []
         for other in reversed(manifest.load_all(self._bucket)):
             if other.day == self._window.name:

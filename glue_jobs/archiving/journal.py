@@ -73,7 +73,7 @@ def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:
     found = [
         entry
         for table in (MESSAGES, DELIVERIES)
-        for entry in bucket.list(f"journal/{table}/day={window.name}")
+        for entry in bucket.entries(f"journal/{table}/day={window.name}")
         if entry.name.endswith(".gz") and any(f"/{hour}/" in entry.name for hour in window.hours)
     ]
     told = "".join(f"{entry.name} {entry.size}\n" for entry in found)

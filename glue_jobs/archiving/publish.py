@@ -6,18 +6,19 @@ manifest, and only then does anything go. Whoever stops it anywhere leaves the a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from glue_jobs.archiving import catalog
 from glue_jobs.archiving.transforms import checksums
 from glue_jobs.common import manifest as manifests
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, Part
-from glue_jobs.common.schemas import ORDER, TABLES, partitioned
+from glue_jobs.common.schemas import ORDER, TABLES, with_day
 
 _ASIDE = "archive/_aside"
 _UNSIGNED = 2**64 - 1
@@ -32,27 +33,29 @@ def write_aside(
     table: str,
     day: str,
     rows: DataFrame,
-    folders: Sequence[str] = ("topic",),
+    *more: str,
     mode: str = "overwrite",
 ) -> None:
-    """Write a day's rows, sorted, a folder for each topic, where no reader looks."""
-    ordered = rows.sortWithinPartitions(*folders, *ORDER[table])
+    """Write a day's rows, sorted, a folder for each topic (and for each value of `more` columns), where no reader
+    looks."""
+    folders = ("of", *more)
+    ordered = rows.withColumn("of", F.col("topic")).sortWithinPartitions(*folders, *ORDER[table])
     ordered.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(_folder(table, day)))
 
 
 def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
     """The rows that were written aside, with `more` columns that folders tell."""
     folder = bucket.uri(f"{_ASIDE}/{day}/{table}")
-    schema = StructType([*partitioned(table), *(StructField(name, StringType()) for name in more)])
+    schema = StructType([*with_day(table), *(StructField(name, StringType()) for name in more)])
     return spark.read.schema(schema).option("basePath", folder).parquet(folder)
 
 
 def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[str, tuple[Entry, ...]]:
     """The files that lie aside (in such folders), by topic."""
     files: dict[str, list[Entry]] = {}
-    for entry in bucket.list(_folder(table, day)):
+    for entry in bucket.entries(_folder(table, day)):
         if entry.name.endswith(".parquet") and within in entry.name:
-            files.setdefault(entry.name.split("topic=")[1].partition("/")[0], []).append(entry)
+            files.setdefault(entry.name.split("/of=")[1].partition("/")[0], []).append(entry)
     return {topic: tuple(found) for topic, found in files.items()}
 
 
@@ -100,6 +103,7 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
         written_ms=now_ms,
     )
     manifests.save(bucket, new)
+    catalog.show(bucket, new)
     return new
 
 
@@ -110,7 +114,7 @@ def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int
     gone = [
         entry.name
         for table in TABLES
-        for entry in bucket.list(f"archive/{table}/day={manifest.day}")
+        for entry in bucket.entries(f"archive/{table}/day={manifest.day}")
         if entry.name not in named
     ]
     for name in gone:

@@ -14,13 +14,12 @@ READABLE = "topic is not null and topic_uid is not null and shard is not null an
 ROW, VOID, ELSEWHERE = "row", "void", "elsewhere"
 """The kinds of what `messages` makes: a row; an offset without a message; a row whose body is still to be fetched."""
 
-ASIDE = ("topic", "topic_uid", "kind")
-"""The folders in which they lie aside."""
+KIND = "kind"
+"""The column that tells them, and makes folders where they lie aside."""
 
 _STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
-_SKEW_MS = 3_600_000  # a delivery may seem to begin before its message was accepted, by clocks that differ
 
 
 def readable(lines: DataFrame) -> DataFrame:
@@ -29,9 +28,9 @@ def readable(lines: DataFrame) -> DataFrame:
 
 
 def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
-    """Rows of `messages` from readable lines, with what the proof needs and no reader: their `topic_uid` and `kind`.
-    One for each offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come
-    together; those of a topic in `split` in so many parts."""
+    """Rows of `messages` from readable lines, with their `kind`, which the proof needs and no reader. One for each
+    offset, by the last edition. Of a body that lies elsewhere they have the name. A topic's rows come together; those
+    of a topic in `split` in so many parts."""
     latest = _first_of(_together(lines, split), _MESSAGE_KEY, F.col("edition").desc())
     kind = (
         F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
@@ -39,7 +38,7 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
     return latest.select(
         "topic",
         "topic_uid",
-        kind.alias("kind"),
+        kind.alias(KIND),
         "shard",
         "offset",
         "id",
@@ -85,19 +84,14 @@ def coverage(rows: DataFrame) -> DataFrame:
 
 def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> DataFrame:
     """Rows of `deliveries` from readable lines, one for each attempt (a redrive is none). `ids` are rows of `messages`,
-    which tell the ids: of two lives of a topic, the one that was accepted last before the attempt."""
-    known = ids.select(
-        *(F.col(name).alias(f"its_{name}") for name in ("topic", "shard", "offset")),
-        "id",
-        (F.unix_millis("accepted_at") - _SKEW_MS).alias("not_before_ms"),
-    )
-    is_its = F.expr(
-        "topic = its_topic and shard = its_shard and offset = its_offset and not_before_ms <= started_ms"
-    )
-    joined = lines.where("outcome <> 'REDRIVEN'").join(known, is_its, "left")
-    return _first_of(_together(joined, split), _ATTEMPT_KEY, F.col("not_before_ms").desc_nulls_last()).select(
+    which tell the ids."""
+    known = ids.select(*_MESSAGE_KEY, "id")
+    joined = lines.where("outcome <> 'REDRIVEN'").join(known, [*_MESSAGE_KEY], "left")
+    return _first_of(_together(joined, split), _ATTEMPT_KEY, F.col("attempt")).select(
         "topic",
+        "topic_uid",
         "group",
+        "group_uid",
         "shard",
         "offset",
         "id",

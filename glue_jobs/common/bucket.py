@@ -27,7 +27,7 @@ class Bucket(Protocol):
     def uri(self, name: str) -> str:
         """The name as Spark reads it."""
 
-    def list(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[Entry]:
         """All files below a folder, by name."""
 
     def folders(self, folder: str) -> list[str]:
@@ -60,7 +60,7 @@ class FolderBucket:
     def uri(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def list(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[Entry]:
         files = (Path(path, name) for path, _, names in os.walk(self._path(folder)) for name in names)
         entries = (Entry(str(file.relative_to(self._folder)), file.stat().st_size) for file in files)
         return sorted(entries, key=lambda entry: entry.name)
@@ -112,7 +112,7 @@ class S3Bucket:
     def uri(self, name: str) -> str:
         return f"s3://{self._bucket}/{name}"
 
-    def list(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[Entry]:
         return [
             Entry(each["Key"], each["Size"])
             for page in self._pages(f"{folder}/")

@@ -28,7 +28,7 @@ def run(job: str, options: argparse.Namespace, work: Callable[[SparkSession, Buc
 
 def guarded(job: str, work: Callable[[], int]) -> int:
     """The work's exit code. What it raises is told in a sentence and in the summary; HEADRACE_DEBUG=1 shows where."""
-    signal.signal(signal.SIGTERM, _end)
+    before = signal.signal(signal.SIGTERM, _end)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells each broken connection at length
     try:
         return work()
@@ -38,6 +38,8 @@ def guarded(job: str, work: Callable[[], int]) -> int:
         print(f"The job {job} failed: {sentence(error)}", file=sys.stderr, flush=True)
         summary(job, error=sentence(error))
         return FAILED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _in_session(job: str, options: argparse.Namespace, work: Callable[[SparkSession, Bucket], int]) -> int:

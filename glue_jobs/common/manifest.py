@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.ranges import Range
-from glue_jobs.common.schemas import partitioned
+from glue_jobs.common.schemas import with_day
 from glue_jobs.common.session import nothing
 
-VERSION = 1
+VERSION = 2
+"""2: rows know their topic_uid. A day of an earlier version is archived anew when its journal is looked at."""
 FOLDER = "archive/manifests"
 _FILES_AT_ONCE = 5000  # Spark is told the files of one read by name
 
@@ -80,8 +81,9 @@ class Manifest:
 
     @property
     def complete(self) -> bool:
-        """Everything that was written that day is in it."""
-        return not self.damaged and not self.bodies_missing and not any(s.missing for s in self.shards)
+        """Everything that was written that day is in it, in today's form."""
+        is_whole = not self.damaged and not self.bodies_missing and not any(s.missing for s in self.shards)
+        return is_whole and self.v == VERSION
 
     def part(self, table: str, topic: str) -> Part | None:
         """A partition; None where it has no rows."""
@@ -110,7 +112,7 @@ def load(bucket: Bucket, day: str) -> Manifest | None:
 
 def days(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[str]:
     """The days from `first` to `last` that have a manifest, in order."""
-    names = sorted(entry.name.rpartition("/")[2].removesuffix(".json") for entry in bucket.list(FOLDER))
+    names = sorted(entry.name.rpartition("/")[2].removesuffix(".json") for entry in bucket.entries(FOLDER))
     return [
         day
         for day in names
@@ -179,7 +181,7 @@ def table(
 
 def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]) -> DataFrame:
     """The rows of some files of a table."""
-    schema = partitioned(name)
+    schema = with_day(name)
     if not uris:
         return nothing(spark, schema)
     reader = spark.read.schema(schema).option("basePath", bucket.uri(f"archive/{name}"))

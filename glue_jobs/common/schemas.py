@@ -30,12 +30,10 @@ def _struct(**fields: object) -> StructType:
 
 _text, _int, _long, _time = StringType(), IntegerType(), LongType(), TimestampType()
 
-PARTITIONS = _struct(day=DateType(), topic=_text)
-"""Folders of both tables: `day=2026-11-21/topic=orders`, of accepted_at or started_at in UTC."""
-
 TABLES = {
     MESSAGES: _struct(
         topic=_text,
+        topic_uid=_text,
         shard=_int,
         offset=_long,
         id=_text,
@@ -49,7 +47,9 @@ TABLES = {
     ),
     DELIVERIES: _struct(
         topic=_text,
+        topic_uid=_text,
         group=_text,
+        group_uid=_text,
         shard=_int,
         offset=_long,
         id=_text,
@@ -61,11 +61,12 @@ TABLES = {
         detail=_text,
     ),
 }
-"""The columns of the tables. `body` holds the bytes as they were sent (`cast(body as string)` where they are text)."""
+"""The columns of the tables, as they stand in their files. A topic that was deleted and made again has another
+`topic_uid`. `body` holds the bytes as they were sent (`cast(body as string)` where they are text)."""
 
 ORDER = {
-    MESSAGES: ("shard", "offset"),
-    DELIVERIES: ("group", "shard", "offset", "started_at", "attempt", "consumer"),
+    MESSAGES: ("topic_uid", "shard", "offset"),
+    DELIVERIES: ("group", "topic_uid", "shard", "offset", "started_at", "attempt", "consumer"),
 }
 """How rows of a file are sorted."""
 
@@ -110,11 +111,6 @@ JOURNAL = {
 """The journal's lines, by the folder they are in."""
 
 
-def stored(table: str) -> StructType:
-    """What stands inside a table's files: its columns without those that folders tell."""
-    return StructType([field for field in TABLES[table] if field.name not in PARTITIONS.names])
-
-
-def partitioned(table: str) -> StructType:
-    """What is read from a table: its files' columns, then those of its folders."""
-    return StructType([*stored(table), *PARTITIONS])
+def with_day(table: str) -> StructType:
+    """What is read from a table: its columns, and the day that its folders tell."""
+    return StructType([*TABLES[table], StructField("day", DateType())])

@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 
 MARK = "headrace-replay"
 _PAIR = ("topic", "group")
+_SHARD = ("topic", "topic_uid", "shard")
+_MESSAGE = (*_SHARD, "offset")
 _FAILED = ("RETRY", "LAPSED", "DEAD")
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _ACCURACY = 10_000
@@ -39,8 +41,8 @@ def volumes(messages: DataFrame) -> DataFrame:
 def daily(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """By topic, group and day: attempts, what they came to, and latency in ms. `messages` may hold more days: those
     whose messages were delivered later."""
-    accepted = messages.select("topic", "id", "accepted_at")
-    tried = attempts(deliveries).join(accepted, ["topic", "id"], "left")
+    accepted = messages.select(*_MESSAGE, "accepted_at")
+    tried = attempts(deliveries).join(accepted, list(_MESSAGE), "left")
     latency = F.when(F.col("outcome") == "SUCCESS", _ms(_ended()) - _ms(F.col("accepted_at")))
     ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
     found = (
@@ -48,7 +50,7 @@ def daily(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
         .groupBy(*_PAIR, "day")
         .agg(
             F.count("*").alias("attempts"),
-            F.countDistinct("id").alias("messages"),
+            F.countDistinct(*_MESSAGE).alias("messages"),
             *(_count_if(F.col("outcome") == word).alias(name) for name, word in _OUTCOMES.items()),
             F.countDistinct("consumer").alias("consumers"),
             F.max("attempt").alias("most_attempts"),
@@ -82,14 +84,14 @@ def owed(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     it: beyond the last offset it tried in the shard. What it passed over, its filter does not want."""
     tried = attempts(deliveries)
     over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), _ended())
-    ends = tried.groupBy(*_PAIR, "id").agg(F.min(over).alias("ended_at"), F.lit(True).alias("tried"))
-    frontier = tried.groupBy(*_PAIR, "shard").agg(F.max("offset").alias("reached"))
-    groups = deliveries.select(*_PAIR).distinct()
+    ends = tried.groupBy("group", *_MESSAGE).agg(F.min(over).alias("ended_at"), F.lit(True).alias("tried"))
+    frontier = tried.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
+    groups = deliveries.select("group", "topic", "topic_uid").distinct()
     return (
-        messages.select("topic", "shard", "offset", "id", "accepted_at")
-        .join(groups, "topic")
-        .join(frontier, [*_PAIR, "shard"], "left")
-        .join(ends, [*_PAIR, "id"], "left")
+        messages.select(*_MESSAGE, "accepted_at")
+        .join(groups, ["topic", "topic_uid"])
+        .join(frontier, ["group", *_SHARD], "left")
+        .join(ends, ["group", *_MESSAGE], "left")
         .where(F.col("tried") | F.col("reached").isNull() | (F.col("offset") > F.col("reached")))
         .select(*_PAIR, "accepted_at", "ended_at")
     )

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.common.manifest import Manifest, Part, save
-from glue_jobs.common.schemas import DELIVERIES, MESSAGES, partitioned, stored
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES, with_day
 
 from .journals import Place
 
@@ -21,6 +21,7 @@ def message(number: int, topic: str = "orders", minutes: float = 0, **fields: An
     """A message, accepted so many minutes after BEGIN; four shards take turns."""
     plain = {
         "topic": topic,
+        "topic_uid": f"{topic}-uid",
         "shard": number % 4,
         "offset": number // 4,
         "id": f"m{number}",
@@ -38,8 +39,9 @@ def message(number: int, topic: str = "orders", minutes: float = 0, **fields: An
 def delivery(of: dict[str, Any], group: str = "g", seconds: float = 0, **fields: Any) -> dict[str, Any]:
     """An attempt at a message, begun so many seconds after it was accepted."""
     plain = {
-        **{name: of[name] for name in ("topic", "shard", "offset", "id")},
+        **{name: of[name] for name in ("topic", "topic_uid", "shard", "offset", "id")},
         "group": group,
+        "group_uid": f"{group}-uid",
         "attempt": 1,
         "consumer": "c",
         "started_at": of["accepted_at"] + timedelta(seconds=seconds),
@@ -53,7 +55,7 @@ def delivery(of: dict[str, Any], group: str = "g", seconds: float = 0, **fields:
 def frame(spark: SparkSession, table: str, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """Rows of a table as they are read from the archive: with their day."""
     time = {MESSAGES: "accepted_at", DELIVERIES: "started_at"}[table]
-    schema = partitioned(table)
+    schema = with_day(table)
     made = [{**row, "day": row[time].date()} for row in rows]
     return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in made], schema)
 
@@ -66,8 +68,8 @@ def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:
         for day, topic in sorted(tuple(row) for row in held.select("day", "topic").distinct().collect()):
             mine = held.where((held["day"] == day) & (held["topic"] == topic))
             folder = f"archive/{table}/day={day}/topic={topic}"
-            mine.select(*stored(table).names).coalesce(1).write.parquet(place.bucket.uri(folder))
-            files = tuple(e for e in place.bucket.list(folder) if e.name.endswith(".parquet"))
+            mine.select(*TABLES[table].names).coalesce(1).write.parquet(place.bucket.uri(folder))
+            files = tuple(e for e in place.bucket.entries(folder) if e.name.endswith(".parquet"))
             parts[str(day)][table].append(Part(topic, mine.count(), "0", files))
     for day, found in parts.items():
         manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in found.items()}, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,30 +15,69 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 from glue_jobs.common import session  # noqa: E402
 from glue_jobs.common.bucket import FolderBucket  # noqa: E402
-from tests.glue.journals import Place  # noqa: E402
+from tests.glue.journals import Place, S3Place  # noqa: E402
+from tests.support.s3 import spark as s3_spark  # noqa: E402
+from tests.support.s3.server import S3Server  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "place", "s3_place"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker("spark")
             for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):  # py4j's sockets
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Spark's class path."""
+    return tmp_path_factory.mktemp("classes")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[SparkSession]:
     started = session.start(
-        "tests", tmp_path_factory.mktemp("none"), "none", spark_sql_shuffle_partitions="2"
+        "tests",
+        tmp_path_factory.mktemp("none"),
+        "none",
+        spark_sql_shuffle_partitions="2",
+        spark_driver_extraClassPath=str(classes),
     )
     yield started
     started.stop()
 
 
+@pytest.fixture(scope="session")
+def s3(spark: SparkSession, classes: Path) -> Iterator[S3Server]:
+    """S3's protocol on this machine, spoken by boto3 and by Spark."""
+    s3_spark.compile_to(spark, classes)
+    server = S3Server()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def place(spark: SparkSession, tmp_path: Path) -> Place:
-    """An empty bucket."""
+def folder_place(spark: SparkSession, tmp_path: Path) -> Place:
+    """An empty bucket that is a folder."""
     name = f"b{uuid.uuid4().hex[:12]}"
     folder = tmp_path / "bucket"
     session.map_bucket(spark, name, folder)
     return Place(spark, FolderBucket(folder, name), name, folder)
+
+
+@pytest.fixture
+def s3_place(spark: SparkSession, s3: S3Server, tmp_path: Path) -> S3Place:
+    """An empty bucket of S3."""
+    s3_spark.use(spark, s3.url)
+    (tmp_path / "bucket").mkdir()
+    return S3Place.made(spark, s3, f"b{uuid.uuid4().hex[:12]}", tmp_path / "bucket")
+
+
+_PLACES = ("folder_place", "s3_place") if os.environ.get("HEADRACE_SOAK") else ("folder_place",)
+
+
+@pytest.fixture(params=_PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
+    """An empty bucket: a folder; in the soak also one of S3."""
+    found: Place = request.getfixturevalue(request.param)
+    return found

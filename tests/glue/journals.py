@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction, nights, options
 from glue_jobs.common import manifest
-from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.bucket import Bucket, S3Bucket
+from tests.support.s3.server import S3Server
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 DAY, NEXT = "2026-11-21", "2026-11-22"
@@ -68,11 +71,19 @@ class Place:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
         if "--backfill" not in argv:
             given += ["--backfill", "no"]
-        return nights.run(self.spark, bucket or self.bucket, options.of_archive(None, [*given, *argv]))
+        with self.as_it_is():
+            return nights.run(self.spark, bucket or self.bucket, options.of_archive(None, [*given, *argv]))
+
+    def as_it_is(self) -> AbstractContextManager[None]:
+        """For the time of a job, what is in the folder is in the bucket, and afterwards the other way round."""
+        return nullcontext()
 
     def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        return compaction.run(self.spark, bucket or self.bucket, options.of_compact(None, [*given, *argv]))
+        with self.as_it_is():
+            return compaction.run(
+                self.spark, bucket or self.bucket, options.of_compact(None, [*given, *argv])
+            )
 
     def manifest(self, day: str = DAY) -> manifest.Manifest:
         found = manifest.load(self.bucket, day)
@@ -85,9 +96,18 @@ class Place:
             str(p.relative_to(self.folder)) for p in self.folder.glob(f"archive/{table}/**/*.parquet")
         )
 
-    def query(self, what: str, table: str = "messages") -> list[tuple[Any, ...]]:
-        """Ask DuckDB about a table: an independent reader of all that lies there."""
-        files = [str(self.folder / name) for name in self.files(table)]
+    def shown(self, table: str = "messages") -> list[str]:
+        """The files that the catalog shows to readers."""
+        lists = sorted(self.folder.glob(f"archive/catalog/{table}/*/files.txt"))
+        uris = [uri for each in lists for uri in each.read_text().split()]
+        assert all(uri.startswith(f"s3://{self.name}/") for uri in uris)
+        return sorted(uri.removeprefix(f"s3://{self.name}/") for uri in uris)
+
+    def query(
+        self, what: str, table: str = "messages", files: list[str] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Ask DuckDB about a table: an independent reader of all that lies there, or of some files."""
+        files = [str(self.folder / name) for name in (self.files(table) if files is None else files)]
         rows = (
             f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
         )
@@ -96,3 +116,60 @@ class Place:
     def places(self) -> list[tuple[Any, ...]]:
         """Topic, shard and offset of every row."""
         return self.query('topic, shard, "offset" from % order by all')
+
+
+@dataclass
+class S3Place(Place):
+    """A bucket of S3, which the folder mirrors: what a test finds or changes there is in the bucket."""
+
+    server: S3Server
+
+    @classmethod
+    def made(cls, spark: SparkSession, server: S3Server, name: str, folder: Path) -> S3Place:
+        client = server.client()
+        client.create_bucket(Bucket=name)
+        return cls(spark, S3Bucket(client, name), name, folder, server)
+
+    @contextmanager
+    def as_it_is(self) -> Iterator[None]:
+        self.push()
+        try:
+            yield
+        finally:
+            self.server.allow()
+            self.pull()
+
+    def manifest(self, day: str = DAY) -> manifest.Manifest:
+        self.push()
+        return super().manifest(day)
+
+    def push(self) -> None:
+        """Make the bucket what the folder is."""
+        client, there = self.server.client(), self._there()
+        here = {str(path.relative_to(self.folder)): path for path in self.folder.rglob("*") if path.is_file()}
+        for name in there.keys() - here.keys():
+            client.delete_object(Bucket=self.name, Key=name)
+        for name, path in here.items():
+            content = path.read_bytes()
+            if there.get(name) != f'"{hashlib.md5(content).hexdigest()}"':
+                client.put_object(Bucket=self.name, Key=name, Body=content)
+
+    def pull(self) -> None:
+        """Make the folder what the bucket is."""
+        client, there = self.server.client(), self._there()
+        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
+            if str(path.relative_to(self.folder)) not in there:
+                path.unlink()
+        for name in there:
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(client.get_object(Bucket=self.name, Key=name)["Body"].read())
+
+    def _there(self) -> dict[str, str]:
+        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=self.name)
+        return {
+            each["Key"]: each["ETag"]
+            for page in pages
+            for each in page.get("Contents", ())
+            if not each["Key"].endswith("/")
+        }

@@ -15,7 +15,7 @@ from glue_jobs.archiving import completeness as proof
 from glue_jobs.archiving import options
 from glue_jobs.archiving.journal import Journal, Window
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
-from glue_jobs.common.bucket import Entry, FolderBucket
+from glue_jobs.common.bucket import Bucket, Entry
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message
 
 DAY_MS = 86_400_000
@@ -146,6 +146,39 @@ def test_a_topic_made_anew_is_another(place: Place) -> None:
     assert place.archive() == DONE
     assert place.query("id from % order by 1") == [("m-0-0",), ("m-0-1",), ("m-0-2",), ("new-0",), ("new-1",)]
     assert place.query("id from % order by 1", "deliveries") == [("m-0-0",), ("new-0",)]
+
+
+def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None:
+    place.journal("a", [message(n) for n in range(3)])
+    second = [message(n, topic_uid="u2", id=f"new-{n}", accepted_ms=NOON_MS + 5_000 + n) for n in range(3)]
+    place.journal("b", second)
+    place.journal("c", [delivery(n, started_ms=NOON_MS + 60_000) for n in range(3)])  # after the second began
+    place.journal("d", [delivery(n, topic_uid="u2", started_ms=NOON_MS + 5_010 + n) for n in range(3)])
+    assert place.archive() == DONE
+    lives = 'topic_uid, "offset", id from % order by all'
+    both = [("u1", n, f"m-0-{n}") for n in range(3)] + [("u2", n, f"new-{n}") for n in range(3)]
+    assert place.query(lives) == place.query(lives, "deliveries") == both
+    assert place.query("distinct topic, group_uid from %", "deliveries") == [("orders", "g1")]
+
+
+def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.journal("a", [message(0), message(1, v=2)])
+    place.journal("b", [message(n, "fine", accepted_ms=NOON_MS + DAY_MS) for n in range(2)])
+    assert place.archive() == FAILED
+    summary = told(capsys)
+    assert list(summary["failed"]) == [DAY]
+    assert "update the jobs" in summary["failed"][DAY]
+    assert summary["windows"] == 1
+    assert place.places() == [("fine", 0, 0), ("fine", 0, 1)]
+
+
+def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.journal("a", [message(0)])
+    assert place.archive() == DONE
+    path = place.folder / f"archive/manifests/{DAY}.json"
+    path.write_text(path.read_text().replace('"v":2', '"v":1'))
+    assert place.archive() == DONE
+    assert (told(capsys)["windows"], place.manifest().v) == (1, 2)
 
 
 def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,18 +314,24 @@ def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> Non
     assert Journal(place.spark, place.bucket, window).large("messages", 10_000) == {}
 
 
-class Losing(FolderBucket):
+class Losing:
     """A bucket that loses a file between its writing and its reading."""
 
-    def list(self, folder: str) -> list[Entry]:
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    def entries(self, folder: str) -> list[Entry]:
         if "_aside" in folder:
-            super().delete(super().list(folder)[0].name)
-        return super().list(folder)
+            self._bucket.delete(self._bucket.entries(folder)[0].name)
+        return self._bucket.entries(folder)
 
 
 def test_rows_that_cannot_be_read_again_are_not_published(place: Place) -> None:
     place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
-    assert place.archive(bucket=Losing(place.folder, place.name)) == FAILED
+    assert place.archive(bucket=Losing(place.bucket)) == FAILED
     assert place.files() == []
 
 
@@ -300,10 +339,16 @@ class Killed(BaseException):
     pass
 
 
-class Stopping(FolderBucket):
+class Stopping:
     """A bucket whose process dies before a certain change."""
 
     left = 0
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
 
     def _step(self) -> None:
         self.left -= 1
@@ -312,15 +357,15 @@ class Stopping(FolderBucket):
 
     def write(self, name: str, text: str) -> None:
         self._step()
-        super().write(name, text)
+        self._bucket.write(name, text)
 
     def move(self, old: str, new: str) -> None:
         self._step()
-        super().move(old, new)
+        self._bucket.move(old, new)
 
     def delete(self, name: str) -> None:
         self._step()
-        super().delete(name)
+        self._bucket.delete(name)
 
 
 def named(place: Place) -> set[str]:
@@ -338,7 +383,7 @@ def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(
     assert place.archive() == DONE
     place.journal("late", [message(n, edition=1, body='"edited"') for n in (1, 3)])
     shutil.copytree(place.folder, tmp_path / "before")
-    bucket, changes = Stopping(place.folder, place.name), 0
+    bucket, changes = Stopping(place.bucket), 0
     while True:
         shutil.rmtree(place.folder)
         shutil.copytree(tmp_path / "before", place.folder)

@@ -1,19 +1,67 @@
-"""The bucket, as the jobs see it."""
+"""The bucket is the same to the jobs, whether it is a folder or S3."""
 
 from __future__ import annotations
 
-from glue_jobs.common.bucket import Entry
-from tests.glue.journals import Place
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from glue_jobs.common.bucket import Bucket, Entry, FolderBucket, S3Bucket
 
 
-def test_files_are_listed_alike_on_s3_and_on_one_machine(place: Place) -> None:
-    for name in ("a/x", "a/day=1/y", "a/day=1/hour=2/z", "b/other"):
-        place.bucket.write(name, name)
-    (place.folder / "a/empty").mkdir()
-    here = place.bucket.list("a")
-    assert here == [Entry("a/day=1/hour=2/z", 16), Entry("a/day=1/y", 9), Entry("a/x", 3)]
-    place.bucket._is_mounted = False
-    assert place.bucket.list("a") == here
-    assert place.bucket.list("nowhere") == []
-    place.bucket._is_mounted = True
-    assert place.bucket.list("nowhere") == []
+@pytest.fixture(params=["folder", "s3"])
+def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bucket]:
+    if request.param == "folder":
+        yield FolderBucket(tmp_path, "here")
+        return
+    with mock_aws():
+        keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+        client = boto3.client("s3", "us-east-1", **keys)
+        client.create_bucket(Bucket="here")
+        yield S3Bucket(client, "here")
+
+
+def test_files_and_folders_are_listed(bucket: Bucket) -> None:
+    for name in ("a/x", "a/day=1/y", "a/day=1/hour=2/z", "ab/other"):
+        bucket.write(name, name)
+    assert bucket.entries("a") == [Entry("a/day=1/hour=2/z", 16), Entry("a/day=1/y", 9), Entry("a/x", 3)]
+    assert (bucket.folders("a"), bucket.folders("a/day=1")) == (["day=1"], ["hour=2"])
+    assert (bucket.entries("nowhere"), bucket.folders("nowhere")) == ([], [])
+
+
+def test_a_text_is_put_over_another(bucket: Bucket) -> None:
+    assert bucket.read("a/b") is None
+    for text in ("first", "ä second"):
+        bucket.write("a/b", text)
+        assert bucket.read("a/b") == text
+    assert [entry.name for entry in bucket.entries("a")] == ["a/b"]
+
+
+def test_a_file_is_moved_over_another_and_moving_it_again_is_no_harm(bucket: Bucket) -> None:
+    bucket.write("a/old", "new")
+    bucket.write("b/c/name", "what was there")
+    for _ in range(2):
+        bucket.move("a/old", "b/c/name")
+        assert (bucket.exists("a/old"), bucket.read("b/c/name")) == (False, "new")
+
+
+def test_a_file_or_all_below_a_folder_is_deleted(bucket: Bucket) -> None:
+    for name in ("a/1", "a/b/2", "ab"):
+        bucket.write(name, "x")
+    bucket.delete("a")
+    bucket.delete("nothing")
+    assert ([entry.name for entry in bucket.entries("a")], bucket.exists("ab")) == ([], True)
+    bucket.delete("ab")
+    assert not bucket.exists("ab")
+
+
+@pytest.mark.soak
+def test_more_files_than_s3_tells_or_deletes_at_once(bucket: Bucket) -> None:
+    for n in range(1_001):
+        bucket.write(f"a/{n:04}", "")
+    assert len(bucket.entries("a")) == 1_001
+    bucket.delete("a")
+    assert bucket.entries("a") == []

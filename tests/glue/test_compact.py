@@ -91,7 +91,7 @@ def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(parted: Plac
 def test_killed_before_any_change_it_loses_nothing(parted: Place, tmp_path: Path) -> None:
     before = rows(parted)
     shutil.copytree(parted.folder, tmp_path / "before")
-    bucket, changes = Stopping(parted.folder, parted.name), 0
+    bucket, changes = Stopping(parted.bucket), 0
     while True:
         shutil.rmtree(parted.folder)
         shutil.copytree(tmp_path / "before", parted.folder)

@@ -31,7 +31,7 @@ def tried(offset: int, seconds: float = 0, **fields: Any) -> Line:
 
 def known(offset: int, id: str, hours: float = 0, **fields: Any) -> dict[str, Any]:
     """A message of the archive, accepted so many hours after BEGIN."""
-    place = {"shard": 0, "offset": offset, "id": id}
+    place = {"shard": 0, "offset": offset, "id": id, "topic_uid": "u1"}
     return archives.message(0, minutes=60 * hours, **{**place, **fields})
 
 
@@ -58,7 +58,7 @@ def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession
     assert found.columns == TABLES[DELIVERIES].names
     in_ms = found.withColumn("started_at", F.unix_millis("started_at"))
     assert told(in_ms, *found.columns) == [
-        ("orders", "billing", 3, 7, "its", 2, "c", BEGIN_MS + 1500, 9, "RETRY", "503"),
+        ("orders", "u1", "billing", "g1", 3, 7, "its", 2, "c", BEGIN_MS + 1500, 9, "RETRY", "503"),
     ]
 
 
@@ -82,21 +82,13 @@ def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
     assert told(transforms.deliveries(found, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
 
 
-@pytest.mark.parametrize(
-    ("hours", "id"),
-    [
-        (0.5, "first life"),
-        (9.5, "second life"),  # by a clock that is half an hour behind
-        (11, "second life"),
-        (-2, None),
-    ],
-)
-def test_an_attempt_belongs_to_the_life_of_its_topic_that_had_begun(
-    spark: SparkSession, hours: float, id: str | None
+@pytest.mark.parametrize(("uid", "id"), [("u1", "first life"), ("u2", "second life"), ("u3", None)])
+def test_an_attempt_belongs_to_its_own_life_of_the_topic(
+    spark: SparkSession, uid: str, id: str | None
 ) -> None:
-    ids = frame(spark, MESSAGES, [known(0, "first life"), known(0, "second life", hours=10)])
-    found = transforms.deliveries(journal(spark, DELIVERIES, tried(0, hours * 3600)), ids, {})
-    assert told(found, "id") == [(id,)]
+    ids = frame(spark, MESSAGES, [known(0, "first life"), known(0, "second life", topic_uid="u2")])
+    found = transforms.deliveries(journal(spark, DELIVERIES, tried(0, topic_uid=uid)), ids, {})
+    assert told(found, "topic_uid", "id") == [(uid, id)]
 
 
 def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from infra.__main__ import main
 from infra.bucket import bucket
 from infra.functions import function_id
 from infra.glue import LAUNCHER
-from infra.package import package
 from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import Stack, Wrong, template
@@ -51,25 +49,35 @@ def test_cfn_lint_finds_nothing(packaged: Path) -> None:
     assert lint(packaged) == (0, "")
 
 
-def test_cfn_lint_finds_nothing_in_the_archives_jobs(tmp_path: Path) -> None:
-    (tmp_path / "build").mkdir()
-    file = package(replace(stage("prod"), archive=True), tmp_path / "build")
-    assert lint(file) == (0, "")
-    triggers = resources(file, "AWS::Glue::Trigger").values()
-    assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 2
-    assert "ArchiveLateAlarm" in resources(file)
-    jobs = resources(file, "AWS::Glue::Job")
-    assert {each["Properties"]["Name"] for each in jobs.values()} == {
-        "headrace-prod-archive",
-        "headrace-prod-report",
-        "headrace-prod-replay",
-    }
+def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(packaged: Path) -> None:
+    is_prod = "prod" in str(packaged)
+    triggers = resources(packaged, "AWS::Glue::Trigger").values()
+    assert [each["Properties"]["StartOnCreation"] for each in triggers] == [True] * 2 * is_prod
+    assert ("ArchiveLateAlarm" in resources(packaged)) is is_prod
+    jobs = resources(packaged, "AWS::Glue::Job")
+    prefix = "headrace-prod" if is_prod else "headrace-dev"
+    names = {each["Properties"]["Name"] for each in jobs.values()}
+    assert names == {f"{prefix}-{name}" for name in ("archive", "report", "replay")}
     assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
+    functions = [
+        each["Properties"]
+        for each in resources(packaged).values()
+        if "FunctionName" in each.get("Properties", {})
+    ]
+    told = {f["Environment"]["Variables"]["HEADRACE_ARCHIVE"] for f in functions}
+    assert told == {"1" if is_prod else "0"}  # rows wait for the proof only where somebody makes it
 
 
-def test_without_an_archive_nothing_runs_by_itself_and_a_job_that_fails_is_told(packaged: Path) -> None:
-    assert not resources(packaged, "AWS::Glue::Trigger")
-    assert "ArchiveLateAlarm" not in resources(packaged)
+def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(packaged: Path) -> None:
+    for table in resources(packaged, "AWS::Glue::Table").values():
+        told = table["Properties"]["TableInput"]
+        assert [key["Name"] for key in told["PartitionKeys"]] == ["day"]
+        assert not any("topic" in name for name in told["Parameters"])
+        assert told["StorageDescriptor"]["InputFormat"].endswith(".SymlinkTextInputFormat")
+        assert told["StorageDescriptor"]["Location"]["Fn::Sub"].endswith(f"/archive/catalog/{told['Name']}/")
+
+
+def test_a_job_that_fails_is_told(packaged: Path) -> None:
     rule = resources(packaged)["JobFailedRule"]["Properties"]
     jobs = [each["Properties"]["Name"] for each in resources(packaged, "AWS::Glue::Job").values()]
     assert rule["EventPattern"]["detail"] == {"jobName": jobs, "state": ["FAILED", "TIMEOUT"]}

@@ -1,0 +1,155 @@
+"""Whatever happens to a job, it ends in a sentence, a summary and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+
+from py4j.protocol import Py4JNetworkError
+
+from glue_jobs.archiving.publish import Mismatch
+from glue_jobs.common import job
+from glue_jobs.common.arguments import FAILED
+from glue_jobs.common.failures import ends_the_run, sentence
+from glue_jobs.replaying.service import Refused
+from tests.glue.journals import NOON_MS, Place, message
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "ends"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full", True),
+        (RuntimeError("task failed\n\tjava.io.IOException: No space left on device\n\tat x"), "The disk is full", True),
+        (Py4JNetworkError("Answer from Java side is empty"), "Spark's process has ended", True),
+        (ConnectionRefusedError(111, "Connection refused"), "Spark's process has ended", True),
+        (RuntimeError("java.lang.OutOfMemoryError: Java heap space\n\tat x"), "ran out of memory", True),
+        (RuntimeError("x\nglue_jobs.replaying.service.Refused: NO: it says no\n at y"), "NO: it", False),
+        (Mismatch("the files do not hold what the manifest says"), "the files do not", False),
+        (ValueError("first line\nsecond line"), "ValueError: first line", False),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_sentence(error: Exception, said: str, ends: bool) -> None:
+    assert said in sentence(error)
+    assert "\n" not in sentence(error)
+    assert ends_the_run(error) is ends
+
+
+def test_a_refusal_survives_the_way_from_an_executor() -> None:
+    text = f"PythonException: ...\nglue_jobs.replaying.service.Refused: {Refused(503, 'HTTP_503', '{}')}\n"
+    assert sentence(RuntimeError(text)) == "HTTP_503: {}"
+
+
+def told(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
+
+
+def test_what_a_job_raises_is_told_and_no_stack_trace_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert job.guarded("archive", work) == FAILED
+    out, err = capsys.readouterr()
+    assert told(out) == {
+        "job": "archive",
+        "error": "The disk is full: free some space, and run the job again.",
+    }
+    assert err == "The job archive failed: The disk is full: free some space, and run the job again.\n"
+
+
+class Full:
+    """A bucket on a disk that is full."""
+
+    def __init__(self, bucket: Any) -> None:
+        self._bucket = bucket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+    def write(self, name: str, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_ends_the_run_and_not_just_a_day(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    place.journal("b", [message(1, accepted_ms=NOON_MS + 86_400_000)])
+    assert job.guarded("archive", lambda: place.archive(bucket=Full(place.bucket))) == FAILED
+    out, err = capsys.readouterr()
+    assert told(out)["error"].startswith("The disk is full")
+    assert err.count(" up to ") == 1  # the second day was not tried
+
+
+SCRIPT = """
+import signal, sys
+from glue_jobs.common import job
+def work():
+    print("at work", flush=True)
+    signal.pause()
+    return 0
+sys.exit(job.guarded("archive", work))
+"""
+
+
+def test_a_job_that_is_ended_from_outside_says_so() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "at work\n"
+        process.terminate()
+        out = process.stdout.read()
+    assert process.returncode == FAILED
+    assert told(out)["error"].startswith("The job was ended from outside")
+
+
+@pytest.mark.soak
+def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
+    place: Place, tmp_path: Path
+) -> None:
+    place.journal("a", [message(n) for n in range(200_000)])
+    command = [
+        sys.executable,
+        "-m",
+        "glue_jobs.archive",
+        "--bucket",
+        place.name,
+        "--folder",
+        str(place.folder),
+    ]
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen([*command, "--backfill", "no"], cwd=ROOT, stdout=stdout, stderr=stderr)
+        jvm = None
+        while jvm is None:
+            assert process.poll() is None
+            jvm = _java_below(process.pid) if b" up to " in err.read_bytes() else None
+        os.kill(jvm, signal.SIGKILL)
+        assert process.wait() == FAILED
+    assert told(out.read_text())["error"].startswith("Spark's process has ended")
+    assert "Traceback" not in err.read_text()
+
+
+def _java_below(pid: int) -> int | None:
+    """The JVM that a process has started."""
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+        except OSError:
+            continue
+        if fields.get("PPid") == str(pid) and fields["Name"] == "java":
+            return int(status.parent.name)
+    return None

@@ -1,0 +1,120 @@
+"""The archive on S3 as it is: every night, and whatever change the job dies before.
+
+The server is moto's, so is the protocol; Spark speaks it through a file system with the manners of S3A.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from glue_jobs.archiving import completeness
+from glue_jobs.common import job
+from glue_jobs.common.arguments import DONE
+from tests.glue.journals import DAY, NEXT, NOON_MS, S3Place, delivery, message
+
+DAY_MS = 86_400_000
+Row = tuple[Any, ...]
+
+
+@pytest.fixture
+def place(s3_place: S3Place) -> S3Place:
+    return s3_place
+
+
+def rows(place: S3Place) -> list[Row]:
+    """Every message that readers are shown: topic, offset and body."""
+    return place.query('topic, "offset", body from % order by all', files=place.shown())
+
+
+def test_the_file_system_has_the_manners_of_s3a(place: S3Place, spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    files = path(place.bucket.uri("")).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    for name in ("a/one", "a/two"):
+        place.bucket.write(name, name)
+    with pytest.raises(Py4JJavaError, match="destination file exists"):
+        files.rename(path(place.bucket.uri("a/one")), path(place.bucket.uri("a/two")))
+    stream = files.create(path(place.bucket.uri("b/c")), False)
+    assert not place.bucket.exists("b/c")  # it is there when it is closed
+    stream.close()
+    assert place.bucket.exists("b/c")
+    files.delete(path(place.bucket.uri("b/c")), False)
+    assert not files.exists(path(place.bucket.uri("b")))  # a folder is what is in it
+    files.rename(path(place.bucket.uri("a")), path(place.bucket.uri("d")))
+    assert [entry.name for entry in place.bucket.entries("d")] == ["d/one", "d/two"]
+
+
+def test_three_nights_with_late_data_a_forced_rewrite_and_a_compaction(place: S3Place) -> None:
+    large = "bodies/orders/u1/abc"
+    (place.folder / large).parent.mkdir(parents=True)
+    (place.folder / large).write_bytes(b"large")
+    place.journal("a", [message(0), message(1), message(2, body=None, body_blob=large)])
+    place.journal("b", [delivery(0)])
+    assert place.archive("--now", f"{NEXT}T06:00:00Z") == DONE
+    place.journal("late", [message(0, edition=1, body='"edited"')])
+    place.journal("c", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in (3, 4)])
+    assert place.archive() == DONE
+    assert len(place.shown()) == 3  # a large body lies in a file of its own
+    assert place.archive("--window", DAY, "--compact-mb", "256") == DONE
+    bodies = [b'"edited"', b'{"n":1}', b"large", b'{"n":3}', b'{"n":4}']
+    assert rows(place) == [("orders", n, body) for n, body in enumerate(bodies)]
+    assert len(place.shown()) == 2
+    for table in ("messages", "deliveries"):
+        assert place.shown(table) == place.files(table)  # nothing was left behind
+    assert not list(place.folder.glob("archive/_aside/**/*.parquet"))
+
+
+@pytest.fixture
+def late(place: S3Place) -> S3Place:
+    """An archive of which a day has late data."""
+    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
+    place.journal("b", [delivery(0)])
+    assert place.archive() == DONE
+    place.journal("late", [message(n, edition=1, body='"edited"') for n in (1, 3)])
+    return place
+
+
+BEFORE = [(topic, n, b'{"n":%d}' % n) for topic in ("invoices", "orders") for n in range(3)]
+AFTER = sorted(
+    [*(row for row in BEFORE if row[:2] != ("orders", 1)), *(("orders", n, b'"edited"') for n in (1, 3))]
+)
+
+
+def dies(place: S3Place, allows: Callable[[int, str], bool]) -> bool:
+    """Run the job until a change is not allowed: readers are shown a day as it was or as it is. Run it again: all is
+    as if nothing had been. Did it die at all?"""
+    place.push()
+    place.server.allow(allows)
+    died = job.guarded("archive", place.archive) != DONE
+    assert rows(place) in (BEFORE, AFTER)
+    assert place.archive() == DONE
+    assert rows(place) == AFTER
+    for table in ("messages", "deliveries"):
+        assert place.shown(table) == place.files(table)
+    assert completeness.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),), "invoices:u1/0": ((0, 2),)}
+    return died
+
+
+@pytest.mark.parametrize("part", ["/archive/messages/", "/archive/manifests/", "/archive/catalog/"])
+def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(late: S3Place, part: str) -> None:
+    assert dies(late, lambda number, path: part not in path)
+
+
+@pytest.mark.soak
+def test_a_job_that_dies_before_any_change_leaves_a_day_as_it_was_or_as_it_is(
+    late: S3Place, tmp_path: Path
+) -> None:
+    shutil.copytree(late.folder, tmp_path / "before")
+    changes = 0
+    while dies(late, lambda number, path, most=changes: number <= most):  # type: ignore[misc]
+        shutil.rmtree(late.folder)
+        shutil.copytree(tmp_path / "before", late.folder)
+        changes += 1
+    assert changes > 20
