@@ -17,9 +17,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from glue_jobs.common import job
+from glue_jobs.common import access, job
 from glue_jobs.replaying import options, run
-from glue_jobs.replaying.service import Service
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = options.of_replay(__doc__, argv)
 
     def work() -> int:
-        return run.run(chosen, Service(chosen.url.rstrip("/"), options.token(chosen)))
+        return run.run(chosen, access.service(chosen))
 
     return job.guarded("replay", work)
 

@@ -130,7 +130,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
     }
     if job.name == "archive":
         arguments["--prefix"] = prefix
-    if job.name == "replay":
+    if job.name in ("replay", "report"):
         arguments["--url"] = {
             "Fn::Sub": "https://${RestAPI}.execute-api.${AWS::Region}.${AWS::URLSuffix}/api"
         }

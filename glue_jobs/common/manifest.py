@@ -188,4 +188,4 @@ def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]
     found = reader.parquet(*uris[:_FILES_AT_ONCE])
     for start in range(_FILES_AT_ONCE, len(uris), _FILES_AT_ONCE):
         found = found.unionAll(reader.parquet(*uris[start : start + _FILES_AT_ONCE]))
-    return found
+    return found.select(*schema.names)  # Spark puts what folders tell behind the rest

@@ -1,14 +1,12 @@
-"""What `replay` can be told, and with which token it calls the service."""
+"""What `replay` can be told."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from glue_jobs.common import arguments
+from glue_jobs.common import access, arguments
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 SELECTION = ("tag", "key", "where", "into", "group", "rate")
@@ -30,14 +28,7 @@ def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     parser.add_argument(
         "--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help="only count (no)"
     )
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("HEADRACE_URL") or "http://127.0.0.1:8700",
-        help="where Headrace is (HEADRACE_URL, else http://127.0.0.1:8700)",
-    )
-    parser.add_argument(
-        "--token-secret", metavar="NAME", help="the secret that holds the admin token, on AWS"
-    )
+    access.add_options(parser)
     chosen = arguments.parse(parser, argv)
     _check(parser, chosen)
     return chosen
@@ -57,21 +48,6 @@ def _check(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
         parser.error("--replay names a replay whose choice is made: give nothing else to choose by.")
     if not chosen.replay and not (chosen.topic and chosen.begin and chosen.end):
         parser.error("give --replay, or --topic with --from and --to.")
-    if not chosen.url.startswith(("http://", "https://")):
-        parser.error("--url begins with http:// or https://.")
-    if not chosen.token_secret and not _token_here():
+    access.check_url(parser, chosen)
+    if not access.has_token(chosen):
         parser.error("there is no token: set HEADRACE_TOKEN, or HEADRACE_DATA to the folder of `make run`.")
-
-
-def _token_here() -> str | None:
-    data = os.environ.get("HEADRACE_DATA")
-    file = Path(data, "token") if data else None
-    return os.environ.get("HEADRACE_TOKEN") or (file.read_text().strip() if file and file.exists() else None)
-
-
-def token(chosen: argparse.Namespace) -> str:
-    if not chosen.token_secret:
-        return _token_here() or ""
-    import boto3
-
-    return str(boto3.client("secretsmanager").get_secret_value(SecretId=chosen.token_secret)["SecretString"])

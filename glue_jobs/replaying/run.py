@@ -20,10 +20,10 @@ from glue_jobs.common.failures import sentence
 from glue_jobs.common.manifest import load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import MESSAGES
+from glue_jobs.common.service import RETRYABLE, Refused, Service, Unreachable
 from glue_jobs.replaying.options import SELECTION
 from glue_jobs.replaying.predicate import Tree, condition
 from glue_jobs.replaying.sender import ReplaySender, Sent
-from glue_jobs.replaying.service import RETRYABLE, Refused, Service, Unreachable
 
 _MOST_SENDERS = 16
 _MAX_ERROR_CHARS = 512

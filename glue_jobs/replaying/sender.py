@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from glue_jobs.replaying.service import Refused, Service, Unreachable
+from glue_jobs.common.service import Refused, Service, Unreachable
 
 MOST_PER_BATCH = 495  # five rows of the log with dedup ids
 MOST_BYTES = 3_000_000

@@ -38,16 +38,25 @@ def volumes(messages: DataFrame) -> DataFrame:
     )
 
 
-def daily(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
+def by_day(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """By topic, group and day: attempts, what they came to, and latency in ms. `messages` may hold more days: those
     whose messages were delivered later."""
+    return _moved(messages, deliveries, "day")
+
+
+def by_hour(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """The same by hour."""
+    return _moved(messages, deliveries.withColumn("hour", F.date_trunc("hour", "started_at")), "hour")
+
+
+def _moved(messages: DataFrame, deliveries: DataFrame, when: str) -> DataFrame:
     accepted = messages.select(*_MESSAGE, "accepted_at")
     tried = attempts(deliveries).join(accepted, list(_MESSAGE), "left")
     latency = F.when(F.col("outcome") == "SUCCESS", _ms(_ended()) - _ms(F.col("accepted_at")))
     ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
     found = (
         tried.withColumn("latency", latency)
-        .groupBy(*_PAIR, "day")
+        .groupBy(*_PAIR, when)
         .agg(
             F.count("*").alias("attempts"),
             F.countDistinct(*_MESSAGE).alias("messages"),
@@ -60,7 +69,7 @@ def daily(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     )
     percentiles = [F.col("ranks")[n].alias(f"latency_{name}_ms") for n, name in enumerate(_PERCENTILES)]
     plain = [name for name in found.columns if name not in ("ranks", "latency_max_ms")]
-    return found.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, "day")
+    return found.select(*plain, *percentiles, "latency_max_ms").orderBy(*_PAIR, when)
 
 
 _OUTCOMES = {"delivered": "SUCCESS", "retried": "RETRY", "lapsed": "LAPSED", "dead_letters": "DEAD"}
@@ -79,22 +88,61 @@ def failures(deliveries: DataFrame) -> DataFrame:
     )
 
 
-def owed(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Topic, group, accepted_at and ended_at (null: not yet) of messages that a group was seen to try, or has before
-    it: beyond the last offset it tried in the shard. What it passed over, its filter does not want."""
+DELIVERED, DEAD, UNDER_WAY, WAITING, PASSED_OVER = FATES = (
+    "delivered",
+    "dead",
+    "under_way",
+    "waiting",
+    "passed_over",
+)
+"""What became of a message for a group. UNDER_WAY: tried and not ended. WAITING: behind the last that was tried in its
+shard. PASSED_OVER: before it and not tried: its filter does not want it, it expired, or the group began later."""
+
+
+def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """For each message and each group that was seen to try something of its topic: `topic`, `group`, `accepted_at`,
+    `ended_at` (null: not yet) and `fate`."""
     tried = attempts(deliveries)
-    over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), _ended())
-    ends = tried.groupBy("group", *_MESSAGE).agg(F.min(over).alias("ended_at"), F.lit(True).alias("tried"))
+    ended = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), _ended())
+    ends = tried.groupBy("group", *_MESSAGE).agg(
+        F.min(ended).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
+    )
     frontier = tried.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
     groups = deliveries.select("group", "topic", "topic_uid").distinct()
+    fate = (
+        F.when(F.col("is_delivered"), DELIVERED)
+        .when(F.col("ended_at").isNotNull(), DEAD)
+        .when(F.col("is_delivered").isNotNull(), UNDER_WAY)
+        .when(F.col("reached").isNull() | (F.col("offset") > F.col("reached")), WAITING)
+        .otherwise(PASSED_OVER)
+    )
     return (
-        messages.select(*_MESSAGE, "accepted_at")
+        messages.select(*_MESSAGE, "day", "accepted_at")
         .join(groups, ["topic", "topic_uid"])
         .join(frontier, ["group", *_SHARD], "left")
         .join(ends, ["group", *_MESSAGE], "left")
-        .where(F.col("tried") | F.col("reached").isNull() | (F.col("offset") > F.col("reached")))
-        .select(*_PAIR, "accepted_at", "ended_at")
+        .select(*_PAIR, "day", "accepted_at", "ended_at", fate.alias("fate"))
     )
+
+
+def explained(fates: DataFrame) -> DataFrame:
+    """By topic and group: how many messages were accepted, and of what fate they are, which adds up; and when the
+    oldest was accepted that waits or is under way."""
+    is_open = F.col("fate").isin(UNDER_WAY, WAITING)
+    return (
+        fates.groupBy(*_PAIR)
+        .agg(
+            F.count("*").alias("accepted"),
+            *(_count_if(F.col("fate") == fate).alias(fate) for fate in FATES),
+            F.min(F.when(is_open, F.col("accepted_at"))).alias("oldest_open_at"),
+        )
+        .orderBy(*_PAIR)
+    )
+
+
+def owed(fates: DataFrame) -> DataFrame:
+    """Topic, group, accepted_at and ended_at of the messages that a group had or has before it."""
+    return fates.where(F.col("fate") != PASSED_OVER).select(*_PAIR, "accepted_at", "ended_at")
 
 
 def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from glue_jobs.common import arguments
+from glue_jobs.common import access, arguments
 
 
 def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -16,7 +16,9 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     )
     parser.add_argument("--to", dest="last", type=arguments.day, help="the last day (the last one archived)")
     parser.add_argument("--topic", help="tell of this topic only")
+    access.add_options(parser)
     chosen = arguments.parse(parser, argv)
+    access.check_url(parser, chosen)
     if chosen.first and chosen.last and chosen.first > chosen.last:
         parser.error("--from is later than --to.")
     return chosen

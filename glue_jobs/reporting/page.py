@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from html import escape
 from typing import Any
 
+from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
+from glue_jobs.reporting.standing import Standing
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str]
 MOST_PAIRS = 40
 _MOST_REASONS = 8
+_FEW_DAYS = 3
+_HEADS = (
+    *("topic", "group", "accepted", "delivered", "dead letters", "under way", "waiting", "passed over"),
+    *("attempts", "worst p50", "worst p99", "backlog now", "oldest now"),
+)
 _RANKS = (("p50", "c1"), ("p90", "c2"), ("p99", "c3"))
 _MOST_POINTS = 168  # hours of a week; beyond, the last hour of each day
 
@@ -29,11 +36,27 @@ class Told:
     daily: Sequence[Row] = ()
     failures: Sequence[Row] = ()
     backlog: Sequence[Row] = ()
+    explained: Sequence[Row] = ()
+    hourly: Sequence[Row] = ()
+    standing: Sequence[Standing] = ()
     gaps: Sequence[str] = field(default=())
 
     @property
     def days(self) -> list[date]:
         return [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+
+    @property
+    def is_short(self) -> bool:
+        """Are hours shown in the place of days?"""
+        return is_short(self.first, self.last)
+
+    @property
+    def moments(self) -> list[date]:
+        """The days, or the hours, of the charts."""
+        if not self.is_short:
+            return self.days
+        midnights = [datetime.combine(day, time()) for day in self.days]
+        return [midnight + timedelta(hours=n) for midnight in midnights for n in range(24)]
 
 
 @dataclass(frozen=True)
@@ -43,8 +66,11 @@ class _Group:
     topic: str
     group: str
     daily: dict[date, Row]
+    hourly: dict[date, Row]
     failures: list[Row]
     backlog: list[Row]
+    explained: Row
+    standing: Standing | None
 
     def sum(self, name: str) -> int:
         return sum(row[name] or 0 for row in self.daily.values())
@@ -53,20 +79,39 @@ class _Group:
         return max((row[name] for row in self.daily.values() if row[name] is not None), default=None)
 
     @property
-    def waiting(self) -> int:
-        return self.backlog[-1]["waiting"] if self.backlog else 0
+    def open(self) -> int:
+        """Messages that had not ended when the archive ends; of a group that tried nothing, the service's backlog."""
+        if self.explained:
+            return int(self.explained["waiting"] + self.explained["under_way"])
+        return self.standing.backlog if self.standing else 0
+
+    @property
+    def is_healthy(self) -> bool:
+        """Nothing is dead and nothing is left over."""
+        return not (self.sum("dead_letters") or self.open or (self.standing and self.standing.dead))
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """The worst first: by dead letters, what is left over, failed attempts."""
+        failed = self.sum("attempts") - self.sum("delivered")
+        return (self.is_healthy, -self.sum("dead_letters"), -self.open, -failed, self.topic, self.group)
+
+
+def is_short(first: date, last: date) -> bool:
+    """Are these days so few that their hours are told?"""
+    return (last - first).days + 1 < _FEW_DAYS
 
 
 def page(told: Told) -> str:
     """The whole document."""
-    groups = sorted(_groups(told), key=lambda g: (-g.sum("attempts"), g.topic, g.group))
+    groups = sorted(_groups(told), key=lambda group: group.rank)
     title = f"Headrace, {_span(told)}"
     parts = [
         f"<h1>Headrace <span>{escape(_span(told))}</span></h1>",
         "".join(f'<p class="gap">{escape(gap)}</p>' for gap in told.gaps),
         _tiles(told, groups),
         _overview(told, groups),
-        *(_section(told, group) for group in groups[:MOST_PAIRS]),
+        *(_section(told, group) for group in groups[:MOST_PAIRS] if group.daily or group.backlog),
         _rest(groups),
         _NOTES,
     ]
@@ -92,7 +137,23 @@ def _groups(told: Told) -> list[_Group]:
         failures[row["topic"], row["group"]].append(row)
     for row in told.backlog:
         backlog[row["topic"], row["group"]].append(row)
-    return [_Group(*pair, daily[pair], failures[pair], backlog[pair]) for pair in {**daily, **backlog}]
+    explained = {(row["topic"], row["group"]): row for row in told.explained}
+    standing = {(each.topic, each.group): each for each in told.standing}
+    hourly: defaultdict[Pair, dict[date, Row]] = defaultdict(dict)
+    for row in told.hourly:
+        hourly[row["topic"], row["group"]][row["hour"]] = row
+    return [
+        _Group(
+            *pair,
+            daily[pair],
+            hourly[pair],
+            failures[pair],
+            backlog[pair],
+            explained.get(pair, {}),
+            standing.get(pair),
+        )
+        for pair in {**daily, **backlog, **explained, **standing}
+    ]
 
 
 def _tiles(told: Told, groups: Sequence[_Group]) -> str:
@@ -104,7 +165,7 @@ def _tiles(told: Told, groups: Sequence[_Group]) -> str:
         ("delivered", number(delivered), ""),
         ("attempts per success", f"{attempts / delivered:.2f}" if delivered else "-", ""),
         ("dead letters", number(dead), "bad" if dead else ""),
-        ("waiting at the end", number(sum(g.waiting for g in groups)), ""),
+        ("left over at the end", number(sum(g.open for g in groups)), ""),
         ("slowest group's p99", duration(worst), ""),
     ]
     return (
@@ -118,30 +179,28 @@ def _overview(told: Told, groups: Sequence[_Group]) -> str:
     accepted: defaultdict[str, int] = defaultdict(int)
     for row in told.volumes:
         accepted[row["topic"]] += row["accepted"]
-    heads = (
-        "topic",
-        "group",
-        "accepted",
-        "delivered",
-        "attempts",
-        "dead letters",
-        "waiting",
-        "worst p50",
-        "worst p99",
-    )
     rows = [
         (
             *(escape(name) for name in (g.topic, g.group)),
             number(accepted[g.topic]),
-            *(number(g.sum(name)) for name in ("delivered", "attempts", "dead_letters")),
-            number(g.waiting),
+            *(number(g.explained.get(fate)) for fate in FATES),
+            number(g.sum("attempts")),
             *(duration(g.worst(f"latency_{p}_ms")) for p in ("p50", "p99")),
+            *_now(g.standing),
         )
         for g in groups[:MOST_PAIRS]
     ]
     alone = sorted(accepted.keys() - {g.topic for g in groups})
-    rows += [(escape(topic), "no group", number(accepted[topic]), *["-"] * 6) for topic in alone[:MOST_PAIRS]]
-    return _table(heads, rows, texts=2)
+    rest = ["-"] * (len(_HEADS) - 3)
+    rows += [(escape(topic), "no group", number(accepted[topic]), *rest) for topic in alone[:MOST_PAIRS]]
+    return _table(_HEADS, rows, texts=2)
+
+
+def _now(standing: Standing | None) -> tuple[str, str]:
+    if not standing:
+        return "-", "-"
+    age = standing.oldest_age_seconds
+    return number(standing.backlog), duration(None if age is None else age * 1000)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
@@ -149,7 +208,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> s
     head = "".join(f"<th{'' if n < texts else ' class=n'}>{name}</th>" for n, name in enumerate(heads))
     body = "".join(
         "<tr>"
-        + "".join(f"<td{'' if n < texts else ' class=n'}>{v}</td>" for n, v in enumerate(row))
+        + "".join(
+            f'<td data-of="{heads[n]}"{"" if n < texts else " class=n"}>{v}</td>' for n, v in enumerate(row)
+        )
         + "</tr>"
         for row in rows
     )
@@ -157,14 +218,15 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> s
 
 
 def _section(told: Told, group: _Group) -> str:
-    labels = [f"{day:%b} {day.day}" for day in told.days]
+    unit, known = ("an hour", group.hourly) if told.is_short else ("a day", group.daily)
+    labels = [_moment(moment, isinstance(moment, datetime)) for moment in told.moments]
 
-    def by_day(name: str) -> list[float | None]:
-        return [group.daily[day][name] if day in group.daily else None for day in told.days]
+    def by_time(name: str) -> list[float | None]:
+        return [known[moment][name] if moment in known else None for moment in told.moments]
 
-    ranks = [Series(p, colour, by_day(f"latency_{p}_ms")) for p, colour in _RANKS]
+    ranks = [Series(p, colour, by_time(f"latency_{p}_ms")) for p, colour in _RANKS]
     charts = [
-        bars(labels, Series("delivered", "c1", by_day("delivered")), "Delivered messages a day"),
+        bars(labels, Series("delivered", "c1", by_time("delivered")), f"Delivered messages {unit}"),
         lines(
             labels,
             ranks,
@@ -172,13 +234,14 @@ def _section(told: Told, group: _Group) -> str:
             "Latency, accepted to delivered",
         ),
         _waiting(group),
-        bars(labels, Series("dead letters", "bad", by_day("dead_letters")), "Dead letters a day")
+        bars(labels, Series("dead letters", "bad", by_time("dead_letters")), f"Dead letters {unit}")
         if group.sum("dead_letters")
         else "",
         _reasons(group),
     ]
     title = f"{escape(group.topic)} <span>to</span> {escape(group.group)}"
-    return f'<section><h2>{title}</h2><div class="charts">{"".join(charts)}</div></section>'
+    opened = "" if group.is_healthy else " open"
+    return f'<details{opened}><summary><h2>{title}</h2></summary><div class="charts">{"".join(charts)}</div></details>'
 
 
 def _waiting(group: _Group) -> str:
@@ -193,9 +256,9 @@ def _waiting(group: _Group) -> str:
     return lines(labels, [Series("waiting", "c1", values)], counted(values), "Backlog", every)
 
 
-def _moment(hour: datetime, hourly: bool) -> str:
-    day = f"{hour:%b} {hour.day}"
-    return f"{day} {hour:%H}h" if hourly and hour.hour else day
+def _moment(at: date, hourly: bool) -> str:
+    day = f"{at:%b} {at.day}"
+    return f"{day} {at:%H}h" if hourly and isinstance(at, datetime) and at.hour else day
 
 
 def _reasons(group: _Group) -> str:
@@ -232,7 +295,9 @@ _NOTES = (
     "<footer>Times are UTC. A message counts on the day it was accepted, an attempt on the day it began. Latency runs "
     "from acceptance to the end of the attempt that succeeded, waiting and retries included. Backlog: messages that a "
     "group has tried and not finished, or has not reached yet, at the end of each hour (of each day, over more than "
-    "a week).</footer>"
+    "a week). Left over: under way (tried, not ended) and waiting (behind the last that was tried). Passed over: not "
+    "wanted by the filter, expired, or older than the group. Groups come in the order of their trouble; healthy ones "
+    "are folded. Now: what the service said when this page was made.</footer>"
 )
 _STYLE = """
 :root{color-scheme:light dark;--page:#f9f9f7;--card:#fcfcfb;--ink:#0b0b0b;--soft:#52514e;--line:#e1e0d9;
@@ -244,14 +309,14 @@ main{max-width:1180px;margin:0 auto;padding:24px 20px}
 h1{font-size:22px;margin:0 0 16px}h2{font-size:17px;margin:0 0 8px}h1 span,h2 span{color:var(--soft);font-weight:400}
 .gap{border-left:4px solid var(--bad);padding:6px 12px;background:var(--card)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-bottom:16px}
-.tile,section,.wide{background:var(--card);border:1px solid var(--line);border-radius:8px}
+.tile,details,.wide{background:var(--card);border:1px solid var(--line);border-radius:8px}
 .tile{padding:12px 14px;color:var(--soft)}.tile b{display:block;font-size:24px;color:var(--ink)}
 .tile.bad b{color:var(--bad)}
 .wide{overflow-x:auto;margin-bottom:16px}table{border-collapse:collapse;width:100%}
 th,td{text-align:left;padding:7px 12px;border-bottom:1px solid var(--line);white-space:nowrap}
 tbody tr:last-child td{border-bottom:0}th{color:var(--soft);font-weight:500}
 .n{text-align:right;font-variant-numeric:tabular-nums}
-section{padding:16px;margin-bottom:16px}
+details{padding:16px;margin-bottom:16px}summary{cursor:pointer}summary h2{display:inline}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:12px 24px}
 figure{margin:0}figcaption{color:var(--soft);margin-bottom:2px}svg{width:100%;height:auto;display:block}
 .grid{stroke:var(--line)}.tick,.name{font-size:11px;fill:var(--soft)}.name{fill:var(--ink)}
@@ -264,5 +329,9 @@ rect.c1{fill:var(--c1)}rect.bad{fill:var(--bad)}
 .reasons span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .reasons b{text-align:right}
 .reasons i{display:block;height:12px;border-radius:2px;background:var(--bad)}
+@media (max-width:640px){main{padding:16px 10px}thead{display:none}.wide{overflow:visible}
+table,tbody,tr,td{display:block}tr{padding:8px 12px;border-bottom:1px solid var(--line)}tr:last-child{border:0}
+td{display:flex;justify-content:space-between;gap:12px;padding:1px 0;border:0;white-space:normal;overflow-wrap:anywhere}
+td::before{content:attr(data-of);color:var(--soft)}.reasons li{grid-template-columns:minmax(0,3fr) 1fr 4em}}
 footer{color:var(--soft);font-size:12px;margin-top:8px}
 """

@@ -21,11 +21,13 @@ from glue_jobs.common.manifest import Manifest, load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.reporting import aggregates
-from glue_jobs.reporting.page import Told, page
+from glue_jobs.reporting.page import Told, is_short, page
+from glue_jobs.reporting.standing import Standing, groups
 
 _DAYS = 7
 _LOOK_BACK = timedelta(days=7)  # messages that were accepted earlier and delivered in the report's days
 _MOST_GAPS = 10
+_TIMES = ("hour", "oldest_open_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,15 @@ def tables(messages: DataFrame, deliveries: DataFrame, span: Span, end: datetime
     """The report's tables. Both inputs may hold earlier days as well, for what was still under way at the beginning;
     they end at `end`."""
     within = F.col("day").between(F.lit(span.first), F.lit(span.last))
-    mine = deliveries.where(within)
+    mine, fates = deliveries.where(within), aggregates.fates(messages, deliveries)
+    hourly = {"hourly": aggregates.by_hour(messages, mine)} if is_short(span.first, span.last) else {}
     return {
         "volumes": aggregates.volumes(messages.where(within)),
-        "daily": aggregates.daily(messages, mine),
+        "daily": aggregates.by_day(messages, mine),
+        **hourly,
         "failures": aggregates.failures(mine),
-        "backlog": aggregates.backlog(aggregates.owed(messages, deliveries), span.begin, end),
+        "explained": aggregates.explained(fates.where(within)),
+        "backlog": aggregates.backlog(aggregates.owed(fates), span.begin, end),
     }
 
 
@@ -119,8 +124,9 @@ class ReportJob:
         self._topics = [topic] if topic else None
         self.folder = f"reports/{span.first}_{span.last}" + (f"_{topic}" if topic else "")
 
-    def run(self) -> tuple[dict[str, int], list[str]]:
-        """Write everything; the number of rows of each table, and what the archive lacks."""
+    def run(self, standing: Sequence[Standing], silent: str | None) -> tuple[dict[str, int], list[str]]:
+        """Write everything; the number of rows of each table, and what the archive lacks. `standing` is what the
+        service says of its groups, `silent` why it says nothing."""
         manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
         messages, deliveries = (
             table(self._spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
@@ -132,7 +138,9 @@ class ReportJob:
             rows[name] = self._write(name, found)
             progress(f"report: {name}, {len(rows[name])} rows")
         lacking = gaps(manifests, self._span)
-        told = Told(self._span.first, self._span.last, **rows, gaps=[*lacking, *notes(manifests)])
+        asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
+        sentences = [*lacking, *notes(manifests), *asked]
+        told = Told(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
 
@@ -143,17 +151,15 @@ class ReportJob:
         stored = self._spark.read.schema(found.schema).parquet(self._bucket.uri(place))
         rows = [row.asDict() for row in _in_utc(stored).collect()]
         for row in rows:
-            if "hour" in row:
-                row["hour"] = datetime.fromisoformat(row["hour"])
+            row |= {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES if name in row}
         self._bucket.write(f"{place}.csv", as_csv(rows, found.columns))
         return rows
 
 
 def _in_utc(found: DataFrame) -> DataFrame:
     """Times as text: Python would take them into the machine's own zone."""
-    if "hour" not in found.columns:
-        return found
-    return found.withColumn("hour", F.date_format("hour", "yyyy-MM-dd HH:mm:ss"))
+    times = {name: F.date_format(name, "yyyy-MM-dd HH:mm:ss") for name in _TIMES if name in found.columns}
+    return found.withColumns(times) if times else found
 
 
 def run(spark: SparkSession, bucket: Bucket, options: argparse.Namespace) -> int:
@@ -164,7 +170,7 @@ def run(spark: SparkSession, bucket: Bucket, options: argparse.Namespace) -> int
         print("There is nothing in the archive yet: run make archive.", file=sys.stderr)
         return FAILED
     job = ReportJob(spark, bucket, span, options.topic)
-    rows, lacking = job.run()
+    rows, lacking = job.run(*groups(options))
     where = bucket.uri(f"{job.folder}/report.html")
     if options.folder:
         progress(f"report: open {options.folder / job.folder / 'report.html'}")

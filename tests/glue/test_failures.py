@@ -21,7 +21,7 @@ from glue_jobs.archiving.publish import Mismatch
 from glue_jobs.common import job
 from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.failures import ends_the_run, sentence
-from glue_jobs.replaying.service import Refused
+from glue_jobs.common.service import Refused
 from tests.glue.journals import NOON_MS, Place, message
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's process has ended", True),
         (ConnectionRefusedError(111, "Connection refused"), "Spark's process has ended", True),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space\n\tat x"), "ran out of memory", True),
-        (RuntimeError("x\nglue_jobs.replaying.service.Refused: NO: it says no\n at y"), "NO: it", False),
+        (RuntimeError("x\nglue_jobs.common.service.Refused: NO: it says no\n at y"), "NO: it", False),
         (Mismatch("the files do not hold what the manifest says"), "the files do not", False),
         (ValueError("first line\nsecond line"), "ValueError: first line", False),
     ],
@@ -47,7 +47,7 @@ def test_an_error_is_one_sentence(error: Exception, said: str, ends: bool) -> No
 
 
 def test_a_refusal_survives_the_way_from_an_executor() -> None:
-    text = f"PythonException: ...\nglue_jobs.replaying.service.Refused: {Refused(503, 'HTTP_503', '{}')}\n"
+    text = f"PythonException: ...\nglue_jobs.common.service.Refused: {Refused(503, 'HTTP_503', '{}')}\n"
     assert sentence(RuntimeError(text)) == "HTTP_503: {}"
 
 

@@ -24,8 +24,8 @@ from glue_jobs.archiving import compaction, nights, options, transforms
 from glue_jobs.common import session
 from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import load_all
+from glue_jobs.common.service import Service
 from glue_jobs.replaying import run as replay
-from glue_jobs.replaying.service import Service
 from glue_jobs.reporting import options as reporting_options
 from glue_jobs.reporting import run as report
 

@@ -18,8 +18,8 @@ from glue_jobs import replay
 from glue_jobs.common import session
 from glue_jobs.common.failures import sentence
 from glue_jobs.common.schemas import MESSAGES
+from glue_jobs.common.service import Service, Unreachable
 from glue_jobs.replaying.run import Asked, ReplayJob, asked_of, choose, counts, in_order
-from glue_jobs.replaying.service import Service, Unreachable
 from local.gateway import Gateway
 from local.server import serve
 from tests.support.http import Client, Topic

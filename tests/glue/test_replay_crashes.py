@@ -25,10 +25,10 @@ from glue_jobs.common import job, session
 from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.schemas import MESSAGES
+from glue_jobs.common.service import Refused, Service
 from glue_jobs.replaying import options
 from glue_jobs.replaying import run as replay
 from glue_jobs.replaying.sender import ReplaySender, Sent
-from glue_jobs.replaying.service import Refused, Service
 from local.gateway import Gateway
 from local.problems import Answer
 from local.server import serve

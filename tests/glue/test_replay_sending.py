@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
+from glue_jobs.common.service import Refused, Service, Unreachable
 from glue_jobs.replaying.sender import MOST_BYTES, MOST_PER_BATCH, Pace, ReplaySender, Sent, batches, message
-from glue_jobs.replaying.service import Refused, Service, Unreachable
 
 Answer = tuple[int, Any]
 

@@ -47,7 +47,14 @@ def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) ->
     assert run(filled) == DONE
     made = folder(filled)
     assert made.name == f"{DAY}_{NEXT}"
-    for name, rows in (("volumes", 2), ("daily", 2), ("failures", 1), ("backlog", 48)):
+    for name, rows in (
+        ("volumes", 2),
+        ("daily", 2),
+        ("hourly", 2),
+        ("failures", 1),
+        ("explained", 1),
+        ("backlog", 48),
+    ):
         in_parquet = duckdb.sql(f"select count(*) from '{made}/{name}/*.parquet'").fetchall()
         in_csv = duckdb.sql(f"select count(*) from '{made}/{name}.csv'").fetchall()
         assert in_parquet == in_csv == [(rows,)]
@@ -91,6 +98,51 @@ def test_what_the_archive_lacks_is_told_and_the_exit_code_says_so(
     for sentence in (f"The archive of {DAY} is not complete", f"{NEXT + timedelta(days=1)} is not archived"):
         assert sentence in page
         assert sentence in told
+
+
+def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> None:
+    rows = [message(n, minutes=n * 7) for n in range(200)]
+    rows += [
+        message(n, "orders", minutes=1_500 + n, topic_uid="orders-2", id=f"again-{n}") for n in range(20)
+    ]
+    ends = ("SUCCESS", "SUCCESS", "SUCCESS", "RETRY", "DEAD", None)
+    tries = [
+        delivery(each, group, seconds=n % 50, outcome=ends[n % 6], duration_ms=n % 90)
+        for group in ("g", "h")
+        for n, each in enumerate(rows)
+        if ends[n % 6] and (group == "g" or n < 120)
+    ]
+    tries += [delivery(each, "g", seconds=90, attempt=2) for n, each in enumerate(rows) if n % 12 == 3]
+    fill(place, messages=rows, deliveries=tries)
+    run(place)
+    made = folder(place)
+
+    def files(table: str) -> str:
+        return f"read_parquet('{place.folder}/archive/{table}/*/*/*.parquet', hive_partitioning=true)"
+
+    asked = duckdb.sql(f"""
+        with m as (select * from {files("messages")}), d as (select * from {files("deliveries")}),
+        g as (select distinct topic_uid, "group" from d),
+        e as (select topic_uid, "group", shard, "offset", bool_or(outcome = 'SUCCESS') as good,
+            bool_or(outcome = 'DEAD') as dead from d group by all),
+        f as (select topic_uid, "group", shard, max("offset") as reached from d group by all)
+        select "group", count(*), count_if(good), count_if(not good and dead), count_if(not good and not dead),
+            count_if(good is null and (reached is null or "offset" > reached)),
+            count_if(good is null and "offset" < reached)
+        from m join g using (topic_uid) left join e using (topic_uid, "group", shard, "offset")
+        left join f using (topic_uid, "group", shard) group by all order by all""").fetchall()
+    told = duckdb.sql(
+        'select "group", accepted, delivered, dead, under_way, waiting, passed_over '
+        f"from '{made}/explained/*.parquet' order by all"
+    ).fetchall()
+    assert told == asked
+    assert all(sum(fates) == accepted for _, accepted, *fates in told)
+    [daily] = duckdb.sql(f"select sum(attempts), sum(delivered) from '{made}/daily/*.parquet'").fetchall()
+    [hourly] = duckdb.sql(f"select sum(attempts), sum(delivered) from '{made}/hourly/*.parquet'").fetchall()
+    counted = duckdb.sql(
+        f"select count(*), count_if(outcome = 'SUCCESS') from {files('deliveries')}"
+    ).fetchall()
+    assert [daily] == [hourly] == counted
 
 
 def test_an_empty_archive_has_nothing_to_report(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

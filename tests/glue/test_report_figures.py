@@ -70,7 +70,7 @@ def test_volumes_are_by_topic_and_day(spark: SparkSession) -> None:
 
 def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> None:
     one, two, three = (message(n) for n in (1, 2, 3))
-    found = figures.daily(
+    found = figures.by_day(
         messages(spark, one, two, three),
         deliveries(
             spark,
@@ -100,13 +100,13 @@ def test_a_day_counts_attempts_and_what_they_came_to(spark: SparkSession) -> Non
 def test_percentiles_are_of_successes_only_and_unknown_without_any(spark: SparkSession) -> None:
     made = [message(n) for n in range(100)]
     tries = [delivery(m, seconds=n + 1) for n, m in enumerate(made)]
-    [found] = told(figures.daily(messages(spark, *made), deliveries(spark, *tries)))
+    [found] = told(figures.by_day(messages(spark, *made), deliveries(spark, *tries)))
     ranks = [found[f"latency_{name}_ms"] for name in ("p50", "p90", "p99", "max")]
     assert ranks == [50_000, 90_000, 99_000, 100_000]
     failed = deliveries(spark, delivery(made[0], outcome="RETRY"))
-    [found] = told(figures.daily(messages(spark, *made), failed))
+    [found] = told(figures.by_day(messages(spark, *made), failed))
     assert found["latency_p50_ms"] is None
-    [found] = told(figures.daily(messages(spark, made[1]), deliveries(spark, tries[0])))
+    [found] = told(figures.by_day(messages(spark, made[1]), deliveries(spark, tries[0])))
     assert (found["delivered"], found["latency_p50_ms"]) == (1, None)
 
 
@@ -138,7 +138,7 @@ def owed(found: DataFrame) -> set[tuple[float, float | None]]:
 def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSession) -> None:
     done, passed, tried, ahead = (message(4 * n, minutes=n) for n in range(4))  # all in shard 0
     elsewhere = message(1, minutes=9)  # in a shard that the group never touched
-    found = figures.owed(
+    found = figures.fates(
         messages(spark, done, passed, tried, ahead, elsewhere, message(1, topic="others")),
         deliveries(
             spark,
@@ -148,7 +148,7 @@ def test_a_group_owes_what_it_tried_and_what_it_has_not_reached(spark: SparkSess
             delivery(tried, outcome="RETRY"),
         ),
     )
-    assert owed(found) == {(0, 30.25), (120, None), (180, None), (540, None)}
+    assert owed(figures.owed(found)) == {(0, 30.25), (120, None), (180, None), (540, None)}
 
 
 def test_the_backlog_is_what_came_and_has_not_ended(spark: SparkSession) -> None:

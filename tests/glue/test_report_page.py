@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
+from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
 from glue_jobs.reporting.page import MOST_PAIRS, Told, page
 from glue_jobs.reporting.run import as_csv
+from glue_jobs.reporting.standing import Standing
 
 DAY = date(2030, 1, 1)
 NASTY = "<script>alert('x')</script>\"&"
@@ -43,7 +46,7 @@ def day(topic: str = "orders", group: str = "g", **fields: Any) -> dict[str, Any
 
 def told(**fields: Any) -> Told:
     volumes = [{"topic": "orders", "day": DAY, "accepted": 11}]
-    return Told(DAY, DAY, **{"volumes": volumes, "daily": [day()], **fields})
+    return Told(**{"first": DAY, "last": DAY, "volumes": volumes, "daily": [day()], **fields})
 
 
 def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
@@ -79,20 +82,73 @@ def test_a_page_tells_the_sums() -> None:
         ("15", "delivered"),
         ("1.60", "attempts per success"),
         ("3", "dead letters"),
-        ("8", "waiting at the end"),
+        ("0", "left over at the end"),
         ("1.5 min", "slowest group's p99"),
     ):
         assert f"<b>{value}</b>{name}" in text
-    assert text.count("Dead letters a day") == 2  # its caption, and the same for those who cannot see it
-    assert text.count("<section>") == 2
+    assert text.count("Dead letters an hour") == 2  # its caption, and the same for those who cannot see it
+    assert text.count("<details") == 2
 
 
 def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None:
     rows = [day(group=f"g{n}", attempts=n) for n in range(MOST_PAIRS + 5)]
     text = page(told(daily=rows))
-    assert text.count("<section>") == MOST_PAIRS
+    assert text.count("<details") == MOST_PAIRS
     assert "5 more groups" in text
     assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
+
+
+def explained(group: str = "g", **fates: int) -> dict[str, Any]:
+    counts = dict.fromkeys(FATES, 0) | fates
+    oldest = datetime(2030, 1, 1)  # noqa: DTZ001
+    return {
+        "topic": "orders",
+        "group": group,
+        "accepted": sum(counts.values()),
+        **counts,
+        "oldest_open_at": oldest,
+    }
+
+
+def overview(text: str) -> list[list[str]]:
+    """The cells of the table of groups."""
+    rows = text.split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
+
+
+def test_every_group_has_a_row_and_a_stuck_one_stands_first() -> None:
+    stuck = Standing("orders", "stuck", backlog=2, in_flight=0, retrying=0, dead=0, oldest_age_seconds=1_111)
+    text = page(told(explained=[explained(delivered=11)], standing=[stuck]))
+    first, second = overview(text)
+    assert (first[1], first[-2:]) == ("stuck", ["2", "18.5 min"])
+    assert (second[1], second[3:8]) == ("g", ["11", "0", "0", "0", "0"])
+    assert "<b>2</b>left over at the end" in text
+
+
+def test_the_worst_come_first_and_the_healthy_are_folded() -> None:
+    rows = [
+        day(group=group, dead_letters=dead)
+        for group, dead in (("fine", 0), ("bad", 1), ("worse", 7), ("late", 0))
+    ]
+    fates = [explained(row["group"], delivered=1, waiting=row["group"] == "late") for row in rows]
+    text = page(told(daily=rows, explained=fates))
+    assert [row[1] for row in overview(text)] == ["worse", "bad", "late", "fine"]
+    assert [bool(mark) for mark in re.findall(r"<details( open)?>", text)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("days", "bars"), [(1, 24), (2, 48), (3, 3)])
+def test_days_are_told_by_the_hour_where_they_are_few(days: int, bars: int) -> None:
+    some = told(last=DAY + timedelta(days=days - 1))
+    assert len(some.moments) == bars
+    hours = [{**day(), "hour": datetime(2030, 1, 1, hour)} for hour in (3, 4)]  # noqa: DTZ001
+    drawn = page(replace(some, hourly=hours)).count('<rect class="c1"')
+    assert drawn == (2 if some.is_short else 1)
+
+
+def test_a_narrow_page_names_each_number_in_its_row() -> None:
+    text = page(told())
+    assert 'data-of="passed over"' in text
+    assert "@media (max-width:640px)" in text
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
