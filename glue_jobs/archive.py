@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         with exclusive(chosen.folder):
-            return job.run("archive", chosen, lambda spark, bucket: nights.run(spark, bucket, chosen))
+            return job.run("archive", chosen, lambda start, bucket: nights.run(start, bucket, chosen))
 
     return job.guarded("archive", work)
 

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         with exclusive(chosen.folder):
-            return job.run("compact", chosen, lambda spark, bucket: compaction.run(spark, bucket, chosen))
+            return job.run("compact", chosen, lambda start, bucket: compaction.run(start, bucket, chosen))
 
     return job.guarded("compact", work)
 

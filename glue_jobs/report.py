@@ -17,7 +17,7 @@ from glue_jobs.reporting import options, run
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
     chosen = options.of_report(__doc__, argv)
-    return job.run("report", chosen, lambda spark, bucket: run.run(spark, bucket, chosen))
+    return job.run("report", chosen, lambda start, bucket: run.run(start, bucket, chosen))
 
 
 if __name__ == "__main__":

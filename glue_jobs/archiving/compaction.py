@@ -17,6 +17,7 @@ from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import ORDER, TABLES
+from glue_jobs.common.session import Start
 
 JOB = "compact"
 _MB = 1024 * 1024
@@ -58,21 +59,21 @@ class Totals:
         self.bytes_after += new.bytes
 
 
-def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
+def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
     """Do the job; its exit code."""
     grace_ms, now_ms = chosen.grace_minutes * 60_000, int(chosen.now.timestamp() * 1000)
     target = Target(chosen.first, chosen.last, chosen.target_mb, grace_ms, now_ms, chosen.table)
-    totals = compact(spark, bucket, target)
+    totals = compact(start, bucket, target)
     tell(totals)
     return arguments.FAILED if totals.failed else arguments.DONE
 
 
-def compact(spark: SparkSession, bucket: Bucket, target: Target) -> Totals:
+def compact(start: Start, bucket: Bucket, target: Target) -> Totals:
     """Compact day after day; a bad one stops no other. Raises what would stop every day."""
     began, totals = time.monotonic(), Totals()
     for name in manifest.days(bucket, target.first, target.last):
         try:
-            _compact_day(spark, bucket, name, target, totals)
+            _compact_day(start, bucket, name, target, totals)
         except Exception as error:
             if ends_the_run(error):
                 raise
@@ -82,7 +83,7 @@ def compact(spark: SparkSession, bucket: Bucket, target: Target) -> Totals:
     return totals
 
 
-def _compact_day(spark: SparkSession, bucket: Bucket, name: str, target: Target, totals: Totals) -> None:
+def _compact_day(start: Start, bucket: Bucket, name: str, target: Target, totals: Totals) -> None:
     day = manifest.load(bucket, name)
     if not day:
         return
@@ -91,7 +92,7 @@ def _compact_day(spark: SparkSession, bucket: Bucket, name: str, target: Target,
             files = wanted(part, target.target_mb * _MB)
             if files < len(part.files):
                 progress(f"{name} {table} {part.topic}: {len(part.files)} files to {files} …")
-                totals.add(part, rewrite(spark, bucket, name, table, part, files, target.now_ms))
+                totals.add(part, rewrite(start(), bucket, name, table, part, files, target.now_ms))
     latest = manifest.load(bucket, name) or day
     totals.removed += publish.sweep(bucket, latest, target.grace_ms, target.now_ms)
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from glue_jobs.archiving import compaction, completeness
 from glue_jobs.archiving.completeness import Proved
 from glue_jobs.archiving.day import Result, Settings, archive, tidy
@@ -22,8 +20,10 @@ from glue_jobs.common.manifest import Manifest
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.ranges import size, without
 from glue_jobs.common.schemas import TABLES
+from glue_jobs.common.session import Start
 
 JOB = "archive"
+_SMALL_BYTES = 16_000_000  # of compressed journal: half a million short messages
 
 
 @dataclass
@@ -54,18 +54,22 @@ class Night:
     """One run over days, each by itself: a bad one stops no other. `failed` says of which days nothing was published,
     and why."""
 
-    def __init__(self, spark: SparkSession, bucket: Bucket, settings: Settings) -> None:
-        self._spark = spark
+    def __init__(self, start: Start, bucket: Bucket, settings: Settings) -> None:
+        self._start = start
         self._bucket = bucket
         self._settings = settings
         self.totals = Totals()
         self.days: dict[str, Manifest] = {}
         self.failed: dict[str, str] = {}
         self._late: set[str] = set()
+        self._is_small = False
 
     def look_at(self, windows: Iterable[Window], *, again: bool) -> None:
         """Archive the windows whose journal has changed (`again`: all of them), and what was fetched for earlier days
         meanwhile. Raises what would stop every day."""
+        windows = list(windows)
+        journal = (entry for window in windows for entry in inputs(self._bucket, window)[0])
+        self._is_small = sum(entry.size for entry in journal) < _SMALL_BYTES
         for window in windows:
             self._try(window, again=again)
         for day in sorted(self._late):
@@ -88,7 +92,7 @@ class Night:
         if old := manifest.load(self._bucket, window.name):
             window = Window(window.day, max(window.until_hour, old.until_hour))
         progress(f"{window.name} up to {window.until_hour}:00 …")
-        result = archive(self._spark, self._bucket, window, self._settings)
+        result = archive(self._start(self._is_small), self._bucket, window, self._settings)
         self.totals.add(result)
         self.days[window.name] = result.manifest
         self._late |= {day for day in result.touched if day < window.name}
@@ -99,7 +103,7 @@ class Night:
         return [problem for day in self.days.values() for problem in problems_of(day, proved)]
 
 
-def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
+def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
     """Do the job; its exit code."""
     began = time.monotonic()
     settings = Settings(
@@ -109,7 +113,7 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
         chosen.grace_minutes * 60_000,
         int(chosen.now.timestamp() * 1000),
     )
-    night = Night(spark, bucket, settings)
+    night = Night(start, bucket, settings)
     night.look_at(windows(bucket, chosen), again=bool(chosen.window))
     problems = night.problems()
     if chosen.compact_mb:
@@ -117,7 +121,7 @@ def run(spark: SparkSession, bucket: Bucket, chosen: argparse.Namespace) -> int:
         target = compaction.Target(
             day or oldest(chosen), day, chosen.compact_mb, settings.grace_ms, settings.now_ms
         )
-        compacted = compaction.compact(spark, bucket, target)
+        compacted = compaction.compact(start, bucket, target)
         night.failed |= compacted.failed
         compaction.tell(compacted)
     seconds = round(time.monotonic() - began, 1)

@@ -19,11 +19,17 @@ from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.bucket import Bucket, bucket_of
 from glue_jobs.common.failures import Ended, sentence
 from glue_jobs.common.output import summary
+from glue_jobs.common.session import Start
 
 
-def run(job: str, options: argparse.Namespace, work: Callable[[SparkSession, Bucket], int]) -> int:
-    """Do the work with a session of Spark and the bucket; its exit code, or FAILED where it raises."""
-    return guarded(job, lambda: _in_session(job, options, work))
+def run(job: str, options: argparse.Namespace, work: Callable[[Start, Bucket], int]) -> int:
+    """Do the work with the bucket, and with Spark where it asks for it; its exit code, or FAILED where it raises."""
+
+    def with_spark() -> int:
+        with spark(job, options) as start:
+            return work(start, bucket_of(options.bucket, options.folder))
+
+    return guarded(job, with_spark)
 
 
 def guarded(job: str, work: Callable[[], int]) -> int:
@@ -42,20 +48,23 @@ def guarded(job: str, work: Callable[[], int]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _in_session(job: str, options: argparse.Namespace, work: Callable[[SparkSession, Bucket], int]) -> int:
-    with spark(job, options) as started:
-        return work(started, bucket_of(options.bucket, options.folder))
-
-
 @contextmanager
-def spark(job: str, options: argparse.Namespace) -> Iterator[SparkSession]:
-    """The session of a job, stopped behind it, also where its process is gone already."""
-    started = session.start(job, options.folder, options.bucket)
+def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
+    """Starts the session of a job when it is first asked for: that takes seconds, and often there is nothing to do. It
+    is stopped in the end, also where its process is gone already."""
+    sessions: list[SparkSession] = []
+
+    def start(is_small: bool = False) -> SparkSession:
+        if not sessions:
+            sessions.append(session.start(job, options.folder, options.bucket, is_small=is_small))
+        return sessions[0]
+
     try:
-        yield started
+        yield start
     finally:
-        with suppress(Exception):
-            started.stop()
+        for started in sessions:
+            with suppress(Exception):
+                started.stop()
 
 
 def _end(*_: Any) -> None:

@@ -179,8 +179,8 @@ def run(options: argparse.Namespace, service: Service) -> int:
         progress(f"replay {asked.id} was done before: nothing is sent")
         code, told = DONE, {"state": "DONE"}
     else:
-        with job.spark("replay", options) as spark:
-            code, told = _run(spark, options, service, asked)
+        with job.spark("replay", options) as start:
+            code, told = _run(start(), options, service, asked)
     seconds = round(time.monotonic() - began, 1)
     summary("replay", replay=asked.id, dry_run=asked.dry_run, **told, seconds=seconds)
     return code

@@ -20,6 +20,7 @@ from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.manifest import Manifest, load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+from glue_jobs.common.session import Start
 from glue_jobs.reporting import aggregates
 from glue_jobs.reporting.page import Told, is_short, page
 from glue_jobs.reporting.standing import Standing, groups
@@ -162,14 +163,14 @@ def _in_utc(found: DataFrame) -> DataFrame:
     return found.withColumns(times) if times else found
 
 
-def run(spark: SparkSession, bucket: Bucket, options: argparse.Namespace) -> int:
+def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Make the report; the exit code."""
     began = time.monotonic()
     span = span_of(options, [manifest.day for manifest in load_all(bucket)])
     if span is None:
         print("There is nothing in the archive yet: run make archive.", file=sys.stderr)
         return FAILED
-    job = ReportJob(spark, bucket, span, options.topic)
+    job = ReportJob(start(), bucket, span, options.topic)
     rows, lacking = job.run(*groups(options))
     where = bucket.uri(f"{job.folder}/report.html")
     if options.folder:

@@ -72,7 +72,11 @@ class Place:
         if "--backfill" not in argv:
             given += ["--backfill", "no"]
         with self.as_it_is():
-            return nights.run(self.spark, bucket or self.bucket, options.of_archive(None, [*given, *argv]))
+            return nights.run(self.start, bucket or self.bucket, options.of_archive(None, [*given, *argv]))
+
+    def start(self, is_small: bool = False) -> SparkSession:
+        """The session, which is there."""
+        return self.spark
 
     def as_it_is(self) -> AbstractContextManager[None]:
         """For the time of a job, what is in the folder is in the bucket, and afterwards the other way round."""
@@ -82,7 +86,7 @@ class Place:
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
         with self.as_it_is():
             return compaction.run(
-                self.spark, bucket or self.bucket, options.of_compact(None, [*given, *argv])
+                self.start, bucket or self.bucket, options.of_compact(None, [*given, *argv])
             )
 
     def manifest(self, day: str = DAY) -> manifest.Manifest:

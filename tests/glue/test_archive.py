@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from glue_jobs.archiving import completeness as proof
-from glue_jobs.archiving import options
+from glue_jobs.archiving import nights, options
 from glue_jobs.archiving.journal import Journal, Window
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
@@ -179,6 +179,33 @@ def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.
     path.write_text(path.read_text().replace('"v":2', '"v":1'))
     assert place.archive() == DONE
     assert (told(capsys)["windows"], place.manifest().v) == (1, 2)
+
+
+def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.journal("a", [message(0)])
+    place.journal("b", [delivery(0)])
+    assert place.archive() == DONE
+
+    def start(is_small: bool = False) -> Any:
+        raise AssertionError("there is nothing to do")
+
+    monkeypatch.setattr(place, "start", start)
+    assert place.archive("--compact-mb", "256") == place.compact() == DONE
+
+
+def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+
+    def start(is_small: bool = False) -> Any:
+        told.append(is_small)
+        return place.spark
+
+    monkeypatch.setattr(place, "start", start)
+    place.journal("a", [message(0)])
+    place.archive()
+    monkeypatch.setattr(nights, "_SMALL_BYTES", 1)
+    place.archive("--window", DAY)
+    assert told == [True, False]
 
 
 def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

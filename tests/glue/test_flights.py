@@ -108,12 +108,12 @@ class Flow:
             None, [*self._here(), "--open", "yes", "--backfill", "no", "--rows-per-file", "300"]
         )
         self._spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-        assert nights.run(self._spark, self.bucket, given) == 0
+        assert nights.run(self._start, self.bucket, given) == 0
         self._spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
 
     def compact(self) -> None:
         before = self.files()
-        assert compaction.run(self._spark, self.bucket, options.of_compact(None, self._here())) == 0
+        assert compaction.run(self._start, self.bucket, options.of_compact(None, self._here())) == 0
         assert self.files() < before
 
     def replay(self, replay_id: str) -> tuple[int, dict[str, Any]]:
@@ -128,7 +128,7 @@ class Flow:
 
     def report(self) -> Path:
         """Make the report; its folder."""
-        assert report.run(self._spark, self.bucket, reporting_options.of_report(None, self._here())) == 0
+        assert report.run(self._start, self.bucket, reporting_options.of_report(None, self._here())) == 0
         [page] = self._folder.glob("reports/*/report.html")
         return page.parent
 
@@ -142,6 +142,9 @@ class Flow:
         files = [str(self._folder / name) for name in sorted(named)]
         found = f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR'}})"
         return duckdb.sql(f"select {what.replace('%', found)}").fetchall()
+
+    def _start(self, is_small: bool = False) -> SparkSession:
+        return self._spark
 
     def _here(self) -> list[str]:
         return ["--bucket", self._name, "--folder", str(self._folder)]

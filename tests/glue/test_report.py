@@ -35,7 +35,7 @@ def filled(place: Place) -> Place:
 
 def run(place: Place, *arguments: str) -> int:
     here = ["--bucket", place.name, "--folder", str(place.folder), *arguments]
-    return report.run(place.spark, place.bucket, options.of_report(None, here))
+    return report.run(place.start, place.bucket, options.of_report(None, here))
 
 
 def folder(place: Place) -> Path:
