@@ -23,7 +23,7 @@ from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
 
 JOB = "archive"
-_SMALL_BYTES = 16_000_000  # of compressed journal: half a million short messages
+_SMALL_BYTES = 12_000_000  # of compressed journal: half a million short messages
 
 
 @dataclass

@@ -52,7 +52,7 @@ def by_hour(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
 def _moved(messages: DataFrame, deliveries: DataFrame, when: str) -> DataFrame:
     accepted = messages.select(*_MESSAGE, "accepted_at")
     tried = attempts(deliveries).join(accepted, list(_MESSAGE), "left")
-    latency = F.when(F.col("outcome") == "SUCCESS", _ms(_ended()) - _ms(F.col("accepted_at")))
+    latency = F.when(F.col("outcome") == "SUCCESS", _ms(ended()) - _ms(F.col("accepted_at")))
     ranks = F.array(*(F.lit(rank) for rank in _PERCENTILES.values()))
     found = (
         tried.withColumn("latency", latency)
@@ -103,9 +103,9 @@ def fates(messages: DataFrame, deliveries: DataFrame) -> DataFrame:
     """For each message and each group that was seen to try something of its topic: `topic`, `group`, `accepted_at`,
     `ended_at` (null: not yet) and `fate`."""
     tried = attempts(deliveries)
-    ended = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), _ended())
+    over = F.when(F.col("outcome").isin("SUCCESS", "DEAD"), ended())
     ends = tried.groupBy("group", *_MESSAGE).agg(
-        F.min(ended).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
+        F.min(over).alias("ended_at"), F.max(F.col("outcome") == "SUCCESS").alias("is_delivered")
     )
     frontier = tried.groupBy("group", *_SHARD).agg(F.max("offset").alias("reached"))
     groups = deliveries.select("group", "topic", "topic_uid").distinct()
@@ -171,7 +171,7 @@ def backlog(owed: DataFrame, begin: datetime, end: datetime) -> DataFrame:
     return whole.select(*_PAIR, "hour", "came", "ended", waiting.alias("waiting")).orderBy(*_PAIR, "hour")
 
 
-def _ended() -> Column:
+def ended() -> Column:
     """When an attempt was over."""
     return (F.col("started_at").cast("double") + F.col("duration_ms") / 1000).cast("timestamp")
 

@@ -22,3 +22,19 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     if chosen.first and chosen.last and chosen.first > chosen.last:
         parser.error("--from is later than --to.")
     return chosen
+
+
+def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments of `asof`."""
+    parser = arguments.reader("asof", about)
+    parser.add_argument("--topic", required=True, help="the topic")
+    parser.add_argument("--group", help="this group only")
+    parser.add_argument(
+        "--at", type=arguments.instant, required=True, help="the moment, as 2026-11-20T09:30:00Z"
+    )
+    look_back = "how old messages may be that are counted (30)"
+    parser.add_argument("--look-back-days", type=arguments.positive, default=30, help=look_back)
+    parser.add_argument(
+        "--list", type=arguments.positive, metavar="N", help="also N of the messages, the oldest first"
+    )
+    return arguments.parse(parser, argv)

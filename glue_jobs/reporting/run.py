@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,11 +21,11 @@ from glue_jobs.common.session import Start
 from glue_jobs.reporting import aggregates
 from glue_jobs.reporting.page import Told, is_short, page
 from glue_jobs.reporting.standing import Standing, groups
+from glue_jobs.reporting.tables import write
 
 _DAYS = 7
 _LOOK_BACK = timedelta(days=7)  # messages that were accepted earlier and delivered in the report's days
 _MOST_GAPS = 10
-_TIMES = ("hour", "oldest_open_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +97,6 @@ def notes(manifests: Sequence[Manifest]) -> list[str]:
     return [f"{m.day} is archived until {m.until_hour}:00." for m in manifests if m.until_hour < 24]
 
 
-def as_csv(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """Rows as CSV with a head. A text that a spreadsheet would take for a formula gets a quote in front."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_plain(row[name]) for name in names] for row in rows)
-    return out.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-    return value.isoformat(sep=" ") if isinstance(value, datetime) else value
-
-
 class ReportJob:
     """One report."""
 
@@ -136,7 +118,7 @@ class ReportJob:
         for name, found in tables(
             messages, deliveries, self._span, known_until(manifests, self._span)
         ).items():
-            rows[name] = self._write(name, found)
+            rows[name] = write(self._spark, self._bucket, f"{self.folder}/{name}", found)
             progress(f"report: {name}, {len(rows[name])} rows")
         lacking = gaps(manifests, self._span)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
@@ -144,23 +126,6 @@ class ReportJob:
         told = Told(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
-
-    def _write(self, name: str, found: DataFrame) -> list[dict[str, Any]]:
-        """Store a table in both forms; its rows, whose times are naive and in UTC."""
-        place = f"{self.folder}/{name}"
-        found.coalesce(1).write.mode("overwrite").parquet(self._bucket.uri(place))
-        stored = self._spark.read.schema(found.schema).parquet(self._bucket.uri(place))
-        rows = [row.asDict() for row in _in_utc(stored).collect()]
-        for row in rows:
-            row |= {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES if name in row}
-        self._bucket.write(f"{place}.csv", as_csv(rows, found.columns))
-        return rows
-
-
-def _in_utc(found: DataFrame) -> DataFrame:
-    """Times as text: Python would take them into the machine's own zone."""
-    times = {name: F.date_format(name, "yyyy-MM-dd HH:mm:ss") for name in _TIMES if name in found.columns}
-    return found.withColumns(times) if times else found
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:

@@ -40,6 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         "tests",
         tmp_path_factory.mktemp("none"),
         "none",
+        is_small=True,
         spark_sql_shuffle_partitions="2",
         spark_driver_extraClassPath=str(classes),
     )

@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spar
 from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, counted, duration, lines, number, timed
 from glue_jobs.reporting.page import MOST_PAIRS, Told, page
-from glue_jobs.reporting.run import as_csv
 from glue_jobs.reporting.standing import Standing
+from glue_jobs.reporting.tables import as_csv
 
 DAY = date(2030, 1, 1)
 NASTY = "<script>alert('x')</script>\"&"

@@ -1,0 +1,114 @@
+"""A topic as it was: told from the archive, by what was accepted and tried until a moment."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from glue_jobs.common import job
+from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.manifest import load_all, table
+from glue_jobs.reporting import as_of, options
+
+from .archives import BEGIN, delivery, fill, message
+from .journals import Place
+
+AT = BEGIN + timedelta(minutes=10)
+
+
+def later(of: dict[str, Any], minutes: float, **fields: Any) -> dict[str, Any]:
+    """An attempt so many minutes after BEGIN."""
+    return delivery(of, **{"started_at": BEGIN + timedelta(minutes=minutes), **fields})
+
+
+@pytest.fixture
+def filled(place: Place) -> Place:
+    """Shard 0 of a topic, at whose moment each message is something else."""
+    names = ("done", "flying", "retrying", "lapsed", "dead", "unwanted", "slow", "ahead", "future")
+    rows = {
+        name: message(4 * n, minutes=n if name != "future" else 11, id=name) for n, name in enumerate(names)
+    }
+    tries = [
+        later(rows["done"], 1, outcome="RETRY"),
+        later(rows["done"], 2, attempt=2),
+        later(rows["flying"], 9.9, duration_ms=30_000),
+        later(rows["retrying"], 5, outcome="RETRY"),
+        later(rows["retrying"], 20, attempt=2),
+        later(rows["lapsed"], 5, outcome="LAPSED", duration_ms=60_000),
+        later(rows["dead"], 6, outcome="DEAD"),
+        later(rows["slow"], 12),  # was waiting, though one behind it had been tried
+        later(message(4 * 6 + 2, id="other shard"), 3),
+    ]
+    tries.append(later(rows["ahead"], 9, group="eager"))
+    fill(place, messages=rows.values(), deliveries=tries)
+    return place
+
+
+def run(place: Place, *arguments: str) -> int:
+    here = ["--bucket", place.name, "--folder", str(place.folder), "--topic", "orders", *arguments]
+    return job.guarded("asof", lambda: as_of.run(place.start, place.bucket, options.of_asof(None, here)))
+
+
+def test_every_message_is_in_the_state_that_it_was_in(filled: Place) -> None:
+    manifests = load_all(filled.bucket)
+    messages, deliveries = (
+        table(filled.spark, filled.bucket, name, manifests) for name in ("messages", "deliveries")
+    )
+    found = as_of.states(messages, deliveries, AT).where("group = 'g'").collect()
+    assert {row.id: (row.state, row.attempts) for row in found} == {
+        "done": ("done", 2),
+        "flying": ("in_flight", 1),
+        "retrying": ("retrying", 1),
+        "lapsed": ("retrying", 1),
+        "dead": ("dead", 1),
+        "unwanted": ("waiting", 0),  # nobody had come past it yet
+        "slow": ("waiting", 0),
+        "ahead": ("waiting", 0),
+    }
+    found = as_of.states(messages, deliveries, BEGIN + timedelta(minutes=15)).where("group = 'g'").collect()
+    assert {row.state for row in found if row.id == "unwanted"} == {"passed_over"}
+
+
+def test_groups_are_counted_and_the_oldest_listed(filled: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "--at", "2030-01-01T00:10:00Z", "--list", "2") in (DONE, INCOMPLETE)
+    lines = capsys.readouterr().out.splitlines()
+    summary = json.loads(lines[-1])
+    eager, group = summary["groups"]
+    assert group == {
+        **{
+            "topic": "orders",
+            "group": "g",
+            "waiting": 3,
+            "in_flight": 1,
+            "retrying": 2,
+            "dead": 1,
+            "done": 1,
+        },
+        **{"passed_over": 0, "oldest_open_at": "2030-01-01T00:01:00.000Z"},
+    }
+    assert (eager["group"], eager["done"], eager["passed_over"]) == ("eager", 1, 7)
+    assert [line.split()[:3] for line in lines[4:7]] == [
+        ["group", "state", "id"],
+        ["g", "in_flight", "flying"],
+        ["g", "retrying", "retrying"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--at", "2030-01-02T00:00:01Z"], "The archive does not reach to 2030-01-02T00:00:01Z"),
+        (
+            ["--at", "2030-01-01T00:10:00Z", "--group", "nobody"],
+            "Nobody has tried anything of orders for nobody",
+        ),
+    ],
+)
+def test_what_cannot_be_told_is_said(
+    filled: Place, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, *arguments) == FAILED
+    assert json.loads(capsys.readouterr().out)["error"].startswith(said)
