@@ -16,7 +16,7 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof mutants package deploy destroy token rehearse clean
+.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof compare mutants package deploy destroy token rehearse clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ report: $(SPARK) ## Show what went through: tables, and a page with charts
 
 asof: $(SPARK) ## Show a topic as it was (ARGS="--topic orders --at 2026-11-20T09:30:00Z")
 	@$(BIN)/python -m glue_jobs.asof --folder $(DATA)/bucket $(ARGS)
+
+compare: $(SPARK) ## Compare two groups over the same messages, one of them in a shadow (ARGS="--help" tells how)
+	@$(BIN)/python -m glue_jobs.compare --folder $(DATA)/bucket $(ARGS)
 
 soak: $(READY) $(SPARK) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)

@@ -38,3 +38,18 @@ def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
         "--list", type=arguments.positive, metavar="N", help="also N of the messages, the oldest first"
     )
     return arguments.parse(parser, argv)
+
+
+def of_compare(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments of `compare`."""
+    parser = arguments.reader("compare", about)
+    parser.add_argument("--topic", required=True, help="the topic whose messages were replayed")
+    parser.add_argument("--group", required=True, help="its group")
+    parser.add_argument(
+        "--shadow", required=True, metavar="TOPIC", help="the topic that they were replayed into"
+    )
+    parser.add_argument("--shadow-group", required=True, metavar="GROUP", help="the group there")
+    parser.add_argument(
+        "--replay", metavar="ID", help="only what this replay has sent (the last of each message)"
+    )
+    return arguments.parse(parser, argv)
