@@ -213,7 +213,7 @@ def test_the_command_line_makes_a_replay_and_prints_a_summary(
     api, service = served
     topic = api.topic()
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
-    monkeypatch.setattr(session, "start", lambda *args: filled.spark)
+    monkeypatch.setattr(session, "start", lambda *_, **__: filled.spark)
     monkeypatch.setattr(filled.spark, "stop", lambda: None)
     here = ["--url", service.url, "--bucket", filled.name, "--folder", str(filled.folder)]
     choice = ["--topic", "orders", "--from", "2030-01-01", "--to", "2030-01-03", "--where", "n < 3"]

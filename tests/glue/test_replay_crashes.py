@@ -124,7 +124,7 @@ def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
 @pytest.fixture
 def run(archive: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs the whole job; its exit code."""
-    monkeypatch.setattr(session, "start", lambda *_: archive.spark)
+    monkeypatch.setattr(session, "start", lambda *_, **__: archive.spark)
     monkeypatch.setattr(archive.spark, "stop", lambda: None)
     monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
 
