@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 
@@ -13,4 +12,6 @@ def pause(seconds: float) -> None:
 
 async def async_pause(seconds: float) -> None:
     """Wait in this task."""
+    import asyncio
+
     await asyncio.sleep(seconds)

@@ -1,26 +1,28 @@
-"""`Headrace` and `AsyncHeadrace`: every operation, and consumers."""
+"""`Headrace`: every operation, producers and consumers."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import pkgutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._async.client import AsyncOperations
 from ._sync.client import Operations
 from .consume.consumer import Consumer
 from .consume.settings import ConsumerSettings
-from .producer import Producer
+
+if TYPE_CHECKING:  # loaded when first used, for a quick import
+    import asyncio
+
+    from .producer import Producer
 
 H = TypeVar("H", bound=Callable[..., Any])
 
 
-class _Consumers:
+class Consumers:
     """Handlers that were registered, and their work."""
 
     def __init__(self) -> None:
@@ -75,7 +77,7 @@ class Headrace(Operations):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._consumers = _Consumers()
+        self._consumers = Consumers()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -94,6 +96,8 @@ class Headrace(Operations):
 
     def producer(self, **settings: Any) -> Producer:
         """A producer that sends in the background, in batches; for `settings` see `Producer`."""
+        from .producer import Producer
+
         return Producer(self, **settings)
 
     def discover(self, package: str) -> None:
@@ -110,64 +114,6 @@ class Headrace(Operations):
 
     def stop(self) -> None:
         """Let `run` finish what is held, and return. Any thread."""
-        self._consumers.stop()
-
-
-class AsyncHeadrace(AsyncOperations):
-    """A Headrace service, for asyncio. `async with AsyncHeadrace.from_env() as hr: await hr.send(…)`"""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._twin: Operations | None = None
-        self._consumers = _Consumers()
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Those that are registered here."""
-        return self._consumers.consumers
-
-    def consumer(self, topic: str, *, group: str, **settings: Any) -> Callable[[H], H]:
-        """Make a function a consumer, as `Headrace.consumer` does; `async def` handlers run in the loop of `run`."""
-        chosen = ConsumerSettings(topic, group, **settings)
-        return lambda handler: self._consumers.add(chosen, handler)
-
-    def producer(self, **settings: Any) -> Producer:
-        """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `close` it at the end,
-        where it may block: `await asyncio.to_thread(producer.close)`."""
-        return Producer(self._for_threads(), **settings)
-
-    def _for_threads(self) -> Operations:
-        """The same service for threads; closed with this."""
-        if self._twin is None:
-            self._twin = Operations(
-                ",".join(self.transport.urls),
-                self.transport.token,
-                retries=self.transport.retries,
-                timeout=self.transport.timeout,
-                connections=self.transport.connections,
-            )
-        return self._twin
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        if self._twin is not None:
-            self._twin.close()
-        await super().aclose()
-
-    async def run(self, *, for_seconds: float | None = None) -> None:
-        """Let the consumers work until `stop` (or for a time). Polling and settling are threads of their own, so that
-        a handler that blocks the loop loses no lease; cancelling this stops them."""
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(None, self._consumers.run, self._for_threads(), for_seconds, loop)
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self.stop()
-            await work
-            raise
-
-    def stop(self) -> None:
-        """Let `run` finish what is held, and return."""
         self._consumers.stop()
 
 

@@ -7,12 +7,14 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import msgspec
 
 from ._sync.client import Operations
 from ._sync.sends import Batch
@@ -32,7 +34,7 @@ class _Item:
     """A message on its way. `number` is its place in the spool."""
 
     topic: str
-    fields: Mapping[str, Any]
+    text: msgspec.Raw
     size: int
     future: Future[Sent]
     at: float
@@ -94,8 +96,7 @@ class Producer:
         `close`.
         """
         message = Outgoing(body, **{**options, "keys": tuple(options.get("keys", ()))})
-        fields = message.fields(now())
-        size = len(encode(fields)) + 1
+        text = encode(message.fields(now()))
         if (
             self._pid != os.getpid()
         ):  # forked: the thread stayed with the parent, and so did what it has to send
@@ -107,10 +108,11 @@ class Producer:
                 raise RuntimeError("This producer is closed.")
             self._pending += 1
             if self._spool:
-                self._futures[self._spool.add(topic, fields)] = future
+                self._futures[self._spool.add(topic, text)] = future
             else:
-                self._items.append(_Item(topic, fields, size, future, time.monotonic()))
-            self._changed.notify_all()
+                self._items.append(_Item(topic, msgspec.Raw(text), len(text) + 1, future, time.monotonic()))
+            if self._pending in (1, self._max_batch) or len(self._items) in (1, self._max_batch):
+                self._changed.notify_all()  # only what the sender waits for: a thread that wakes takes time
         return future
 
     @property
@@ -152,7 +154,7 @@ class Producer:
 
     def _work(self) -> None:
         while items := self._next():
-            batch = Batch(items[0].topic, self._requests.next(), [item.fields for item in items])
+            batch = Batch(items[0].topic, self._requests.next(), [item.text for item in items])
             self._told([item.future for item in items], self._delivered(batch))
 
     def _next(self) -> list[_Item]:

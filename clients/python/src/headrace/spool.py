@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
-
-from .calls import encode
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS message (
@@ -30,7 +28,7 @@ class Waiting:
 
     numbers: tuple[int, ...]
     topic: str
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[msgspec.Raw]
     request: str | None = None
     first_sent: float | None = None
 
@@ -52,12 +50,10 @@ class Spool:
             self._file.close()
             raise BlockingIOError(f"The spool {path} is in use by another process ({error}).") from error
 
-    def add(self, topic: str, fields: Mapping[str, Any]) -> int:
-        """Keep a message; it is on disk when this returns. Its number in the file."""
+    def add(self, topic: str, text: bytes) -> int:
+        """Keep a message (as JSON); it is on disk when this returns. Its number in the file."""
         with self._lock:
-            row = self._file.execute(
-                "INSERT INTO message (topic, fields) VALUES (?, ?)", (topic, encode(fields))
-            )
+            row = self._file.execute("INSERT INTO message (topic, fields) VALUES (?, ?)", (topic, text))
             assert row.lastrowid is not None
             return row.lastrowid
 
@@ -80,7 +76,7 @@ class Spool:
                 break
             going.append(row)
         numbers = tuple(row[0] for row in going)
-        return Waiting(numbers, topic, [msgspec.json.decode(row[2]) for row in going], request, first_sent)
+        return Waiting(numbers, topic, [msgspec.Raw(row[2]) for row in going], request, first_sent)
 
     def begin(self, numbers: Sequence[int], request: str, first_sent: float) -> None:
         """Note under which name messages are sent, before they are: what comes after a crash uses the same."""

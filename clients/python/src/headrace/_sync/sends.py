@@ -22,6 +22,10 @@ from .pager import Pager
 from .transport import Transport
 
 
+class _AllSent(msgspec.Struct):
+    results: list[Sent]
+
+
 class _Results(msgspec.Struct):
     results: list[dict[str, Any]]
 
@@ -33,7 +37,7 @@ class Batch:
 
     topic: str
     request: str
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Mapping[str, Any] | msgspec.Raw]
     first_sent: float | None = None
 
 
@@ -143,11 +147,15 @@ class Sends(Caller):
                 headers={REQUEST: batch.request, **tracing.outgoing_headers()},
                 first_sent=batch.first_sent,
             )
-            answer = self._transport.ask(call, _Results)
-        return [
-            of_problem(each["error"]) if "error" in each else msgspec.convert(each, Sent)
-            for each in answer.results
-        ]
+            answer = self._transport.send(call)
+        try:
+            return [*msgspec.json.decode(answer, type=_AllSent).results]
+        except msgspec.ValidationError:  # some were refused
+            results = msgspec.json.decode(answer, type=_Results).results
+            return [
+                of_problem(each["error"]) if "error" in each else msgspec.convert(each, Sent)
+                for each in results
+            ]
 
     def publish(
         self,

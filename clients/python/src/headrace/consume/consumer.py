@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import tracing
 from .._sync.client import Operations
@@ -17,9 +16,13 @@ from ..models import Message
 from .handlers import Handler, bound, is_async
 from .holdings import Holdings
 from .outcomes import ACK, Retry, Verdict, verdict_of
-from .runners import LoopRunner, Runner, ThreadRunner
 from .settings import ConsumerSettings
 from .settling import Settler
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .runners import Runner
 
 _LOG = logging.getLogger("headrace")
 _MOST = 1000
@@ -74,6 +77,8 @@ class Consumer:
             self._leave(hr, name)
 
     def _runner(self, loop: asyncio.AbstractEventLoop | None) -> Runner:
+        from .runners import LoopRunner, ThreadRunner
+
         s = self.settings
         if is_async(self.handler):
             runtime = seconds(s.max_runtime) if s.max_runtime else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import typing
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ def _around(layer: Middleware, call: Callable[[Message], Any], message: Message)
 
 def is_async(handler: Handler) -> bool:
     """Does calling it give something to await?"""
-    return asyncio.iscoroutinefunction(handler) or asyncio.iscoroutinefunction(
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004  its kind is wanted, not whether it is there
     )
 

@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 from .. import outgoing
+from ..async_client import AsyncHeadrace
 from ..calls import Call
-from ..client import AsyncHeadrace, Headrace
+from ..client import Headrace
 from ..consume.consumer import Consumer
 from ..consume.outcomes import ACK, Verdict, verdict_of
 from ..models import Message

@@ -1,0 +1,110 @@
+"""What the client does in a second here: `python clients/python/bench.py` (against HEADRACE_URL, or a service of its
+own in memory). Prints the table of its README."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "src"))
+
+from headrace import Headrace, Message, Producer  # noqa: E402  the package is beside this file
+
+
+@contextlib.contextmanager
+def service(engine: str) -> Iterator[tuple[str, str]]:
+    """URL and token of a service: the one that HEADRACE_URL names, or one in a process of its own."""
+    if url := os.environ.get("HEADRACE_URL"):
+        yield url, os.environ["HEADRACE_TOKEN"]
+        return
+    command = [sys.executable, "-m", "headrace_local", "--port", "0", "--json", "--engine", engine]
+    data = ["--data", f"/tmp/headrace-bench-{os.getpid()}"] if engine == "dynamodb" else []
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        [*command, *data], cwd=HERE.parents[1], stdout=subprocess.PIPE, stderr=quiet, text=True
+    ) as process:
+        assert process.stdout is not None
+        where = json.loads(process.stdout.readline())
+        try:
+            yield where["url"], where["token"]
+        finally:
+            process.terminate()
+
+
+_IMPORT = "import time; t = time.process_time(); import headrace; print(time.process_time() - t)"
+
+
+def imports() -> str:
+    """Milliseconds of processor time that `import headrace` takes: the best of ten."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE / "src")}
+    command = [sys.executable, "-c", _IMPORT]
+    runs = [subprocess.run(command, check=True, env=environment, capture_output=True) for _ in range(10)]
+    return f"{1000 * min(float(run.stdout) for run in runs):.0f} ms"
+
+
+def single_sends(hr: Headrace, topic: str, number: int) -> float:
+    """Sends a second, one after the other."""
+    started = time.perf_counter()
+    for n in range(number):
+        hr.send(topic, {"order": n})
+    return number / (time.perf_counter() - started)
+
+
+def lingering_sends(hr: Headrace, topic: str, number: int) -> float:
+    """The same through a producer that lingers."""
+    started = time.perf_counter()
+    with Producer(hr, linger_ms=10) as producer:
+        for n in range(number):
+            producer.send(topic, {"order": n})
+    return number / (time.perf_counter() - started)
+
+
+def consumed(hr: Headrace, topic: str, number: int) -> float:
+    """Messages a second through one consumer with eight handlers, from the first to the last."""
+    seen: list[float] = []
+    lock = threading.Lock()
+
+    @hr.consumer(topic, group="bench", concurrency=8, prefetch=1000, wait=1)
+    def handle(message: Message) -> None:
+        with lock:
+            seen.append(time.perf_counter())
+            if len(seen) == number:
+                hr.stop()
+
+    hr.run(for_seconds=300)
+    assert len(seen) >= number, f"only {len(seen)} of {number} arrived"
+    return number / (seen[-1] - seen[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--engine", choices=["memory", "dynamodb"], default="memory")
+    chosen = parser.parse_args()
+    print(f"| import headrace | {imports()} |", flush=True)
+    with service(chosen.engine) as (url, token), Headrace(url, token) as hr:
+        topic = f"bench-{uuid.uuid4().hex[:8]}"
+        hr.put_topic(topic)
+        one = single_sends(hr, topic, max(100, chosen.messages // 40))
+        print(f"| sends, one after the other | {one:,.0f} a second |", flush=True)
+        many = lingering_sends(hr, topic, chosen.messages)
+        print(
+            f"| sends through a `Producer` that lingers 10 ms | {many:,.0f} a second, {many / one:.0f} times as many |",
+            flush=True,
+        )
+        rate = consumed(hr, topic, chosen.messages)
+        print(f"| messages through one consumer, 8 handlers | {rate:,.0f} a second |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""`AsyncHeadrace`: the same for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ._async.client import AsyncOperations
+from ._sync.client import Operations
+from .client import Consumers
+from .consume.consumer import Consumer
+from .consume.settings import ConsumerSettings
+from .producer import Producer
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class AsyncHeadrace(AsyncOperations):
+    """A Headrace service, for asyncio. `async with AsyncHeadrace.from_env() as hr: await hr.send(…)`"""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._twin: Operations | None = None
+        self._consumers = Consumers()
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Those that are registered here."""
+        return self._consumers.consumers
+
+    def consumer(self, topic: str, *, group: str, **settings: Any) -> Callable[[H], H]:
+        """Make a function a consumer, as `Headrace.consumer` does; `async def` handlers run in the loop of `run`."""
+        chosen = ConsumerSettings(topic, group, **settings)
+        return lambda handler: self._consumers.add(chosen, handler)
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `close` it at the end,
+        where it may block: `await asyncio.to_thread(producer.close)`."""
+        return Producer(self._for_threads(), **settings)
+
+    def _for_threads(self) -> Operations:
+        """The same service for threads; closed with this."""
+        if self._twin is None:
+            self._twin = Operations(
+                ",".join(self.transport.urls),
+                self.transport.token,
+                retries=self.transport.retries,
+                timeout=self.transport.timeout,
+                connections=self.transport.connections,
+            )
+        return self._twin
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._twin is not None:
+            self._twin.close()
+        await super().aclose()
+
+    async def run(self, *, for_seconds: float | None = None) -> None:
+        """Let the consumers work until `stop` (or for a time). Polling and settling are threads of their own, so that
+        a handler that blocks the loop loses no lease; cancelling this stops them."""
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(None, self._consumers.run, self._for_threads(), for_seconds, loop)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.stop()
+            await work
+            raise
+
+    def stop(self) -> None:
+        """Let `run` finish what is held, and return."""
+        self._consumers.stop()
