@@ -16,7 +16,7 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof compare mutants package deploy destroy token rehearse clean
+.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof compare mutants package deploy destroy token rehearse dist clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,10 @@ token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=d
 
 rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it (2 to 15 minutes)
 	@$(BIN)/python -m tests.infra.rehearse $(ARGS)
+
+dist: setup ## Build headrace (the client) and headrace-local as wheels and source archives, into dist/
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m build --outdir dist clients/python
 
 clean: ## Remove what was built, not .data
 	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

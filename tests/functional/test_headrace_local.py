@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import yaml
 
 from tests.support.local_service import ROOT, LocalService, serving
 from tests.support.receiver import Receiver, Reply, Visit
@@ -137,3 +139,45 @@ def _names(package: Path) -> list[str]:
         return zipfile.ZipFile(package).namelist()
     with tarfile.open(package) as archive:
         return [name.partition("/")[2] for name in archive.getnames()]
+
+
+def _copied() -> list[tuple[list[str], str]]:
+    """What the Dockerfile's first stage copies, and where to."""
+    stage = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1]
+    lines = [line.split()[1:] for line in stage.splitlines() if line.startswith("COPY ")]
+    return [(sources, target) for *sources, target in lines]
+
+
+def test_the_container_is_built_of_what_is_there() -> None:
+    sources = {source for sources, _ in _copied() for source in sources}
+    assert all((ROOT / source).exists() for source in sources)
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == sources
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert set(packed["sdist"]["only-include"]) <= sources
+
+
+def test_compose_names_amazons_engine_as_an_image_of_its_own() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert services["dynamodb"]["image"].startswith("amazon/dynamodb-local:")
+    assert [name for name, each in services.items() if "profiles" not in each] == ["headrace"]
+    for name in ("headrace", "durable"):
+        assert all(port.startswith("127.0.0.1:") for port in services[name]["ports"])
+        assert services[name]["environment"]["HEADRACE_TOKEN"].endswith(":-hr_local_0123456789abcdef}")
+
+
+@pytest.mark.soak
+def test_the_containers_steps_make_a_service(tmp_path: Path) -> None:
+    source, wheels, venv = tmp_path / "source", tmp_path / "wheels", tmp_path / "venv"
+    for sources, target in _copied():
+        for each in sources:
+            place = source / (each if target == "./" else target)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / each).is_dir() else shutil.copy)(ROOT / each, place)
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)
+    pip = str(venv / "bin/pip")
+    subprocess.run([pip, "wheel", "-q", "--wheel-dir", str(wheels), str(source)], check=True, timeout=600)
+    offline = [pip, "install", "-q", "--no-index", "--find-links", str(wheels), "headrace-local"]
+    subprocess.run(offline, check=True, timeout=600)
+    with serving(command=(str(venv / "bin/headrace-local"),), HEADRACE_HOST="127.0.0.1") as service:
+        assert service.ask("PUT", "/topics/orders")["topic"] == "orders"

@@ -1,0 +1,22 @@
+# The whole service in memory, for development and tests:
+#   docker build -t headrace-local . && docker run --rm -p 127.0.0.1:8700:8700 headrace-local
+# Nothing of Amazon's is in this image; compose.yaml adds DynamoDB Local as an image of its own.
+FROM python:3.11-slim AS build
+WORKDIR /source
+COPY pyproject.toml LICENSE app.py ./
+COPY headrace_local headrace_local
+COPY chalicelib chalicelib
+COPY local local
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+
+FROM python:3.11-slim
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links /wheels headrace-local \
+    && useradd --create-home headrace \
+    && install -d -o headrace /data
+USER headrace
+ENV HEADRACE_HOST=0.0.0.0 HEADRACE_DATA=/data
+EXPOSE 8700
+HEALTHCHECK --interval=5s --timeout=3s --start-period=5s \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8700/v1/health')"]
+ENTRYPOINT ["headrace-local"]
