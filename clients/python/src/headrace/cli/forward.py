@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import re
 import time
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from ..durations import rfc3339
 from ..models import Message
+from ..webhook.signing import sign
 
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 _PLAIN = "".join(char for char in _PRINTABLE if char not in ' "%')  # CloudEvents' HTTP binding, 3.1.3.2
@@ -47,11 +47,11 @@ class Result:
 class Forwarder:
     """Sends messages of a group to a URL. Threads may share it."""
 
-    def __init__(self, url: str, topic: str, group: str, key: bytes, timeout: float) -> None:
+    def __init__(self, url: str, topic: str, group: str, secret: str, timeout: float) -> None:
         import httpx
 
         self._client = httpx.Client(timeout=timeout, follow_redirects=False, headers=_EVERYWHERE)
-        self._url, self._topic, self._group, self._key = url, topic, group, key
+        self._url, self._topic, self._group, self._secret = url, topic, group, secret
 
     def __enter__(self) -> Forwarder:
         return self
@@ -65,7 +65,7 @@ class Forwarder:
 
         body = body_of(message)
         headers = headers_of(message, self._topic, self._group)
-        headers |= signature(self._key, message.id, int(time.time()), body)
+        headers |= sign(self._secret, message.id, int(time.time()), body)
         started = time.monotonic()
         try:
             answer = self._client.post(self._url, content=body, headers=headers)
@@ -117,24 +117,3 @@ def _producers(message: Message) -> dict[str, str]:
 
 def _encoded(value: str, kept: str) -> str:
     return quote(value, safe=kept)
-
-
-def secret_bytes(text: str) -> bytes:
-    """The bytes of a secret. ValueError for what is none."""
-    try:
-        key = base64.b64decode(text.removeprefix("whsec_"), validate=True)
-    except ValueError:
-        key = b""
-    if not text.startswith("whsec_") or len(key) < 24:
-        raise ValueError("The secret must be whsec_ and 24 to 64 bytes in base64.")
-    return key
-
-
-def signature(key: bytes, id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers of Standard Webhooks. `timestamp` is in seconds since 1970."""
-    digest = hmac.digest(key, f"{id}.{timestamp}.".encode() + body, "sha256")
-    return {
-        "webhook-id": id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": "v1," + base64.b64encode(digest).decode(),
-    }

@@ -16,8 +16,9 @@ import typer
 
 from ..errors import HeadraceError, Unavailable
 from ..models import Message
+from ..webhook.signing import key_of
 from .arguments import Topic
-from .forward import Forwarder, Result, secret_bytes
+from .forward import Forwarder, Result
 from .output import Output
 from .session import Session, session
 
@@ -58,10 +59,10 @@ def listen(
     s = session(context)
     text = secret or os.environ.get("HEADRACE_WEBHOOK_SECRET") or _new_secret()
     try:
-        key = secret_bytes(text)
+        key_of(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    with _group(s, topic, group, begin, filter) as name, Forwarder(forward, topic, name, key, timeout) as to:
+    with _group(s, topic, group, begin, filter) as name, Forwarder(forward, topic, name, text, timeout) as to:
         s.output.say(f"{topic} → {forward}, as group {name}. Signed with {text}. Ctrl-C ends it.")
         _run(s, topic, name, to, concurrency, max)
 

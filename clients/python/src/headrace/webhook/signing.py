@@ -24,13 +24,27 @@ def verify(secrets: str | Sequence[str], headers: Mapping[str, str], body: bytes
         raise SignatureError("The request has no signature.") from None
     if abs(now - seconds) > TOLERANCE_SECONDS:
         raise SignatureError("The signature is too old, or from the future.")
-    signed = f"{id}.{at}.".encode() + body
     given = [signature.encode() for signature in signatures.split(" ")]
     for secret in [secrets] if isinstance(secrets, str) else secrets:
-        expected = b"v1," + base64.b64encode(hmac.digest(key_of(secret), signed, "sha256"))
+        expected = _signature(secret, id, at, body).encode()
         if any(hmac.compare_digest(expected, one) for one in given):
             return id
     raise SignatureError("The signature is by no known secret.")
+
+
+def sign(secret: str, id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The three headers of a request. `timestamp` is in seconds since 1970. ValueError for what is no secret."""
+    at = str(timestamp)
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": at,
+        "webhook-signature": _signature(secret, id, at, body),
+    }
+
+
+def _signature(secret: str, id: str, at: str, body: bytes) -> str:
+    digest = hmac.digest(key_of(secret), f"{id}.{at}.".encode() + body, "sha256")
+    return "v1," + base64.b64encode(digest).decode()
 
 
 def key_of(secret: str) -> bytes:
