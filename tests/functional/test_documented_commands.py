@@ -60,13 +60,17 @@ def _blocks(page: Path) -> list[str]:
 
 def test_the_commands_of_the_readme_work(shell: Shell, service: tuple[Path, str]) -> None:
     token = (service[0] / ".data" / "token").read_text().strip()
-    _, first, push, *_ = _blocks(ROOT / "README.md")
+    blocks = _blocks(ROOT / "README.md")
+    first, push = (
+        next(b for b in blocks if f"export {name}=" in b) for name in ("HEADRACE_TOKEN", "WEBHOOK_SECRET")
+    )
     shell.follow(
         Command(
-            first.replace("hr_…", token), '{"results": [{"receipt": "…", "error": {…"RECEIPT_INVALID"…}}]}'
+            first.replace("hr_…", token),
+            '{"results": [{"receipt": "…", "error": {"code": "RECEIPT_INVALID", …}}]}',
         )
     )
-    shell.follow(Command(push, '"state": "ACTIVE"'))
+    shell.follow(Command(push, '{"consumer": "me", "state": "ACTIVE", …}'))
 
 
 def test_the_chinese_readme_has_the_same_commands() -> None:
@@ -92,5 +96,10 @@ def test_a_page_that_promises_something_else_fails(shell: Shell) -> None:
 def test_a_block_of_output_belongs_to_the_commands_right_before_it() -> None:
     page = "```sh\na\n```\n```json\n1\n```\nwords\n```json\n2\n```\n```console\nb\n```\n```sh\nc\n```\n"
     assert commands_of(page) == [Command("a\n", "1\n"), Command("c\n")]
-    assert agrees("{…, 1}", '{"x":0,1}')
-    assert not agrees("{…, 2, …, 1}", "{1,2}")
+    assert agrees("…x…", "axb")
+    assert not agrees("x…y", "y x")
+    assert agrees('{"a": 1, …}\n{"b": [{"c": "x…z"}, …]}', '{"z":0,"a":1}\n{"b":[{"c":"xyz"},2]}')
+    for output in ('{"a": 2}', '{"b": 1}', "a: 1", '{"c": {"a": 1}}'):
+        assert not agrees('{"a": 1, …}', output)
+    assert not agrees('{"a": 1}', '{"a": 1, "b": 2}')
+    assert not agrees('{"a": [1]}', '{"a": [1, 2]}')

@@ -1,10 +1,12 @@
 """Pages whose commands are run: every block marked `sh`, compared with the block of output that follows it.
 
-A block marked `console` is only shown. In an output `…` stands for any text, and white space does not count.
+A block marked `console` is only shown. In an output `…` stands for any text, in JSON for any other fields or elements;
+neither white space nor the order of fields counts.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,11 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHANGES = re.compile(r"-X|&$|\bcall (?!GET)|=\$\(|\bkill\b", re.MULTILINE)
+ANY = "…"
 _PATIENCE_SECONDS = 60.0
 _LOOK_AGAIN_SECONDS = 0.2
 
@@ -50,14 +53,61 @@ def commands_of(page: str) -> list[Command]:
 
 
 def agrees(expected: str, output: str) -> bool:
-    """Whether the pieces between `…` stand in the output in their order."""
-    rest = "".join(output.split())
-    for piece in "".join(expected.split()).split("…"):
+    """Whether an output is as the page says: its JSON documents where the page has any, else its text."""
+    if expected.lstrip().startswith("{"):
+        documents = iter(_documents(output))
+        return all(
+            any(matches(page, answer) for answer in documents) for page in _documents(_closed(expected))
+        )
+    return _is_like(expected, output)
+
+
+def matches(page: Any, answer: Any) -> bool:
+    """Whether a JSON value is as the page shows it: fields in any order, and where it has `…`, more of them."""
+    if isinstance(page, dict):
+        if not isinstance(answer, dict) or not (ANY in page or page.keys() == answer.keys()):
+            return False
+        return all(name in answer and matches(page[name], answer[name]) for name in page.keys() - {ANY})
+    if isinstance(page, list):
+        if not isinstance(answer, list) or not (ANY in page or len(page) == len(answer)):
+            return False
+        rest = iter(answer)
+        return all(any(matches(item, other) for other in rest) for item in page if item != ANY)
+    return (
+        _is_like(page, answer) if isinstance(page, str) and isinstance(answer, str) else bool(page == answer)
+    )
+
+
+def _is_like(expected: str, text: str) -> bool:
+    """Whether the pieces between `…` stand in the text in their order."""
+    rest = "".join(text.split())
+    for piece in "".join(expected.split()).split(ANY):
         place = rest.find(piece)
         if place < 0:
             return False
         rest = rest[place + len(piece) :]
     return True
+
+
+def _closed(page: str) -> str:
+    """The page's JSON as JSON: `…` alone becomes a field or an element of that name."""
+    written, inside = "", ""
+    for token in re.findall(r'"(?:[^"\\]|\\.)*"|.', page, re.DOTALL):
+        inside = inside + token if token in "{[" else inside[:-1] if token in "}]" else inside
+        field = f'"{ANY}": ""' if inside.endswith("{") else f'"{ANY}"'
+        written += field if token == ANY else token
+    return written
+
+
+def _documents(text: str) -> list[Any]:
+    """The JSON objects that begin a line."""
+    decoder = json.JSONDecoder()
+    documents, end = [], 0
+    for start in (match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)):
+        if start >= end:
+            document, end = decoder.raw_decode(text, start)
+            documents.append(document)
+    return documents
 
 
 class Shell:

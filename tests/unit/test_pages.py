@@ -116,6 +116,15 @@ def imports_between_rooms() -> set[tuple[str, str]]:
     }
 
 
+def test_each_release_has_its_changes_in_order_and_short() -> None:
+    _, *releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    for release in releases:
+        headings = re.findall(r"^### (.*)$", release, re.MULTILINE)
+        assert headings == [name for name in ("Added", "Changed", "Fixed") if name in headings]
+        changes = re.findall(r"^- .*(?:\n  .*)*", release, re.MULTILINE)
+        assert [change for change in changes if len(change.splitlines()) > 3] == []
+
+
 def test_a_broken_link_and_an_unknown_name_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
