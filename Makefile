@@ -70,7 +70,7 @@ format: setup ## Put the code into the agreed format
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-types: $(SPARK) ## Check types
+types: $(READY) $(SPARK) ## Check types
 	@$(BIN)/mypy
 	@cd clients/python && ../../$(BIN)/mypy
 

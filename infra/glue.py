@@ -197,12 +197,12 @@ def _role(prefix: str, artifacts: str) -> dict[str, Any]:
     groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
     streams = [f"{group}:log-stream:*" for group in groups]
     token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
-    log_table = names.arn("dynamodb", f"table/{names.table(prefix, 'log')}")
+    tables = [names.arn("dynamodb", f"table/{names.table(prefix, name)}") for name in ("log", "traces")]
     statements = [
         _allow(("s3:ListBucket",), own),
         _allow(("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"), *written),
         _allow(("s3:GetObject",), f"{own}/bodies/*", f"{sent}/*"),
-        _allow(("dynamodb:Query",), log_table),
+        _allow(("dynamodb:Query",), *tables),
         _allow(("logs:CreateLogGroup",), *groups),  # Glue asks for it first, though they are there
         _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
         _allow(("secretsmanager:GetSecretValue",), token),

@@ -1,4 +1,4 @@
-"""Missing offsets, fetched from DynamoDB by the executors and written into the journal.
+"""Missing offsets and attempts, fetched from DynamoDB by the executors and written into the journal.
 
 So the journal is complete, and the archive stays a function of it alone. What was fetched lies in the folder of its own
 hour, which may belong to another day: that one has late data then.
@@ -12,9 +12,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from glue_jobs.archiving import trace_rows
 from glue_jobs.archiving.log_rows import lines_of
 
 PIECE = 20_000  # offsets that one query task looks for
+_SPAN = 1_000  # offsets that a row of traces covers at most
+_FORMAT = 1  # of rows that can be read here
 Gap = tuple[str, int, int, int]
 """The shard (the log's partition key), first and last offset; a gap without an end goes on to what was accepted by the
 time (ms) that is the fourth."""
@@ -29,6 +32,61 @@ def fetched(spark: SparkSession, table: str, region: str, gaps: Iterable[Gap]) -
         lambda some: _fetch(table, place, some)
     )
     return spark.createDataFrame(found, "day string, hour string, line string")
+
+
+Trace = tuple[str, int]
+"""A group's traces on one shard (their partition key), and the first offset that is looked at."""
+
+
+def fetched_attempts(
+    spark: SparkSession, table: str, region: str, traces: Iterable[Trace], begin_ms: int, end_ms: int
+) -> DataFrame:
+    """What DynamoDB has of attempts that began in this time: the place of each row (`group_uid`, `topic_uid`, `shard`,
+    `trace` and the `offset` of its first), and its lines, each with day and hour."""
+    traces, place = list(traces), {"region_name": region, **_local_engine()}
+    rows = spark.sparkContext.parallelize(traces, max(1, min(len(traces), 64))).mapPartitions(
+        lambda some: _fetch_attempts(table, place, some, begin_ms, end_ms)
+    )
+    places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
+    lines = "array<struct<day: string, hour: string, line: string>>"
+    return spark.createDataFrame(rows, f"{places}, lines {lines}")
+
+
+def _fetch_attempts(
+    table: str, place: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
+) -> Iterator[tuple[Any, ...]]:
+    import boto3
+
+    client = boto3.client("dynamodb", **place)
+    for home, first in traces:
+        query = {
+            "TableName": table,
+            "KeyConditionExpression": "k = :k AND o >= :first",
+            "ExpressionAttributeValues": {
+                ":k": {"S": home},
+                ":first": {"S": f"{max(0, first - _SPAN):016d}"},
+            },
+        }
+        group_uid, topic_uid, shard = home.rsplit("/", 2)
+        for item in _pages(client, query):
+            if begin_ms <= int(item["a"]["N"]) < end_ms and not _is_newer(item):
+                lines = list(trace_rows.lines_of(item))
+                if lines:
+                    trace = item["o"]["S"].partition("#")[2]
+                    yield group_uid, topic_uid, int(shard), trace, lines[0][0], [line[1:] for line in lines]
+
+
+def _is_newer(item: Mapping[str, Any]) -> bool:
+    return int(item["v"]["N"]) > _FORMAT
+
+
+def _pages(client: Any, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    while True:
+        answer = client.query(**query)
+        yield from answer["Items"]
+        if "LastEvaluatedKey" not in answer:
+            return
+        query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
 def _local_engine() -> dict[str, str]:
@@ -61,12 +119,7 @@ def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterato
     query = _query(table, shard, begin, 10**18 if last == ENDLESS else last)
     if last == ENDLESS:
         query["Limit"] = 100  # mostly there is nothing, or the next day's first row
-    while True:
-        answer = client.query(**query, ConsistentRead=True)
-        yield from answer["Items"]
-        if "LastEvaluatedKey" not in answer:
-            return
-        query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+    yield from _pages(client, {**query, "ConsistentRead": True})
 
 
 def _query(table: str, shard: str, first: int, last: int) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from glue_jobs.common.ranges import Range, Ranges, merged, pieces, size, without
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
 from glue_jobs.common.session import nothing
 
+_TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
+
 
 class Shrunk(JobError):
     """The journal has less than was archived of it before; the archive stays as it is."""
@@ -30,9 +32,9 @@ class Shrunk(JobError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`log_table`: where missing offsets are looked for (None: nowhere). `rows_per_file`: about the most."""
+    """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most."""
 
-    log_table: str | None
+    prefix: str | None
     region: str
     rows_per_file: int
     grace_ms: int
@@ -73,6 +75,7 @@ class Result:
     manifest: Manifest
     files: int
     backfilled: int = 0
+    backfilled_traces: int = 0
     without_id: int = 0
     touched: tuple[str, ...] = ()
 
@@ -81,7 +84,7 @@ def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
     catalog.show(bucket, day)
     proved = completeness.load(bucket)
-    if (new := proved.with_day(day, bool(settings.log_table))) != proved:
+    if (new := proved.with_day(day, bool(settings.prefix))) != proved:
         completeness.save(bucket, new)
     publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
 
@@ -97,6 +100,7 @@ class _Work:
         self._old = manifest.load(bucket, window.name)
         self._proved = completeness.load(bucket)
         self._journal = Journal(spark, bucket, window)
+        self._backfilled_traces = 0
 
     def run(self) -> Result:
         scan, gaps, begins, bodies_missing = self._look()
@@ -124,7 +128,8 @@ class _Work:
         new = publish.switch(self._bucket, self._old, new, now_ms)
         tidy(self._bucket, new, self._settings)
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
-        return Result(new, files, fetched, without_id, tuple(sorted(days - {self._window.name})))
+        touched = tuple(sorted(days - {self._window.name}))
+        return Result(new, files, fetched, self._backfilled_traces, without_id, touched)
 
     # Messages
 
@@ -208,7 +213,7 @@ class _Work:
 
     def _backfill(self, scan: Scan, gaps: Mapping[str, Ranges]) -> tuple[int, set[str]]:
         """Fetch what is missing into the journal; how many offsets came, and of which days."""
-        if not self._settings.log_table:
+        if not self._settings.prefix:
             return 0, set()
         wanted = [
             (key, first, last, 0)
@@ -222,7 +227,7 @@ class _Work:
         if not wanted:
             return 0, set()
         found = backfill.fetched(
-            self._spark, self._settings.log_table, self._settings.region, wanted
+            self._spark, f"{self._settings.prefix}-log", self._settings.region, wanted
         ).persist()
         counts = {row.day: row["count"] for row in found.groupBy("day").count().collect()}
         if counts:
@@ -252,11 +257,19 @@ class _Work:
         reach = self._journal.reading(self._reach)
         if not reach:
             return {}, 0
+        if self._settings.prefix and (count := self._backfill_attempts(reach, self._settings.prefix)):
+            progress(f"{self._window.name}: {count} traces came from DynamoDB")
+            damaged, self._backfilled_traces = self._journal.damaged, count
+            self._journal = Journal(self._spark, self._bucket, self._window)
+            self._journal.damaged |= damaged
+            reach = self._journal.reading(self._reach)
         counts: Counter[str] = Counter()
+        first: dict[str, int] = {}
         for row in reach:
             counts[row.topic] += row["count"]
+            first[_key(row)] = min(row.first, first.get(_key(row), row.first))
         attempts = transforms.readable(self._journal.lines(DELIVERIES))
-        ids, without_id = self._ids({_key(row): row.first for row in reach}), Observation()
+        ids, without_id = self._ids(first), Observation()
         found = transforms.deliveries(attempts, ids, self._split(counts)).observe(
             without_id, F.count_if(F.col("id").isNull()).alias("rows")
         )
@@ -264,11 +277,33 @@ class _Work:
         parts = publish.read_again(self._spark, self._bucket, DELIVERIES, self._window.name)
         return parts, without_id.get["rows"]
 
+    def _backfill_attempts(self, reach: Sequence[Any], prefix: str) -> int:
+        """Fetch the traces that the table has of the window, and the journal has not, into the journal; how many."""
+        traces = [
+            (f"{row.group_uid}/{row.topic_uid}/{row.shard}", row.first) for row in reach if row.group_uid
+        ]
+        begin_ms = int(self._window.begin.timestamp() * 1000)
+        end_ms = min(int(self._window.end.timestamp() * 1000), self._settings.now_ms)
+        there = backfill.fetched_attempts(
+            self._spark, f"{prefix}-traces", self._settings.region, traces, begin_ms, end_ms
+        )
+        known = transforms.readable(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
+        lost = there.join(known, [*_TRACE], "left_anti").persist()
+        count = lost.count()
+        if count:
+            lines = lost.select(F.explode("lines").alias("each")).select("each.*")
+            target = self._bucket.uri(f"journal/{DELIVERIES}")
+            lines.coalesce(8).write.mode("append").partitionBy("day", "hour").option(
+                "compression", "gzip"
+            ).text(target)
+        lost.unpersist()
+        return count
+
     def _reach(self) -> list[Any]:
-        """By shard: the first offset that was tried, and how many attempts there are (or more)."""
+        """By shard and group: the first offset that was tried, and how many attempts there are (or more)."""
         found = self._journal.lines(DELIVERIES)
         rows = (
-            found.groupBy(*transforms.SHARD)
+            found.groupBy(*transforms.SHARD, "group_uid")
             .agg(F.min("offset").alias("first"), F.count("*").alias("count"), F.max("v").alias("v"))
             .collect()
         )

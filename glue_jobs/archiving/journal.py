@@ -47,10 +47,12 @@ class Window:
         return self.day.isoformat()
 
     @property
+    def begin(self) -> datetime:
+        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    @property
     def end(self) -> datetime:
-        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC) + timedelta(
-            hours=self.until_hour
-        )
+        return self.begin + timedelta(hours=self.until_hour)
 
     def is_closed(self, now: datetime, lateness_minutes: int) -> bool:
         """Has all that belongs to it come, but for accidents?"""
@@ -64,8 +66,7 @@ class Window:
     @property
     def beside(self) -> list[str]:
         """The hours before and after it: by clocks that differ, neighbours may lie there."""
-        begin = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
-        return [f"day={at:%Y-%m-%d}/hour={at:%H}" for at in (begin - timedelta(hours=1), self.end)]
+        return [f"day={at:%Y-%m-%d}/hour={at:%H}" for at in (self.begin - timedelta(hours=1), self.end)]
 
 
 def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:

@@ -20,16 +20,21 @@ Item = Mapping[str, Mapping[str, Any]]
 def lines_of(item: Item) -> Iterator[tuple[str, str, str]]:
     """Day, hour and line of each offset of a row, in boto3's form."""
     accepted_ms = int(item["a"]["N"])
-    day, hour = datetime.fromtimestamp(accepted_ms / 1000, UTC).strftime("%Y-%m-%d %H").split()
     for line in _lines(item, accepted_ms):
-        yield day, hour, json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        yield encoded(line, accepted_ms)
+
+
+def encoded(line: Mapping[str, Any], at_ms: int) -> tuple[str, str, str]:
+    """Day, hour and text of a line."""
+    day, hour = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H").split()
+    return day, hour, json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
 def _lines(item: Item, accepted_ms: int) -> Iterator[dict[str, Any]]:
     topic, _, place = item["s"]["S"].partition(":")
     topic_uid, _, shard = place.rpartition("/")
     first, count = int(item["o"]["N"]), int(item["n"]["N"])
-    wires = list(_wires(_plain(item["m"]))) if "m" in item else []
+    wires = list(_wires(plain(item["m"]))) if "m" in item else []
     for number in range(count):
         line = {
             "v": 1,
@@ -48,7 +53,8 @@ def _lines(item: Item, accepted_ms: int) -> Iterator[dict[str, Any]]:
         yield {**line, "id": id_, **_content(wires[number])}
 
 
-def _plain(payload: Mapping[str, Any]) -> str:
+def plain(payload: Mapping[str, Any]) -> str:
+    """The text in an attribute, which may be compressed."""
     if "S" in payload:
         return str(payload["S"])
     return zlib.decompress(bytes(payload["B"])).decode()

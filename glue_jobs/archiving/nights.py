@@ -37,6 +37,7 @@ class Totals:
     files: int = 0
     bytes: int = 0
     backfilled: int = 0
+    backfilled_traces: int = 0
     without_id: int = 0
 
     def add(self, result: Result) -> None:
@@ -47,6 +48,7 @@ class Totals:
         self.bytes += sum(part.bytes for parts in tables.values() for part in parts)
         self.files += result.files
         self.backfilled += result.backfilled
+        self.backfilled_traces += result.backfilled_traces
         self.without_id += result.without_id
 
 
@@ -107,7 +109,7 @@ def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
     """Do the job; its exit code."""
     began = time.monotonic()
     settings = Settings(
-        f"{chosen.prefix}-log" if chosen.backfill else None,
+        chosen.prefix if chosen.backfill else None,
         chosen.region,
         chosen.rows_per_file,
         chosen.grace_minutes * 60_000,

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.topic import CursorKey
+from chalicelib.domain.trace import TraceRow, Tried
 from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
@@ -20,11 +22,14 @@ from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables
 from chalicelib.store.log import DynamoLog, _item
 from chalicelib.store.tables import create_missing
+from chalicelib.store.traces import DynamoTraces, parts
+from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import log_rows as rows
+from glue_jobs.archiving import trace_rows
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place
 from tests.support import factories as make
-from tests.support.journaled import DRAFTS, FIXTURE, MESSAGES
+from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
 
 SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4
@@ -39,6 +44,21 @@ def row_of(written: Written) -> Any:
 def test_a_row_is_decoded_as_the_journal_writes_it() -> None:
     lines = [json.loads(line) for written in MESSAGES for *_, line in rows.lines_of(row_of(written))]
     assert lines == [json.loads(line) for line in (FIXTURE / "messages.jsonl").read_text().splitlines()]
+
+
+def test_a_row_of_traces_is_decoded_as_the_journal_writes_it() -> None:
+    items = [_trace_item(part) for row in DELIVERIES for part in parts(row)]
+    lines = [json.loads(line) for item in items for *_, line in trace_rows.lines_of(item)]
+    assert lines == [json.loads(line) for line in (FIXTURE / "deliveries.jsonl").read_text().splitlines()]
+
+
+def test_what_was_done_to_a_dead_letter_is_no_line_but_a_redrive_is() -> None:
+    tried = tuple(
+        Tried(n, 2, outcome, 0, "token") for n, outcome in enumerate(("EDITED", "REDRIVEN", "DELETED"))
+    )
+    [item] = [_trace_item(part) for part in parts(replace(DELIVERIES[0], tried=tried))]
+    lines = [json.loads(line) for *_, line in trace_rows.lines_of(item)]
+    assert [(line["offset"], line["outcome"], line["detail"]) for line in lines] == [(1, "REDRIVEN", "")]
 
 
 def test_bodies_come_out_of_a_row_to_the_letter() -> None:
@@ -58,7 +78,8 @@ class Queue:
         client = boto3.client("dynamodb")
         tables = Tables(self.prefix)
         create_missing(client, tables)
-        self.log = DynamoLog(Dynamo(client, tables, lambda n: None, lambda: uuid.uuid4().hex))
+        dynamo = Dynamo(client, tables, lambda n: None, lambda: uuid.uuid4().hex)
+        self.log, self.traces = DynamoLog(dynamo), DynamoTraces(dynamo)
 
     def put(self, first: int, *, accepted_ms: int = NOON_MS, row: bool = True, line: bool = True) -> None:
         segment = make.segment(first, BATCH, accepted_ms=accepted_ms)
@@ -70,6 +91,14 @@ class Queue:
     def journal(self, segment: Segment) -> None:
         written = [line for _, line in journal.lines(Written(SHARD, segment))]
         self.place.journal(f"at-{segment.first:05}", written)
+
+    def settle(self, name: str, *offsets: int, line: bool = True, begun_ms: int = NOON_MS + 60_000) -> None:
+        """A group's attempts at some offsets, settled together."""
+        tried = tuple(Tried(offset, 1, "SUCCESS", 5) for offset in offsets)
+        row = TraceRow(CursorKey(SHARD, "g1"), name, "c", None, 1, begun_ms, tried, 2**31, "billing")
+        self.traces.write([row])
+        if line:
+            self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])
 
     def archive(self, *argv: str) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv)
@@ -146,6 +175,27 @@ def test_what_comes_back_for_an_earlier_day_is_not_told_as_missing(
     assert queue.archive("--window", NEXT) == DONE
     assert told(capsys)["problems"] == []
     assert queue.offsets() == list(range(2 * BATCH))
+
+
+def test_attempts_that_the_journal_lost_come_from_dynamodb(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        queue.put(n * BATCH)
+    queue.settle("a", 4, 5)
+    queue.settle("b", 0, 1, 2, 3, line=False)  # before what the journal has
+    queue.settle("b", 6, 7, 9, line=False)  # the same name begins elsewhere, too
+    queue.settle("c", 10, 11)
+    queue.settle("yesterday", 12, line=False, begun_ms=NOON_MS - 86_400_000)
+    assert queue.archive() == DONE
+    summary = told(capsys)
+    assert (summary["backfilled_traces"], summary["deliveries"], summary["without_id"]) == (2, 11, 0)
+    found = queue.place.query('"offset" from % order by 1', "deliveries")
+    assert [offset for (offset,) in found] == [*range(8), 9, 10, 11]
+    assert queue.archive("--window", DAY) == DONE
+    assert told(capsys)["backfilled_traces"] == 0
+    assert queue.archive() == DONE
+    assert told(capsys)["unchanged"] == 1
 
 
 def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path) -> None:
