@@ -17,7 +17,7 @@ REHEARSAL = "tests/infra/test_rehearsal.py"
 LOG = ROOT / "build" / "rehearsal.log"
 STEP = re.compile(r"step (?P<number>\d+) of (?P<count>\d+): (?P<about>.*)")
 _SHOWN = re.compile(STEP.pattern + r"|Installing .*")
-_ERROR = re.compile(r"E\s+(?P<error>\S.*)")
+_ERROR = re.compile(r"^E\s+(?P<error>\S.*)", re.MULTILINE)
 
 
 def follow(lines: Iterable[str], log: Path, seconds: Iterable[float]) -> None:

@@ -13,7 +13,8 @@ Installing MiniStack into .ministack (once, half a minute)
 step 1 of 8: package and deploy
 some warning of a tool
 step 2 of 8: delay one, prepare one
-F
+FE
+==================================== ERRORS ====================================
 tests/infra/test_rehearsal.py:110: in a_test
     wait_until(lambda: False, 180)
 E   AssertionError: not within 180 s
