@@ -23,8 +23,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "decide",
-            "if held.state in DECIDED:",
-            "if held.state in DECIDED and not (answer and held.state is not wanted):",
+            "if transaction.state in DECIDED:",
+            "if transaction.state in DECIDED and not (answer and transaction.state is not decision):",
         ),
         "check: commit, too late",
         None,
@@ -33,10 +33,10 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit",
-            "(place,) = self._producer.move(topic, [(held, draft)])",
+            "(place,) = self._producer.move(topic, [(transaction, draft)])",
             "(place,) = self._producer.produce(topic, [replace(draft, dedup_id=None)])\n"
-            "    new = committed(held, now_ms, shard=place.shard, offset=place.offset)\n"
-            "    self._transactions.change(held, new, drop=[check_timer(held)])",
+            "    new = committed(transaction, now_ms, shard=place.shard, offset=place.offset)\n"
+            "    self._transactions.change(transaction, new, drop=[check_timer(transaction)])",
         ),
         "commit",
         Fault.DIE_AFTER,
@@ -45,9 +45,9 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit_for_later",
-            "if not self._transactions.change(held, new, file=[timer], drop=[check_timer(held)]):\n"
+            "if not self._transactions.change(transaction, new, file=[timer], drop=[check_timer(transaction)]):\n"
             "        return None",
-            "if not self._transactions.change(held, new, drop=[check_timer(held)]):\n"
+            "if not self._transactions.change(transaction, new, drop=[check_timer(transaction)]):\n"
             "        return None\n"
             "    self._producer._timers.file([timer])",
         ),
@@ -73,8 +73,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Checker,
             "_check",
-            "begun = replace(held, check_ms=check.next_ms)",
-            "begun = replace(held, check_ms=check.next_ms, checks=held.checks + 1)",
+            "begun = replace(transaction, check_ms=check.next_ms)",
+            "begun = replace(transaction, check_ms=check.next_ms, checks=transaction.checks + 1)",
         ),
         "check: unknown",
         None,

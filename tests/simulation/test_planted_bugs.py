@@ -134,18 +134,21 @@ BUGS: dict[str, Bug] = {
     "a check that is believed after the decision": Bug(
         Transactor,
         "decide",
-        "if held.state in DECIDED:",
-        "if held.state in DECIDED and not (answer and held.state is not wanted):",
+        "if transaction.state in DECIDED:",
+        "if transaction.state in DECIDED and not (answer and transaction.state is not decision):",
     ),
     "a check that is made after the decision": Bug(
-        Checker, "_check", "held is None or held.state is not TransactionState.PREPARED", "held is None"
+        Checker,
+        "_check",
+        "transaction is None or transaction.state is not TransactionState.PREPARED",
+        "transaction is None",
     ),
     "a transaction that nobody checks": Bug(
         MemoryTransactions, "prepare", "self._tables.put_timers([check_timer(transaction)])", "pass"
     ),
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
     "a check that nobody counts": Bug(
-        Checker, "_conclude", "checks=held.checks + 1, last_answer", "last_answer"
+        Checker, "_conclude", "checks=transaction.checks + 1, last_answer", "last_answer"
     ),
     "names in a line that do not sort by their turns": Bug(
         ids,

@@ -49,10 +49,10 @@ BUGS: dict[str, Bug] = {
         _Claim, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
     ),
     "a lane's entry that outlives the row it points to": Bug(
-        retry_queue, "meant", "min(found.ends_ms, entry.ends_ms)", "entry.ends_ms"
+        retry_queue, "meant", "min(message.ends_ms, entry.ends_ms)", "entry.ends_ms"
     ),
     "a cancelled message that is given all the same": Bug(
-        _Claim, "_candidate", "wanted and not draft.cancelled and", "wanted and"
+        _Claim, "_candidate", "is_owed and not draft.cancelled and", "is_owed and"
     ),
     "a check that commits what nobody decided": Bug(
         Checker,

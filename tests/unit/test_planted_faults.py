@@ -243,7 +243,12 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it(memory_stage(), 4, 64, 51),
     ),
     "a waiting message that is not there while its time is changed": (
-        Bug(Delayed, "_waiting", "if moved is None or moved == known:", "if moved is None or known is None:"),
+        Bug(
+            Delayed,
+            "_waiting",
+            "if moved is None or moved == previous:",
+            "if moved is None or previous is None:",
+        ),
         lambda: meanwhile.test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
             memory_stage(), meanwhile.look
         ),
@@ -262,7 +267,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(memory_stage(), 2, 60, 60),
     ),
     "a puller that takes what others came for": (
-        Bug(Claimant, "part", "min(most, sharing.room(held, self.seat, available, now_ms))", "most"),
+        Bug(Claimant, "part", "min(most, sharing.room(share, self.seat, available, now_ms))", "most"),
         lambda: sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
             memory_stage(), 4, 10, 1
         ),

@@ -83,10 +83,10 @@ class Claimant:
         """Among how many what is there is shared out."""
         return self.seat.total if self.seat else self.parts
 
-    def part(self, held: Round | None, available: int, most: int, now_ms: int) -> int:
+    def part(self, share: Round | None, available: int, most: int, now_ms: int) -> int:
         """How many to take of what is there."""
         if self.seat:
-            return min(most, sharing.room(held, self.seat, available, now_ms))
+            return min(most, sharing.room(share, self.seat, available, now_ms))
         batches = -(-available // (self.parts * self.batch))
         return min(most, batches * self.batch)
 
@@ -223,18 +223,20 @@ class Claimer:
         return not uid or self._is_registered(claimant.topic, claimant.group, uid)
 
     def _note_lapsed(
-        self, claimant: Claimant, shard: int | None, known: Cursor, plan: _Plan, now_ms: int
+        self, claimant: Claimant, shard: int | None, cursor: Cursor, plan: _Plan, now_ms: int
     ) -> None:
         """Attempts that nobody settled in time end with the claim that takes their leases over."""
-        for lease in known.leases.values():
+        for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
             tried = [
                 _lapsed(shard, offset, attempt, plan.messages) for offset, attempt in lease.attempts().items()
             ]
             who = (lease.owner, claimant.consumer_uid)
-            told = [each for each in tried if each]
-            self._attempt_log.note(claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, told)
+            lapses = [each for each in tried if each]
+            self._attempt_log.note(
+                claimant.topic, claimant.group, who, lease.token, lease.deadline_ms, lapses
+            )
 
 
 def _lapsed(
@@ -267,34 +269,34 @@ class _Claim:
         self._key = key
         self._now_ms = now_ms
 
-    def plan_that_fits(self, known: Cursor, most: int, most_bytes: int, token: str) -> tuple[_Plan, Cursor]:
+    def plan_that_fits(self, cursor: Cursor, most: int, most_bytes: int, token: str) -> tuple[_Plan, Cursor]:
         """A plan, and the cursor after it; of less, where the cursor has no room for all of it."""
         deadline_ms = self._now_ms + self._claimant.lease_seconds * 1000
         while True:
-            plan = self.plan(known, most, most_bytes)
+            plan = self.plan(cursor, most, most_bytes)
             granted = sum(span.count for span in plan.selection.granted)
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
             if seat := self._claimant.seat:
                 left = plan.available - granted
-                after = replace(after, round=sharing.after(known.round, seat, granted, left, self._now_ms))
+                after = replace(after, round=sharing.after(cursor.round, seat, granted, left, self._now_ms))
             if not granted or cursor_size.has_room(plan.cursor, after, granted):
                 return plan, after
             most = granted // 2
 
-    def plan(self, known: Cursor, most: int, most_bytes: int) -> _Plan:
+    def plan(self, cursor: Cursor, most: int, most_bytes: int) -> _Plan:
         """Read what could be claimed and let the policy choose, looking further where much is passed over."""
-        current = transitions.expire(known, self._now_ms)
+        current = transitions.expire(cursor, self._now_ms)
         room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
         spans = transitions.returned(current, self._now_ms) if most else ()
         due = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
         due = due if self._policy.reads_units else due[:most]
-        trust = self._trust(known)
-        found = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
-        slots = self._meant(found.values(), trust)
-        held = {slot.offset: slot for slot in slots if not slot.newer}
-        back = [self._candidate(held[offset], span) for offset, span in due if offset in held]
+        trust = self._trust(cursor)
+        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
+        slots = self._meant(rows.values(), trust)
+        by_offset = {slot.offset: slot for slot in slots if not slot.newer}
+        back = [self._candidate(by_offset[offset], span) for offset, span in due if offset in by_offset]
         want = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             want = max(0, want - len(due))
@@ -308,19 +310,19 @@ class _Claim:
                 break
             want = min(_LOOKAHEAD, want * 2)
         if granted and self._claimant.claimants > 1:
-            part = self._claimant.part(known.round, granted, mine, self._now_ms)
+            part = self._claimant.part(cursor.round, granted, mine, self._now_ms)
             selection = self._policy.select(current, returned, fresh, part, self._now_ms)
         messages = {s.offset: s.message for s in (*slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead, granted)
 
-    def plan_burial(self, known: Cursor) -> _Plan:
+    def plan_burial(self, cursor: Cursor) -> _Plan:
         """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted.
         What was stored before it and is kept for longer, under another setting, is passed over."""
-        current = transitions.expire(known, self._now_ms)
+        current = transitions.expire(cursor, self._now_ms)
         waiting = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
-        trust = self._trust(known)
-        found = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
-        slots = {slot.offset: slot for slot in self._meant(found.values(), trust)}
+        trust = self._trust(cursor)
+        rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
+        slots = {slot.offset: slot for slot in self._meant(rows.values(), trust)}
         back = [self._candidate(slots[offset], span) for offset, span in waiting if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         fresh = [self._candidate(slot, None) for slot in ahead]
@@ -383,12 +385,12 @@ class _Claim:
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         group = self._claimant.group
-        wanted = draft.origin is not None or draft.dead == UNDECODABLE or matches(group.tags, draft.tag)
-        wanted = wanted and not draft.cancelled and draft.only in (None, group.uid)
+        is_owed = draft.origin is not None or draft.dead == UNDECODABLE or matches(group.tags, draft.tag)
+        is_owed = is_owed and not draft.cancelled and draft.only in (None, group.uid)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
         dead = exhausted or draft.dead is not None or self._is_over(slot.message)
-        verdict = ClaimVerdict.DELIVER if wanted and not dead else ClaimVerdict.SETTLE
-        return Candidate(slot.offset, 1, attempt, unit, verdict, wanted and dead, draft.weight)
+        verdict = ClaimVerdict.DELIVER if is_owed and not dead else ClaimVerdict.SETTLE
+        return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and dead, draft.weight)
 
     def _is_over(self, message: Message) -> bool:
         in_lane = self._shard is None

@@ -45,29 +45,29 @@ def decision_after(
 ) -> SettleDecision:
     """What becomes of a delivery after an attempt. `is_split`: in a batch that is to be cut and tried again at once;
     but nobody's last attempt comes at once."""
-    told, took = outcome.detail or None, outcome.duration_ms
+    detail, took = outcome.detail or None, outcome.duration_ms
     if outcome.verdict is Verdict.DONE:
         return SettleDecision(Fate.SUCCESS, duration_ms=took)
     if outcome.verdict is Verdict.REFUSED:
-        return SettleDecision(Fate.DEAD, reason="REJECTED", detail=told, duration_ms=took)
+        return SettleDecision(Fate.DEAD, reason="REJECTED", detail=detail, duration_ms=took)
     if outcome.verdict is Verdict.UNDECODABLE:
-        return SettleDecision(Fate.DEAD, reason="UNDECODABLE", detail=told)
+        return SettleDecision(Fate.DEAD, reason="UNDECODABLE", detail=detail)
     if outcome.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
         return SettleDecision(Fate.RELEASED, now_ms + pause_ms)
     receipt = delivery.receipt
     retry = _retry_of(topic, group, delivery.message.draft)
     if is_split and delivery.attempt + 1 < receipt.last_attempt:
-        return SettleDecision(Fate.RETRY, 0, None, told, took)
+        return SettleDecision(Fate.RETRY, 0, None, detail, took)
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:
         # Whoever did not answer may be at work still: nobody else may begin, nor what this message holds back.
         ended_ms = now_ms + outcome.busy_ms
         if delivery.attempt >= receipt.last_attempt:  # buried by the claim that finds it due
-            return SettleDecision(Fate.RETRY, ended_ms, None, told, took)
+            return SettleDecision(Fate.RETRY, ended_ms, None, detail, took)
         due_ms = max(due_ms, ended_ms)
-    ruled = decision_after_failure(group, receipt, delivery.attempt, due_ms, told)
+    ruled = decision_after_failure(group, receipt, delivery.attempt, due_ms, detail)
     return SettleDecision(ruled.fate, ruled.due_ms, ruled.reason, ruled.detail, took)
 
 

@@ -123,9 +123,9 @@ class Receiver:
                 queue.append((shard, share, lost, True))
                 continue
             try:
-                wanted = min(share, most - len(got))
+                count = min(share, most - len(got))
                 seated = claimant if shard is not None else replace(claimant, seat=None)
-                granted = self._claimer.claim(seated, shard, wanted, MAX_ANSWER_BYTES - size)
+                granted = self._claimer.claim(seated, shard, count, MAX_ANSWER_BYTES - size)
             except Unavailable as error:  # one shard may be; what the others gave is the caller's now
                 faults.append(error)
                 if len(faults) < _FAULTS:
@@ -137,7 +137,7 @@ class Receiver:
                 if lost < _LOST_RACES:
                     queue.append((shard, share, lost + 1, passed_by))
                 continue
-            self._note(claimant, shard, given=bool(granted))
+            self._note(claimant, shard, success=bool(granted))
             got += granted
             size += sum(d.message.draft.weight for d in granted)
         if faults and not got:
@@ -165,10 +165,10 @@ class Receiver:
         round_from = (n % shards for n in range(first, first + shards))
         return [shard for shard in round_from if shard not in near]
 
-    def _note(self, claimant: Claimant, shard: int | None, *, given: bool) -> None:
-        if shard is None and not given:
+    def _note(self, claimant: Claimant, shard: int | None, *, success: bool) -> None:
+        if shard is None and not success:
             self._empty_lanes.put(claimant.key(None), True)
-        elif shard is not None and given:
+        elif shard is not None and success:
             self._giving.put(claimant.group.uid + claimant.owner, shard)
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:

@@ -31,17 +31,17 @@ def meant(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> 
     slot = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset]
     if slot.newer:
         return None
-    found = slot.message
+    message = slot.message
     if not origin.id:  # of a damaged entry only the place is known
-        id = found.id if found else message_id("damaged", origin.shard, origin.offset)
-        origin = replace(origin, id=id, accepted_ms=found.accepted_ms if found else 0)
+        id = message.id if message else message_id("damaged", origin.shard, origin.offset)
+        origin = replace(origin, id=id, accepted_ms=message.accepted_ms if message else 0)
     if origin.whole:
         return _whole(entry, origin)
-    if found is None:
+    if message is None:
         gone = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, gone)
-    ends_ms = min(found.ends_ms, entry.ends_ms)
-    return replace(found, draft=replace(found.draft, origin=origin), ends_ms=ends_ms)
+    ends_ms = min(message.ends_ms, entry.ends_ms)
+    return replace(message, draft=replace(message.draft, origin=origin), ends_ms=ends_ms)
 
 
 def _whole(entry: Message, origin: Origin) -> Message:

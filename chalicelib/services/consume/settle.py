@@ -240,15 +240,15 @@ class _Leased:
         while left:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
-            held = [receipt for receipt in left if receipt.leased in attempts]
-            if len(held) < len(left) and not fresh:
+            live_receipts = [receipt for receipt in left if receipt.leased in attempts]
+            if len(live_receipts) < len(left) and not fresh:
                 state, fresh = states.read(self._key), True
                 continue
-            if not held or lease is None:
+            if not live_receipts or lease is None:
                 break
             self._amended, self.owner = state.cursor.amended, lease.owner
             try:
-                in_order = sorted(held, key=lambda r: r.leased)
+                in_order = sorted(live_receipts, key=lambda r: r.leased)
                 numbers = [r.before + attempts[r.leased] for r in in_order]
                 ruled = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
                 steps = _that_fit(self._step(*each) for each in ruled)
@@ -261,7 +261,7 @@ class _Leased:
                 settled.update(step.result.offset for step in steps)
                 self._count(steps)
                 left = [receipt for receipt in left if receipt.leased not in settled]
-                who, started_ms = (lease.owner, self._key.consumer_uid), held[0].claimed_ms
+                who, started_ms = (lease.owner, self._key.consumer_uid), live_receipts[0].claimed_ms
                 tried = [(step.shard, step.tried) for step in steps if step.tried]
                 self._of._attempt_log.note(self._topic, self._group, who, self._token, started_ms, tried)
             state = written or states.last(self._key)
@@ -329,10 +329,12 @@ class _Leased:
             timer = self._timer(receipt, ruled, attempt)
             return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
         status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
-        known = attempt > 1 or receipt.entry is not None  # its record says RETRYING
+        has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
         in_lane = receipt.entry is not None  # where only the record tells of attempts
-        told = known if ruled.fate is Fate.SUCCESS else ruled.detail or in_lane or ruled.fate is Fate.DEAD
-        record = self._record(receipt, status, ruled, attempt) if status and told else None
+        is_recorded = (
+            has_record if ruled.fate is Fate.SUCCESS else ruled.detail or in_lane or ruled.fate is Fate.DEAD
+        )
+        record = self._record(receipt, status, ruled, attempt) if status and is_recorded else None
         return _Step(step, tried, receipt.shard, record)
 
     def _climbed(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> SettleDecision:
@@ -424,13 +426,13 @@ def _outcome(fate: Fate) -> str:
 def _by_lease(
     topic: Topic, group: Group, receipts: Iterable[tuple[int, Receipt]]
 ) -> dict[tuple[CursorKey, str], list[tuple[int, Receipt]]]:
-    found: defaultdict[tuple[int | None, str, str], list[tuple[int, Receipt]]] = defaultdict(list)
+    by_lease: defaultdict[tuple[int | None, str, str], list[tuple[int, Receipt]]] = defaultdict(list)
     for i, receipt in receipts:
         shard = receipt.shard if receipt.entry is None else None
-        found[shard, receipt.consumer_uid, receipt.token].append((i, receipt))
+        by_lease[shard, receipt.consumer_uid, receipt.token].append((i, receipt))
     return {
         (cursor_key(topic, group, shard, uid), token): members
-        for (shard, uid, token), members in found.items()
+        for (shard, uid, token), members in by_lease.items()
     }
 
 

@@ -76,8 +76,8 @@ class Appender:
             with self._turn(topic, key, free=shard is None) as key:
                 segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
                 if trail:
-                    if found := trail.before(segment.first, self._clock.now_ms()):
-                        return found
+                    if answer := trail.before(segment.first, self._clock.now_ms()):
+                        return answer
                     segment = replace(segment, request_id=trail.row_id(segment.first, originals))
                 entries = [
                     _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
@@ -113,13 +113,13 @@ class Appender:
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
         """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or
         only returns, was noted before."""
-        found: list[KeyEntry] = []
+        entries: list[KeyEntry] = []
         for offset, draft in enumerate(segment.drafts, segment.first):
             if draft.keys and not draft.origin and not draft.id:
                 id = ids.message_id(segment.request_id, key.shard, offset)
-                found += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
-        if found:
-            self._keys.note(found)
+                entries += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
+        if entries:
+            self._keys.note(entries)
 
     def _reserve(self, key: ShardKey, count: int) -> int:
         while (first := self._log.reserve(key, count)) is None:
@@ -130,8 +130,8 @@ class Appender:
     def _learn(self, key: ShardKey, segment: Segment, result: Stored | OffsetTaken, losses: int) -> None:
         """Remember the tail that a put has shown."""
         if isinstance(result, Stored):
-            known = self._tails.get(key)
-            if segment.way is Way.RESERVED and not (known and known.way is Way.RESERVED):
+            tail = self._tails.get(key)
+            if segment.way is Way.RESERVED and not (tail and tail.way is Way.RESERVED):
                 self._log.begin_reserving(key, segment.end)
             self._tails.put(key, Tail(segment.end - 1, segment.way))
         elif losses % 2:  # the tail runs ahead of us: ask for it

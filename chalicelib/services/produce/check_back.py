@@ -58,25 +58,25 @@ class Checker:
             return Counter(pool.map(check, checks))
 
     def _check(self, check: Check, seconds_left: Callable[[], float]) -> str:
-        held = self.transactions.get(check.transaction_id)
-        if held is None or held.state is not TransactionState.PREPARED:
+        transaction = self.transactions.get(check.transaction_id)
+        if transaction is None or transaction.state is not TransactionState.PREPARED:
             self._end(check)
             return "decided before"
-        if held.check_ms >= check.next_ms:
+        if transaction.check_ms >= check.next_ms:
             return "repeated"
-        begun = replace(held, check_ms=check.next_ms)
+        begun = replace(transaction, check_ms=check.next_ms)
         try:
-            topic = self.transactor.topic_of(held)
+            topic = self.transactor.topic_of(transaction)
         except NotFound:
-            self.transactor.decide(held, TransactionState.ROLLED_BACK)
+            self.transactor.decide(transaction, TransactionState.ROLLED_BACK)
             return "topic gone"
-        if held.check_url is None:
-            return "UNDECIDED" if self._give_up(held, begun) else "repeated"
+        if transaction.check_url is None:
+            return "UNDECIDED" if self._give_up(transaction, begun) else "repeated"
         if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
             return "postponed"
         secret = self.transactor.secret(topic)
-        seconds = min(CHECK_TIMEOUT.total_seconds(), held.check_after_ms / 1000)
-        if not self.transactions.change(held, begun):
+        seconds = min(CHECK_TIMEOUT.total_seconds(), transaction.check_after_ms / 1000)
+        if not self.transactions.change(transaction, begun):
             return "repeated"
         return self._conclude(begun, self.sender.ask(begun, secret, seconds))
 
@@ -88,21 +88,21 @@ class Checker:
         """Do what the producer said; count the call."""
         try:
             while True:
-                held = self.transactor.find(asked.id)
+                transaction = self.transactor.find(asked.id)
                 if answer.decision:
-                    return self.transactor.decide(held, answer.decision, answer).state
-                if held.state is not TransactionState.PREPARED:
+                    return self.transactor.decide(transaction, answer.decision, answer).state
+                if transaction.state is not TransactionState.PREPARED:
                     return "decided before"
-                new = replace(held, checks=held.checks + 1, last_answer=answer.detail)
+                new = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
                 if new.checks >= MAX_CHECKS:
-                    if self._give_up(held, new):
+                    if self._give_up(transaction, new):
                         return "UNDECIDED"
-                elif self.transactions.change(held, new):
+                elif self.transactions.change(transaction, new):
                     return "unknown"
         except (Conflict, NotFound):
             return "decided before"
 
-    def _give_up(self, held: Transaction, new: Transaction) -> bool:
+    def _give_up(self, transaction: Transaction, new: Transaction) -> bool:
         """From now on it is only decided by a commit or a rollback."""
         undecided = replace(new, state=TransactionState.UNDECIDED)
-        return self.transactions.change(held, undecided, drop=[check_timer(new)])
+        return self.transactions.change(transaction, undecided, drop=[check_timer(new)])

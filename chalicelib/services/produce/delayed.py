@@ -73,18 +73,22 @@ class Delayed:
         return self._find_timed(topic, message_id, timed.due_ms, timed.shard) if timed else None
 
     def _find_half(self, topic: Topic, transaction_id: str) -> Waiting | Transaction | Message | None:
-        held = self._transactions.get(transaction_id)
-        if held is None or held.topic_uid != topic.uid:
+        transaction = self._transactions.get(transaction_id)
+        if transaction is None or transaction.topic_uid != topic.uid:
             return None
-        if held.state is not TransactionState.COMMITTED:
-            return held
-        if held.due_ms is not None:
-            return self._find_timed(topic, held.message_id, held.due_ms, held.shard)
-        assert held.shard is not None
-        assert held.offset is not None
-        rows = self._log.read_back(topic.shard_key(held.shard), held.offset, 1, consistent=True)
-        message = rows[0].message(held.shard, held.offset) if rows and rows[0].end > held.offset else None
-        return message if message and message.id == held.message_id else None
+        if transaction.state is not TransactionState.COMMITTED:
+            return transaction
+        if transaction.due_ms is not None:
+            return self._find_timed(topic, transaction.message_id, transaction.due_ms, transaction.shard)
+        assert transaction.shard is not None
+        assert transaction.offset is not None
+        rows = self._log.read_back(topic.shard_key(transaction.shard), transaction.offset, 1, consistent=True)
+        message = (
+            rows[0].message(transaction.shard, transaction.offset)
+            if rows and rows[0].end > transaction.offset
+            else None
+        )
+        return message if message and message.id == transaction.message_id else None
 
     def _find_timed(
         self, topic: Topic, message_id: str, first_ms: int, shard: int | None
@@ -111,16 +115,16 @@ class Delayed:
         Others may change its time between two reads. It has gone only if it was not at its time and its row that leads
         there still is the same afterwards.
         """
-        due_ms, known = first_ms, None
+        due_ms, previous = first_ms, None
         for _ in range(_TRIES):
             if timer := self._timers.find(due_ms, message_id):
                 return Waiting(timer), due_ms
             moved = self._timers.moved(message_id)
             if moved and moved.cancelled:
                 return Waiting(moved.cancelled, cancelled=True), moved.due_ms
-            if moved is None or moved == known:
+            if moved is None or moved == previous:
                 return None, due_ms
-            due_ms, known = moved.due_ms, moved
+            due_ms, previous = moved.due_ms, moved
         raise changed_meanwhile("message")
 
     def _in_log(self, shard: ShardKey, message_id: str, from_ms: int, to_ms: int) -> Message | None:
@@ -151,10 +155,10 @@ class Delayed:
 
     def _again(self, waiting: Waiting) -> Waiting:
         """What somebody else was faster with, as it stands now; Conflict where it waits no more."""
-        found = self.waiting(waiting.timer.id, waiting.timer.due_ms)
-        if found is None:
+        current = self.waiting(waiting.timer.id, waiting.timer.due_ms)
+        if current is None:
             raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
-        return found
+        return current
 
     def _amend(self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str) -> Waiting | None:
         """None where the timer is gone or another."""

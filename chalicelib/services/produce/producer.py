@@ -156,13 +156,13 @@ class Producer:
         while left:
             entries = [entry_of(topic, d, t.id, t.filed_ms) for (_, d), t in left if d.dedup_id]
             self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in left])
-            known = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
+            duplicates = {e.dedup_id: e for e in self._timers.file([t for _, t in left], entries)}
             for (i, draft), timer in left:
-                if draft.dedup_id in known:
-                    outcomes[i] = _duplicate(draft, known[draft.dedup_id])
-                elif not known:
+                if draft.dedup_id in duplicates:
+                    outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
+                elif not duplicates:
                     outcomes[i] = Placed(timer.id, None, None, timer.filed_ms, due_ms=timer.due_ms)
-            if not known:
+            if not duplicates:
                 self._filed([timer for _, timer in left])
             left = [each for each in left if outcomes[each[0][0]] is None]
 
@@ -222,7 +222,9 @@ class Producer:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
         pack = self._log.pack([stored for *_, stored in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
-        answer = self._appender.append(topic, shard, pack, [given for _, given, _ in now], by=by, trail=trail)
+        answer = self._appender.append(
+            topic, shard, pack, [original for _, original, _ in now], by=by, trail=trail
+        )
         assert not isinstance(answer, AlreadyMoved)
         if isinstance(answer, Found):
             for (i, *_), message in zip(members, stored_before(answer, [m[1] for m in members]), strict=True):
@@ -232,9 +234,9 @@ class Producer:
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, Known):
             entries = {entry.dedup_id: entry for entry in answer.entries}
-            for i, given, _ in now:
-                if given.dedup_id in entries:
-                    outcomes[i] = _duplicate(given, entries[given.dedup_id])
+            for i, original, _ in now:
+                if original.dedup_id in entries:
+                    outcomes[i] = _duplicate(original, entries[original.dedup_id])
             return [m for m in now if outcomes[m[0]] is None] + list(later)
         for (i, *_), place in zip(now, answer, strict=True):
             outcomes[i] = place
@@ -244,12 +246,14 @@ class Producer:
         self, topic: Topic, drafts: Iterable[tuple[Draft | None, int]], at_ms: int | None = None
     ) -> None:
         """Note the keys of drafts with an id of their own, each under the time it comes (or under `at_ms`)."""
-        found: list[KeyEntry] = []
+        entries: list[KeyEntry] = []
         for draft, comes_ms in drafts:
             if draft and draft.id and draft.keys:
-                found += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms))
-        if found:
-            self._keys.note(found)
+                entries += entries_of(
+                    topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms)
+                )
+        if entries:
+            self._keys.note(entries)
 
 
 def check_size(topic: Topic, body: bytes) -> None:

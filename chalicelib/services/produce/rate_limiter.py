@@ -65,12 +65,12 @@ class RateLimits:
         """
         lately = purse.asked * _AHEAD_MS // max(1, now_ms - purse.visited_ms)
         purse.ahead = min(lately, limit // _MOST_AHEAD, 2 * purse.ahead + 1)
-        wanted = max(missing, purse.ahead)
-        grant = self._rates.take(topic_uid, limit, wanted, now_ms)
+        amount = max(missing, purse.ahead)
+        grant = self._rates.take(topic_uid, limit, amount, now_ms)
         purse.permits += grant.count
         purse.good_until_ms = now_ms + _IN_HAND_MS
         purse.visited_ms, purse.asked = now_ms, 0
-        if grant.count == wanted:
+        if grant.count == amount:
             return
         worth = min(_WORTH_PERMITS, limit // _WORTH)
         longer, shorter = purse.pause_ms * 2, purse.pause_ms // 2

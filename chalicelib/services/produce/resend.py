@@ -73,14 +73,14 @@ class Trail:
         return Found(self._key.shard, tuple(own)) if own else None
 
 
-def stored_before(found: Found, drafts: Sequence[Draft]) -> list[Message | None]:
+def stored_before(trail: Found, drafts: Sequence[Draft]) -> list[Message | None]:
     """What each draft has become in the rows; None for those that were not stored. Equal ones are interchangeable; one
     that was changed since stands for whichever is left."""
     standing: defaultdict[str, deque[Message]] = defaultdict(deque)
     changed: deque[Message] = deque()
-    for row in found.rows:
+    for row in trail.rows:
         for offset in range(row.first, row.end):
-            if message := row.message(found.shard, offset):
+            if message := row.message(trail.shard, offset):
                 was_changed = message.draft.changed_ms is not None
                 (changed if was_changed else standing[_likeness(message.draft)]).append(message)
     matched = [standing[like].popleft() if standing[like] else None for like in map(_likeness, drafts)]

@@ -90,10 +90,10 @@ class Transactor:
         assert new.draft is not None
         self._producer.note_keys(topic, [(new.draft, _patience_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
-        for known in self._transactions.prepare(new, entries):
-            if known.content_hash != entries[0].content_hash:
+        for entry in self._transactions.prepare(new, entries):
+            if entry.content_hash != entries[0].content_hash:
                 raise mismatch()
-            return self.find(ids.parse_half_id(known.message_id) or ""), False
+            return self.find(ids.parse_half_id(entry.message_id) or ""), False
         if checks.after_seconds < _WAKES_BELOW_SECONDS:
             self._waker.filed([check_timer(new)])
         return new, True
@@ -120,13 +120,13 @@ class Transactor:
 
     def find(self, transaction_id: str) -> Transaction:
         """The transaction, or NotFound."""
-        known = ids.TRANSACTION_ID.match(transaction_id)
-        held = self._transactions.get(transaction_id) if known else None
-        if held is None:
+        match = ids.TRANSACTION_ID.match(transaction_id)
+        transaction = self._transactions.get(transaction_id) if match else None
+        if transaction is None:
             raise NotFound(
                 "TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired."
             )
-        return held
+        return transaction
 
     def listed(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
@@ -146,7 +146,11 @@ class Transactor:
         return topic
 
     def decide(
-        self, held: Transaction, wanted: TransactionState, answer: CheckAnswer | None = None, by: str = ""
+        self,
+        transaction: Transaction,
+        decision: TransactionState,
+        answer: CheckAnswer | None = None,
+        by: str = "",
     ) -> Transaction:
         """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
         a check's, which counts. `by` is the id of the token of whoever decides.
@@ -154,46 +158,48 @@ class Transactor:
         Raises Conflict where the opposite was decided, and NotFound.
         """
         for _ in range(_TRIES):
-            if held.state in DECIDED:
-                return _agreed(held, wanted)
+            if transaction.state in DECIDED:
+                return _agreed(transaction, decision)
             if answer:
-                held = replace(held, checks=held.checks + 1, last_answer=answer.detail)
+                transaction = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
             decided = (
-                self._commit(held) if wanted is TransactionState.COMMITTED else self._roll_back(held, by)
+                self._commit(transaction)
+                if decision is TransactionState.COMMITTED
+                else self._roll_back(transaction, by)
             )
             if decided:
-                self._counters.add(ACCEPTED, wanted is TransactionState.COMMITTED)
+                self._counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
                 return decided
-            held = self.find(held.id)
+            transaction = self.find(transaction.id)
         raise unavailable("Others keep changing this transaction; try again.")
 
-    def _roll_back(self, held: Transaction, by: str) -> Transaction | None:
-        new = rolled_back(held, self._clock.now_ms(), by)
-        return new if self._transactions.change(held, new, drop=[check_timer(held)]) else None
+    def _roll_back(self, transaction: Transaction, by: str) -> Transaction | None:
+        new = rolled_back(transaction, self._clock.now_ms(), by)
+        return new if self._transactions.change(transaction, new, drop=[check_timer(transaction)]) else None
 
-    def _commit(self, held: Transaction) -> Transaction | None:
+    def _commit(self, transaction: Transaction) -> Transaction | None:
         """None: it was changed meanwhile."""
-        topic, now_ms = self.topic_of(held), self._clock.now_ms()
-        draft = released(held, now_ms)
+        topic, now_ms = self.topic_of(transaction), self._clock.now_ms()
+        draft = released(transaction, now_ms)
         comes_ms = draft.due_ms or now_ms
-        if topic.expires_s(comes_ms) > held.keys_until_s:
+        if topic.expires_s(comes_ms) > transaction.keys_until_s:
             # Under the time at which it was prepared: a list of a key's messages shall not show this one twice.
-            self._producer.note_keys(topic, [(draft, comes_ms)], held.prepared_ms)
+            self._producer.note_keys(topic, [(draft, comes_ms)], transaction.prepared_ms)
         if draft.due_ms is not None:
-            return self._commit_for_later(topic, held, draft, now_ms)
-        (place,) = self._producer.move(topic, [(held, draft)])
+            return self._commit_for_later(topic, transaction, draft, now_ms)
+        (place,) = self._producer.move(topic, [(transaction, draft)])
         if place is None or place.shard is None:
             return None
         self._waker.appended(topic, {place.shard})
-        return committed(held, place.accepted_ms, shard=place.shard, offset=place.offset)
+        return committed(transaction, place.accepted_ms, shard=place.shard, offset=place.offset)
 
     def _commit_for_later(
-        self, topic: Topic, held: Transaction, draft: Draft, now_ms: int
+        self, topic: Topic, transaction: Transaction, draft: Draft, now_ms: int
     ) -> Transaction | None:
         timer = self._producer.timer(topic, draft)
         shard = None if timer.shard.shard == ANY else timer.shard.shard
-        new = committed(held, now_ms, shard=shard, due_ms=timer.due_ms)
-        if not self._transactions.change(held, new, file=[timer], drop=[check_timer(held)]):
+        new = committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
+        if not self._transactions.change(transaction, new, file=[timer], drop=[check_timer(transaction)]):
             return None
         self._waker.filed([timer])
         return new
@@ -205,11 +211,11 @@ def _patience_ms(new: Transaction) -> int:
     return max(checked_ms + new.delay_ms, new.due_ms or 0)
 
 
-def _agreed(held: Transaction, wanted: TransactionState) -> Transaction:
-    if held.state is not wanted:
-        done = "committed" if held.state is TransactionState.COMMITTED else "rolled back"
+def _agreed(transaction: Transaction, decision: TransactionState) -> Transaction:
+    if transaction.state is not decision:
+        done = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
         raise Conflict("TRANSACTION_DECIDED", f"The transaction was {done}; the first decision is final.")
-    return held
+    return transaction
 
 
 def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
