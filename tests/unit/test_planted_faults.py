@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain import ladder, spans, strict_json
 from chalicelib.domain.errors import Malformed
-from chalicelib.domain.spans import Span, coalesce
+from chalicelib.domain.spans import Span
 from chalicelib.services.consume.claim import Claimant, _Claim
 from chalicelib.services.consume.settle import Settler, _Leased
 from chalicelib.services.core.assignments import Assignments
@@ -69,8 +69,8 @@ def _a_table_is_away() -> None:
 
 
 def _a_lease_in_pieces_is_small() -> None:
-    spans = coalesce([Span(n) for n in range(0, 1_000, 2)])
-    assert len(spans) < 10
+    pieces = spans.coalesce([Span(n) for n in range(0, 1_000, 2)])
+    assert len(pieces) < 10
 
 
 def _shows_life(sign: str) -> None:

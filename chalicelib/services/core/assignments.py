@@ -49,12 +49,14 @@ class Assignments:
         """The shards of a registered consumer; while it is not online, those that it would have."""
         if POLICIES[group.mode].per_consumer:
             return tuple(range(topic.shards))
-        held = self.current(topic, group)
-        if consumer.uid in held.members:
-            return held.shards(consumer.uid)
+        assignment = self.current(topic, group)
+        if consumer.uid in assignment.members:
+            return assignment.shards(consumer.uid)
         uids = (c.uid for c in self._catalog.consumers(topic, group))
-        members = tuple(uid for uid in uids if uid in held.members or uid == consumer.uid)
-        return replace(held, owners=deal(held.strategy, members, topic.shards)).shards(consumer.uid)
+        members = tuple(uid for uid in uids if uid in assignment.members or uid == consumer.uid)
+        return replace(assignment, owners=deal(assignment.strategy, members, topic.shards)).shards(
+            consumer.uid
+        )
 
     def team(self, topic: Topic, group: Group) -> Team:
         """For deliveries: the consumer that has each shard (in a broadcast, all that are ACTIVE), and who is called.
@@ -62,15 +64,17 @@ class Assignments:
         While nobody is online because of open circuits, those that will have the shards: somebody must know when
         to look again.
         """
-        held, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
+        assignment, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
         active = [c for c in consumers if c.state == "ACTIVE"]
         called = [c for c in active if c.is_called]
-        if held.strategy == EVERYONE:
+        if assignment.strategy == EVERYONE:
             return Team(list(active), called)
         by_uid = {c.uid: c for c in consumers}
         waiting = [c.uid for c in called]
-        owners = [by_uid.get(uid) for uid in held.owners or deal(held.strategy, waiting, topic.shards)]
-        return Team(owners, [c for c in called if c.uid in held.members] or called)
+        owners = [
+            by_uid.get(uid) for uid in assignment.owners or deal(assignment.strategy, waiting, topic.shards)
+        ]
+        return Team(owners, [c for c in called if c.uid in assignment.members] or called)
 
     def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
         """A consumer's place among those online that pull, where what they get is shared out; None where it is the only
@@ -78,31 +82,31 @@ class Assignments:
         policy = POLICIES[group.mode]
         if not uid or policy.per_consumer or policy.holds_back:
             return None
-        held = self.current(topic, group)
+        assignment = self.current(topic, group)
         called = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
-        pulling = [member for member in held.members if member not in called]
+        pulling = [member for member in assignment.members if member not in called]
         if uid not in pulling or len(pulling) < 2:
             return None
-        return Seat(held.epoch, pulling.index(uid), len(pulling), asked)
+        return Seat(assignment.epoch, pulling.index(uid), len(pulling), asked)
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
         """A consumer's name, rank and total, for those who look later; nothing for a caller without a name."""
         if not uid:
             return "", None, 0
         name = next((c.name for c in self._catalog.consumers(topic, group) if c.uid == uid), "")
-        held = self.current(topic, group)
-        return name, held.rank(uid), len(held.members)
+        assignment = self.current(topic, group)
+        return name, assignment.rank(uid), len(assignment.members)
 
     def _made_again(self, topic: Topic, group: Group) -> Assignment:
         """The assignment that fits. What seemed to differ may have been our own old view, so all is read again
         before anything is written; the row first, since its epoch guards what is read after it."""
         for _ in range(_TRIES):
             stored = self._read(topic, group)
-            wanted = self._wanted_now(topic, group)
-            if wanted is None or stored.fits(*wanted):
+            target = self._wanted_now(topic, group)
+            if target is None or stored.fits(*target):
                 break
-            strategy, members, _ = wanted
-            new = Assignment(stored.epoch + 1, strategy, members, deal(*wanted), self._clock.now_ms())
+            strategy, members, _ = target
+            new = Assignment(stored.epoch + 1, strategy, members, deal(*target), self._clock.now_ms())
             if self._control.put_assignment(topic, group, new):
                 return self._stored.put(group.uid, new)
         return stored

@@ -25,9 +25,9 @@ class Catalog:
 
     def topic(self, name: str, *, fresh: bool = False) -> Topic:
         """The topic, or NotFound. `fresh`: as it stands, for those who change what belongs to it."""
-        held = None if fresh else self._topics.get(name)
-        if held is not None:
-            return held
+        hit = None if fresh else self._topics.get(name)
+        if hit is not None:
+            return hit
         since_ms = self._clock.now_ms()
         topic = self.control.topic(name)
         if topic is None:
@@ -39,9 +39,9 @@ class Catalog:
     def group(self, topic: Topic, name: str, *, fresh: bool = False) -> Group:
         """The topic's group, or NotFound. `fresh`: as for a topic."""
         key = (topic.uid, name)
-        held = None if fresh else self._groups.get(key)
-        if held is not None:
-            return held
+        hit = None if fresh else self._groups.get(key)
+        if hit is not None:
+            return hit
         since_ms = self._clock.now_ms()
         group = self.control.group(topic, name)
         if group is None:
@@ -58,11 +58,11 @@ class Catalog:
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         """All registered consumers of the group, by name."""
-        held = self._consumers.get(group.uid)
-        if held is None:
+        consumers = self._consumers.get(group.uid)
+        if consumers is None:
             since_ms = self._clock.now_ms()
-            held = self._consumers.put(group.uid, self.control.consumers(topic, group), since_ms)
-        return held
+            consumers = self._consumers.put(group.uid, self.control.consumers(topic, group), since_ms)
+        return consumers
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """Whose cursors the group has: "" for its own or, in a broadcast, each consumer's uid."""

@@ -25,8 +25,8 @@ class TtlCache(Generic[K, V]):
         self._held: OrderedDict[K, tuple[int, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        held = self._held.get(key)
-        return held[1] if held and self._is_fresh(held[0]) else None
+        entry = self._held.get(key)
+        return entry[1] if entry and self._is_fresh(entry[0]) else None
 
     def put(self, key: K, value: V, since_ms: int | None = None) -> V:
         """Keep a value, whose age counts from `since_ms`: the moment before it was read, where that took its time."""

@@ -110,16 +110,16 @@ class LogReader:
                 self._counters.add(NEWER_FORMAT, 1)
             if segment is None or segment.newer:
                 break
-            found = list(_slots(shard, segment, at, most - len(slots)))
-            slots += found
-            size += sum(slot.message.draft.size for slot in found if slot.message)
+            chunk = list(_slots(shard, segment, at, most - len(slots)))
+            slots += chunk
+            size += sum(slot.message.draft.size for slot in chunk if slot.message)
             at = slots[-1].end
         self._ended.put(shard, at)
         return slots
 
     def fetch(self, shard: ShardKey, offsets: Iterable[int], trust: Freshness = ANY_COPY) -> dict[int, Slot]:
         """The slots of single offsets that were written some time ago."""
-        found: dict[int, Slot] = {}
+        slots: dict[int, Slot] = {}
         for offset in offsets:
             amended = ranges.contains(trust.amended, offset)
             segment = (
@@ -128,10 +128,10 @@ class LogReader:
                 or self._holding(shard, offset, sure=True)  # only such a read may call a message gone
             )
             if segment is None:
-                found[offset] = Slot(offset, None, offset)
+                slots[offset] = Slot(offset, None, offset)
             else:
-                found[offset] = next(_slots(shard, segment, offset, 1))
-        return found
+                slots[offset] = next(_slots(shard, segment, offset, 1))
+        return slots
 
     def segment_at(self, shard: ShardKey, slots: list[Slot], following: int) -> int:
         """Where the segment that holds offset `following` begins, as the slots just read tell."""

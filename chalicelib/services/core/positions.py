@@ -45,8 +45,8 @@ class Positions:
         if where == EARLIEST:
             return first, first
         if isinstance(where, str):
-            found = self._at_time(shard, int(where[1:]), first, end)
-            return found, found
+            position = self._at_time(shard, int(where[1:]), first, end)
+            return position, position
         offset = min(max(where, first), end)
         holding = self._log.read_back(shard, offset, 1, consistent=True) if offset < end else []
         return offset, holding[0].first if holding else offset

@@ -23,33 +23,33 @@ def soonest_first(
     """Up to `limit` messages behind the mark `after`, and the mark to go on behind (None: the end). The times of the
     filters are those at which messages are due."""
     mark = after or mark_of(max(0, filters.from_ms or 0))
-    found: list[Waiting] = []
+    items: list[Waiting] = []
     weight = 0
     for _ in range(_ROUNDS):
         rows, end = _read(timers, mark)
         for timer in rows:
             if filters.to_ms is not None and timer.due_ms > filters.to_ms:
-                return found, None
+                return items, None
             if _passes(timer, topic, filters, key):
                 waiting = Waiting(timer)
                 weight += waiting.message.draft.weight
-                if found and weight > MAX_ANSWER_BYTES:
-                    return found, mark
-                found.append(waiting)
+                if items and weight > MAX_ANSWER_BYTES:
+                    return items, mark
+                items.append(waiting)
             mark = timer.mark
-            if len(found) == limit:
-                return found, mark
+            if len(items) == limit:
+                return items, mark
         if end is None:
-            return found, None
-    return found, mark
+            return items, None
+    return items, mark
 
 
 def _read(timers: Timers, mark: str) -> tuple[list[Timer], str | None]:
     """The next timers of all fragments in order, as far as all have been read, and how far (None: to the end)."""
     pages = [timers.behind(fragment, mark, _ROWS) for fragment in range(FRAGMENTS)]
     end = min((page[-1].mark for page in pages if len(page) == _ROWS), default=None)
-    known = (timer for page in pages for timer in page if end is None or timer.mark <= end)
-    return sorted(known, key=lambda timer: timer.mark), end
+    entries = (timer for page in pages for timer in page if end is None or timer.mark <= end)
+    return sorted(entries, key=lambda timer: timer.mark), end
 
 
 def _passes(timer: Timer, topic: Topic, filters: Filters, key: str | None) -> bool:

@@ -64,8 +64,8 @@ class Fates:
 
     def of(self, topic: Topic, message: Message) -> dict[str, MessageFate]:
         """The fate of a message in the log, for every group that is owed it."""
-        found = {group.name: self._of_group(topic, group, message) for group in self._catalog.groups(topic)}
-        return {name: fate for name, fate in found.items() if fate}
+        fates = {group.name: self._of_group(topic, group, message) for group in self._catalog.groups(topic)}
+        return {name: fate for name, fate in fates.items() if fate}
 
     def _of_group(self, topic: Topic, group: Group, message: Message) -> MessageFate | None:
         fate = self._look(topic, group, message)

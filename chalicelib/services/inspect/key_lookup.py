@@ -35,7 +35,7 @@ class KeyLookup:
         """Up to `limit` messages with the key, newest first, and the mark to go on from (None: the end). One that
         waits for its time stands where it was due at first, one that was prepared where that was."""
         look = look or self._lookup.statuses.look(topic)
-        found: list[Seen] = []
+        messages: list[Seen] = []
         weight = 0
         rows = max(limit, DEFAULT_PAGE)
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
@@ -43,16 +43,16 @@ class KeyLookup:
             for entry in entries:
                 message = self._message(look, entry, filters)
                 weight += _draft(message).weight if message else 0
-                if found and weight > MAX_ANSWER_BYTES:
-                    return found, before
+                if messages and weight > MAX_ANSWER_BYTES:
+                    return messages, before
                 before = entry.mark
                 if message:
-                    found.append(message)
-                if len(found) == limit:
-                    return found, before
+                    messages.append(message)
+                if len(messages) == limit:
+                    return messages, before
             if len(entries) < rows:
-                return found, None
-        return found, before
+                return messages, None
+        return messages, before
 
     def _message(self, look: Look, entry: KeyEntry, filters: Filters) -> Seen | None:
         """The entry's message if it is wanted. None also for one that never was stored, has expired, or is for a

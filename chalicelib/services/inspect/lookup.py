@@ -114,17 +114,17 @@ class Lookup:
 
     def find(self, topic: Topic, message_id: str) -> Seen:
         """The message with this id, in the log or before it; or NotFound."""
-        found = self._delayed.find(topic, message_id)
-        if isinstance(found, Message):
-            return self._there(topic, found)
-        return found or self.message(topic, message_id)
+        entry = self._delayed.find(topic, message_id)
+        if isinstance(entry, Message):
+            return self._there(topic, entry)
+        return entry or self.message(topic, message_id)
 
     def message(self, topic: Topic, message_id: str) -> Message:
         """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
         message = self._in_its_place(topic, message_id)
         if message is None and ids.parse_message_id(message_id) is None:
-            found = self._delayed.find(topic, message_id)
-            message = found if isinstance(found, Message) else None
+            entry = self._delayed.find(topic, message_id)
+            message = entry if isinstance(entry, Message) else None
         return self._there(topic, message)
 
     def _there(self, topic: Topic, message: Message | None) -> Message:
@@ -142,8 +142,8 @@ class Lookup:
             return True
         if now_ms >= message.ends_ms + _GRACE_MS:
             return False
-        found = self.statuses.deliveries(topic, message).values()
-        return any(delivery.status in _UNDONE for delivery in found)
+        deliveries = self.statuses.deliveries(topic, message).values()
+        return any(delivery.status in _UNDONE for delivery in deliveries)
 
     def _in_its_place(self, topic: Topic, message_id: str) -> Message | None:
         """The message whose id tells its shard and offset. Raises Conflict where only a later release can read it."""
@@ -190,21 +190,21 @@ class Lookup:
         walks = [
             self._walk(topic, shard, start, filters, budget, left) for shard, start in left.copy().items()
         ]
-        found: list[Message] = []
+        messages: list[Message] = []
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
             in_time = filters.to_ms is None or message.accepted_ms <= filters.to_ms
             passes = in_time and self.passes(look, filters, message)
             weight += message.draft.weight if passes else 0
-            if found and weight > MAX_ANSWER_BYTES:
+            if messages and weight > MAX_ANSWER_BYTES:
                 break
             left[message.shard] = message.offset - 1
             if passes:
-                found.append(message)
-            if len(found) == limit or budget.spent:
+                messages.append(message)
+            if len(messages) == limit or budget.spent:
                 break
         rest = {shard: start for shard, start in left.items() if start >= 0}
-        return found, rest or None
+        return messages, rest or None
 
     def _walk(
         self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, left: dict[int, int]
@@ -214,11 +214,11 @@ class Lookup:
         key, now_ms = topic.shard_key(shard), self._clock.now_ms()
         from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1)
         at = start
-        wanted = 1  # the walks of all shards must have begun before the budget is spent
+        count = 1  # the walks of all shards must have begun before the budget is spent
         while at >= 0 and not budget.spent:
-            rows = self._log.read_back(key, at, wanted)
+            rows = self._log.read_back(key, at, count)
             budget.take(len(rows))
-            wanted = min(_ROWS, wanted * 4)
+            count = min(_ROWS, count * 4)
             for row in rows:
                 if 0 < row.accepted_ms < from_ms:  # a damaged row may not know its time
                     rows = []
@@ -337,11 +337,11 @@ def _account(shards: Sequence[ShardStatus], unfinished: Iterable[Unfinished], in
     return under_way(sum(parts, Account()), in_lanes)
 
 
-def before_log(held: Waiting | Transaction) -> str:
+def before_log(entry: Waiting | Transaction) -> str:
     """The status of a message before its log."""
-    if isinstance(held, Transaction):
-        return "CANCELLED" if held.state is TransactionState.ROLLED_BACK else "PREPARED"
-    return "CANCELLED" if held.cancelled else "DELAYED"
+    if isinstance(entry, Transaction):
+        return "CANCELLED" if entry.state is TransactionState.ROLLED_BACK else "PREPARED"
+    return "CANCELLED" if entry.cancelled else "DELAYED"
 
 
 def _back(row: Segment, shard: int, at: int) -> Iterable[Message]:

@@ -202,8 +202,10 @@ class Statuses:
             if place is Position.RUNNING and span:
                 lease = next(each for each in cursor.leases.values() if message.offset in each.attempts())
                 yield _held(lease, key, span.attempt)
-            elif place is Position.SETTLED and (held := self.held_in_lane(topic, group, key, message.offset)):
-                yield held
+            elif place is Position.SETTLED and (
+                in_lane := self.held_in_lane(topic, group, key, message.offset)
+            ):
+                yield in_lane
 
 
 def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
@@ -239,8 +241,8 @@ def _together(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus:
     """What a broadcast's consumers have come to: the most attempts, the next of all, what went wrong at worst."""
     statuses = list(consumers.values())
     word = words.combined([each.status for each in statuses])
-    told = [each for each in statuses if each.last_error or each.reason]
-    worst = next((each for each in told if each.status == word), told[0] if told else None)
+    failures = [each for each in statuses if each.last_error or each.reason]
+    worst = next((each for each in failures if each.status == word), failures[0] if failures else None)
     return DeliveryStatus(
         word,
         max(each.attempts for each in statuses),

@@ -89,7 +89,7 @@ class GroupSurvey:
 
     def places_of(self, status: str) -> list[tuple[int, int]]:
         """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""
-        found = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
+        places = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
         for place in self.places:
             if status == "RUNNING":
                 spans = [span for lease in place.cursor.leases.values() for span in lease.spans]
@@ -97,8 +97,8 @@ class GroupSurvey:
                 spans = [span for span in place.cursor.waiting if span.attempt > 1]
             else:
                 spans = []
-            found |= {(place.shard or 0, offset) for span in spans for offset in span.offsets()}
-        return sorted(found, key=lambda each: -each[1])
+            places |= {(place.shard or 0, offset) for span in spans for offset in span.offsets()}
+        return sorted(places, key=lambda each: -each[1])
 
     @property
     def backlog(self) -> int:

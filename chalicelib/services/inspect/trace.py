@@ -68,23 +68,23 @@ class Tracer:
             events += (replace(e, at_ms=max(e.at_ms, message.accepted_ms)) for e in groups)
         return sorted(events, key=lambda e: e.at_ms)
 
-    def before_log(self, held: Waiting | Transaction) -> list[Event]:
+    def before_log(self, entry: Waiting | Transaction) -> list[Event]:
         """The path of a message that waits for its time or for a commit."""
-        message = held.message
-        if isinstance(held, Waiting):
-            return _given(message, held.timer.due_ms) + _acts(message.draft)
-        events = [Event(held.prepared_ms, "prepared", None, by=message.by or None), *_acts(message.draft)]
-        if held.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
-            events.append(Event(held.decided_ms, "cancelled", None))
+        message = entry.message
+        if isinstance(entry, Waiting):
+            return _given(message, entry.timer.due_ms) + _acts(message.draft)
+        events = [Event(entry.prepared_ms, "prepared", None, by=message.by or None), *_acts(message.draft)]
+        if entry.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
+            events.append(Event(entry.decided_ms, "cancelled", None))
         return events
 
     def _leased(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         """The attempts under way. When a lease began is reckoned from its end and the group's `lease_seconds`."""
         names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
         usual_ms = (group.lease_seconds or topic.lease_seconds) * 1000
-        for held in self._statuses.held(topic, group, message):
-            at_ms = min(self._clock.now_ms(), held.deadline_ms - usual_ms)
-            yield _lease(at_ms, group, message.shard, held, names)
+        for lease in self._statuses.held(topic, group, message):
+            at_ms = min(self._clock.now_ms(), lease.deadline_ms - usual_ms)
+            yield _lease(at_ms, group, message.shard, lease, names)
 
     def _of_group(self, topic: Topic, group: Group, message: Message) -> Iterator[Event]:
         key = cursor_key(topic, group, message.shard)
@@ -155,16 +155,16 @@ def _acts(draft: Draft) -> list[Event]:
     ]
 
 
-def _lease(at_ms: int, group: Group, shard: int, held: Held, names: Mapping[str, str]) -> Event:
+def _lease(at_ms: int, group: Group, shard: int, lease: Held, names: Mapping[str, str]) -> Event:
     return Event(
         at_ms,
         "leased",
         shard,
         group.name,
-        names.get(held.consumer_uid or held.owner_uid),
-        held.attempt,
-        owner=names.get(held.owner_uid),
-        deadline_ms=held.deadline_ms,
+        names.get(lease.consumer_uid or lease.owner_uid),
+        lease.attempt,
+        owner=names.get(lease.owner_uid),
+        deadline_ms=lease.deadline_ms,
     )
 
 

@@ -138,9 +138,9 @@ class Admin:
         before the deletion, and went with it; nothing that is begun afterwards can meet it. To repeat it after a crash,
         and to create the topic anew, is to finish it first.
         """
-        held = self._control.topic(topic.name)
-        while held and held.uid == topic.uid and not self._control.retire_topic(held):
-            held = self._control.topic(topic.name)
+        row = self._control.topic(topic.name)
+        while row and row.uid == topic.uid and not self._control.retire_topic(row):
+            row = self._control.topic(topic.name)
         self._catalog.forget(topic)
         self._finish([topic])
 
@@ -203,9 +203,9 @@ class Admin:
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         """Remove a group, its consumers and its cursors; the topic's messages stay for the others. As for a topic."""
-        held = self._control.group(topic, group.name)
-        while held and held.uid == group.uid and not self._control.retire_group(topic, held):
-            held = self._control.group(topic, group.name)
+        row = self._control.group(topic, group.name)
+        while row and row.uid == group.uid and not self._control.retire_group(topic, row):
+            row = self._control.group(topic, group.name)
         self._catalog.forget(topic, group)
         self._finish_groups(topic, [group])
 
@@ -221,13 +221,13 @@ class Admin:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
         now_ms, uid = self._clock.now_ms(), self._chance.id(_UID_CHARS)
         secret = (contact.secret or self._chance.secret()) if contact.kind == "url" else b""
-        known: tuple[Secret, ...] | None = None
+        old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != "pull":
             self._will_be_called(topic)
         for _ in range(_TRIES):
             old = self._find(topic, group, name)
-            if known is None:
-                known = old.secrets if old else ()
+            if old_secrets is None:
+                old_secrets = old.secrets if old else ()
             base = old or Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state="")
             new = _reached(base, contact, secret, now_ms)
             if old is not None:
@@ -237,24 +237,24 @@ class Admin:
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1
                 member = self.membership(topic, group, replace(new, version=version))
-                is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in known
+                is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in old_secrets
                 return Registration(member, new.uid == uid, secret if is_new else None)
         raise _busy()
 
     def _will_be_called(self, topic: Topic) -> None:
         """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
-        held = topic
-        while not held.is_called:
-            self._control.put_topic(replace(held, is_called=True), held)
+        row = topic
+        while not row.is_called:
+            self._control.put_topic(replace(row, is_called=True), row)
             self._catalog.forget(topic)
-            held = self._catalog.topic(topic.name)
-        self._mark(held)
+            row = self._catalog.topic(topic.name)
+        self._mark(row)
 
     def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """Note a sign of life of a consumer that pulls; one that is called shows it by answering."""
         if not consumer.is_called:
             now_ms = self._clock.now_ms()
-            self._amend(topic, group, consumer, lambda held: replace(held, seen_ms=max(held.seen_ms, now_ms)))
+            self._amend(topic, group, consumer, lambda row: replace(row, seen_ms=max(row.seen_ms, now_ms)))
         return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
 
     def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
@@ -285,14 +285,14 @@ class Admin:
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
         secret, now_ms = self._chance.secret(), self._clock.now_ms()
-        if not self._amend(topic, group, consumer, lambda held: _signing(held, secret, now_ms)):
+        if not self._amend(topic, group, consumer, lambda row: _signing(row, secret, now_ms)):
             raise _busy()
         return secret
 
     def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
         """From now on the consumer is called. None: this consumer, with this target, is there no more."""
         return self._amend(
-            topic, group, consumer, lambda held: held if held.state == "ACTIVE" else _fresh(held, "ACTIVE")
+            topic, group, consumer, lambda row: row if row.state == "ACTIVE" else _fresh(row, "ACTIVE")
         )
 
     def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
@@ -301,25 +301,25 @@ class Admin:
             topic,
             group,
             consumer,
-            lambda held: held if held.state == "DISABLED" else replace(held, state="DISABLED", why=why),
+            lambda row: row if row.state == "DISABLED" else replace(row, state="DISABLED", why=why),
         )
 
     def set_health(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
         """Store what all processes must know of a consumer's circuit breaker. None: as for `activate`."""
 
-        def change(held: Consumer) -> Consumer:
+        def change(row: Consumer) -> Consumer:
             return replace(
-                held, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms, trips=health.trips
+                row, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms, trips=health.trips
             )
 
         return self._amend(topic, group, consumer, change)
 
     def membership(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """The consumer's rank among those online, and its shards."""
-        held = self._assignments.current(topic, group)
-        rank = held.rank(consumer.uid)
+        assignment = self._assignments.current(topic, group)
+        rank = assignment.rank(consumer.uid)
         shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
-        return Membership(consumer, rank, len(held.members), shards)
+        return Membership(consumer, rank, len(assignment.members), shards)
 
     def unregister(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Remove a consumer and, in a broadcast, its cursors."""
@@ -334,15 +334,15 @@ class Admin:
     ) -> Consumer | None:
         """Change a registration as it stands; None where this consumer, with this target, is there no more."""
         for _ in range(_TRIES):
-            held = self._find(topic, group, consumer.name)
-            if held is None or _identity(held) != _identity(consumer):
+            row = self._find(topic, group, consumer.name)
+            if row is None or _identity(row) != _identity(consumer):
                 return None
-            new = change(held)
-            if new == held:
-                return held
-            self._skip_missed(topic, group, held, new)
-            if self._put(topic, group, new, held):
-                return replace(new, version=held.version + 1)
+            new = change(row)
+            if new == row:
+                return row
+            self._skip_missed(topic, group, row, new)
+            if self._put(topic, group, new, row):
+                return replace(new, version=row.version + 1)
         raise _busy()
 
     def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
@@ -366,38 +366,40 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
     return consumer.uid, consumer.kind, consumer.target
 
 
-def _reached(held: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Consumer:
+def _reached(consumer: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Consumer:
     """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
     reason to write again."""
-    if (held.kind, held.target) != (contact.kind, contact.target):
-        held = replace(held, kind=contact.kind, target=contact.target, state="", secrets=())
-    if held.state != "ACTIVE":
-        held = _fresh(held, contact.state, contact.why)
-    held = replace(held, timeout_seconds=contact.timeout_seconds)
-    if contact.kind == "url" and (contact.secret or not held.secrets):
-        held = _signing(held, secret, now_ms)
-    return held if held.is_called else replace(held, seen_ms=max(held.seen_ms, now_ms))
+    if (consumer.kind, consumer.target) != (contact.kind, contact.target):
+        consumer = replace(consumer, kind=contact.kind, target=contact.target, state="", secrets=())
+    if consumer.state != "ACTIVE":
+        consumer = _fresh(consumer, contact.state, contact.why)
+    consumer = replace(consumer, timeout_seconds=contact.timeout_seconds)
+    if contact.kind == "url" and (contact.secret or not consumer.secrets):
+        consumer = _signing(consumer, secret, now_ms)
+    return consumer if consumer.is_called else replace(consumer, seen_ms=max(consumer.seen_ms, now_ms))
 
 
-def _fresh(held: Consumer, state: str, why: str | None = None) -> Consumer:
-    return replace(held, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
+def _fresh(consumer: Consumer, state: str, why: str | None = None) -> Consumer:
+    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
 
 
-def _signing(held: Consumer, secret: bytes, now_ms: int) -> Consumer:
+def _signing(consumer: Consumer, secret: bytes, now_ms: int) -> Consumer:
     """The consumer with a secret as its present one; the one before it ends a day from now, older ones when they
     would have anyway. Refused where too many would sign at once."""
     new = Secret(secret.hex())
-    if new in held.secrets[:1]:
-        return held
+    if new in consumer.secrets[:1]:
+        return consumer
     former = [
-        Secret(old.hex, old.until_ms or now_ms + _OVERLAP_MS) for old in held.secrets if old.hex != new.hex
+        Secret(old.hex, old.until_ms or now_ms + _OVERLAP_MS)
+        for old in consumer.secrets
+        if old.hex != new.hex
     ]
     former = [old for old in former if (old.until_ms or 0) > now_ms]
     if len(former) > MAX_OVERLAPPING_SECRETS:
         raise Refused(
             "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
         )
-    return replace(held, secrets=(new, *former))
+    return replace(consumer, secrets=(new, *former))
 
 
 def _busy() -> Unavailable:

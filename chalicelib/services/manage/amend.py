@@ -75,8 +75,8 @@ class Amender:
     def cancel(self, topic: Topic, message: Message, by: str = "") -> None:
         """Take the message back: no group gets it. Repeating that is harmless. `by` is the token's id. Raises Conflict
         where a group has claimed it."""
-        _, found = self._find(topic, message)
-        if not found.draft.cancelled:
+        _, current = self._find(topic, message)
+        if not current.draft.cancelled:
             act = Act("CANCELLED", self._clock.now_ms(), by)
             self._rewrite(
                 topic,
@@ -86,11 +86,11 @@ class Amender:
 
     def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite) -> Message:
         """Rewrite the message and tell every group, until there is none that was not told."""
-        told: frozenset[CursorKey] = frozenset()
+        keys_told: frozenset[CursorKey] = frozenset()
         written: Message | None = None
         for _ in range(_TRIES):
             keys = self._keys(topic, message.shard)
-            if written and keys.keys() <= told:
+            if written and keys.keys() <= keys_told:
                 return written
             try:
                 new = self._try(topic, message, keys, rewrite)
@@ -99,7 +99,7 @@ class Amender:
                     raise
                 raise unavailable("A new group was faster; look at the message again.") from conflict
             if new:
-                written, told = new, frozenset(keys)
+                written, keys_told = new, frozenset(keys)
         raise (
             unavailable("Others keep changing messages of this shard; try again.")
             if written
@@ -111,8 +111,8 @@ class Amender:
     ) -> Message | None:
         """Rewrite the message under the cursors of these keys; None where something changed meanwhile."""
         cursors = {key: self._unclaimed(key, group, message.offset) for key, group in keys.items()}
-        row, found = self._find(topic, message)
-        new, pack = self._packed(topic, row, message.offset - row.first, rewrite(found.draft))
+        row, current = self._find(topic, message)
+        new, pack = self._packed(topic, row, message.offset - row.first, rewrite(current.draft))
         shard = topic.shard_key(message.shard)
         if not self._log.amend(shard, row, pack, message.offset, cursors):
             return None
@@ -141,8 +141,8 @@ class Amender:
         cursor = self._cursors.get(key, consistent=True)
         if cursor is None:
             return None
-        known = cursor.epoch and self._records.get(key, offset)
-        if known or transitions.amend(cursor, offset) is None:
+        record = cursor.epoch and self._records.get(key, offset)
+        if record or transitions.amend(cursor, offset) is None:
             raise Conflict(
                 "ALREADY_CLAIMED",
                 f"Group {group!r} has claimed the message, or passed it over: it can be changed no more.",
@@ -153,16 +153,16 @@ class Amender:
         """The row that holds the message, and the message, as they stand."""
         rows = self._log.read_back(topic.shard_key(message.shard), message.offset, 1, consistent=True)
         if rows and message.offset < rows[0].end:
-            found = rows[0].message(message.shard, message.offset)
-            if found and found.id == message.id:
-                return rows[0], found
+            candidate = rows[0].message(message.shard, message.offset)
+            if candidate and candidate.id == message.id:
+                return rows[0], candidate
         raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has this message no more; it has expired.")
 
     def _packed(self, topic: Topic, row: Segment, place: int, draft: Draft) -> tuple[Segment, Pack]:
         """The row's next edition. A body for which it has no room goes to the blob store, whatever its size."""
         for above in (BLOB_THRESHOLD_BYTES, 0):
-            held = self._producer.offload(topic, draft, above)
-            drafts = (*row.drafts[:place], held, *row.drafts[place + 1 :])
+            stored_draft = self._producer.offload(topic, draft, above)
+            drafts = (*row.drafts[:place], stored_draft, *row.drafts[place + 1 :])
             pack = self._log.pack(drafts, whole=True)
             if pack.size <= MAX_AMENDED_BYTES:
                 return replace(row, drafts=drafts, edition=row.edition + 1), pack

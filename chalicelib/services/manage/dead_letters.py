@@ -71,21 +71,21 @@ class Redriver:
         self._filled = filled
 
     def page(
-        self, topic: Topic, group: Group, wanted: Wanted, after: str | None, limit: int
+        self, topic: Topic, group: Group, selection: Wanted, after: str | None, limit: int
     ) -> tuple[list[DeadLetter], str | None]:
         """Up to `limit` dead letters by place, and the mark to go on after (None: the end)."""
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         for _ in range(_PAGES):
             rows = self._records.dead(topic, group, after, _PAGE)
             for mark, letter in rows:
                 after = mark
-                if wanted.matches(letter):
-                    found.append(letter)
-                if len(found) == limit:
-                    return found, after
+                if selection.matches(letter):
+                    letters.append(letter)
+                if len(letters) == limit:
+                    return letters, after
             if len(rows) < _PAGE:
-                return found, None
-        return found, after
+                return letters, None
+        return letters, after
 
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The dead letter of a message (in a broadcast there may be one for each consumer), or NotFound."""
@@ -113,9 +113,9 @@ class Redriver:
 
     def _place_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
         """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
-        told = ids.parse_message_id(message_id)
-        if told:
-            return told[1], told[2]
+        parts = ids.parse_message_id(message_id)
+        if parts:
+            return parts[1], parts[2]
         try:
             message = self._lookup.message(topic, message_id)
         except NotFound:
@@ -172,11 +172,11 @@ class Redriver:
             self._waker.group(topic, group)
         return went
 
-    def redrive_some(self, topic: Topic, group: Group, wanted: Wanted, limit: int, by: str = "") -> int:
+    def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
         """Send up to `limit` matching dead letters again, page by page; how many went."""
         went, after = 0, None
         while went < limit:
-            letters, after = self.page(topic, group, wanted, after, min(_PAGE, limit - went))
+            letters, after = self.page(topic, group, selection, after, min(_PAGE, limit - went))
             went += self.redrive(topic, group, letters, by)
             if after is None:
                 break

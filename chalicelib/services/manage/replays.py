@@ -71,17 +71,17 @@ class Replays:
         self._chance = chance
         self._counters = counters
 
-    def create(self, wanted: Replay, *, start: bool) -> tuple[Replay, bool]:
+    def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay under an id and time of its own, and start its job; was that started?
 
         Raises NotFound: no such topic or group.
         """
-        topic = self._catalog.topic(wanted.into)
-        uid = self._catalog.group(topic, wanted.group).uid if wanted.group else None
+        topic = self._catalog.topic(replay.into)
+        uid = self._catalog.group(topic, replay.group).uid if replay.group else None
         now_ms = self._clock.now_ms()
         made = replace(
-            wanted,
-            id=ids.replay_id(wanted.source, now_ms, self._chance.id(_RANDOM_CHARS)),
+            replay,
+            id=ids.replay_id(replay.source, now_ms, self._chance.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
             group_uid=uid,
@@ -91,15 +91,15 @@ class Replays:
 
     def find(self, replay_id: str) -> Replay:
         """The replay, or NotFound."""
-        found = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
-        if found is None:
+        replay = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
+        if replay is None:
             raise NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")
-        return found
+        return replay
 
     def tell(self, replay: Replay, progress: Progress) -> Replay:
         """Write down how far its job is. Raises Conflict where the replay is over already, and that is not what is
         told again."""
-        told = replace(
+        result = replace(
             replay,
             state=progress.state,
             matched=progress.matched,
@@ -108,18 +108,18 @@ class Replays:
             changed_ms=self._clock.now_ms(),
         )
         if not may_become(replay.state, progress.state):
-            if replace(told, changed_ms=replay.changed_ms) == replay:
+            if replace(result, changed_ms=replay.changed_ms) == replay:
                 return replay
             raise _over("It is done.")
-        self._put(told, replay)
-        return told
+        self._put(result, replay)
+        return result
 
     def _put(self, new: Replay, old: Replay | None) -> None:
         """Store it; where an answer was lost, the refusal that follows is of our own success. Raises Unavailable where
         somebody else changed it."""
         if not self._control.put_replay(new, old):
-            held = self._control.replay(new.id)
-            if held is None or replace(held, version=new.version) != new:
+            replay = self._control.replay(new.id)
+            if replay is None or replace(replay, version=new.version) != new:
                 raise unavailable("Somebody else changed this replay just now; look again.")
 
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[Placed | HeadraceError]:

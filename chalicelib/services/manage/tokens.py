@@ -119,9 +119,9 @@ class Tokens:
         return token
 
     def _find(self, token_id: str) -> Token | None:
-        held = self._known.get(token_id)
-        if held is not None:  # not put again: a token in constant use must grow old too
-            return held
+        hit = self._known.get(token_id)
+        if hit is not None:  # not put again: a token in constant use must grow old too
+            return hit
         token = self._control.token(token_id)
         return self._known.put(token_id, token) if token else None
 
