@@ -100,9 +100,9 @@ HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but u
 LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun
 MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
 TAIL_TRUST = timedelta(minutes=5)
-MAX_LOOK_BACK_ROWS = 2_048  # of a shard, for what an earlier try of a request has stored
+MAX_LOOK_BACK_ROWS = 16_384  # of a shard, for what an earlier try of a request has stored
 MAX_RESEND_SECONDS = 86_400
-RESEND_SLACK = timedelta(seconds=10)  # by which clocks of servers may differ
+RESEND_SLACK = timedelta(seconds=1)  # by which clocks of servers may differ
 TAIL_SURE = timedelta(days=1)  # no row goes sooner: behind one that is younger, nothing can be missing
 RETENTION_GRACE = timedelta(
     days=1

@@ -181,7 +181,7 @@ def test_where_too_much_was_stored_since_it_says_so(stage: Stage) -> None:
     (refusal,) = outcomes
     assert isinstance(refusal, Conflict)
     assert refusal.code == "RESEND_TOO_LATE"
-    assert log.read_rows <= MAX_LOOK_BACK_ROWS + 128
+    assert log.read_rows == MAX_LOOK_BACK_ROWS
     assert len(stored(desk)) == 1
 
 

@@ -20,7 +20,7 @@ from ...domain.segment import Segment, ShardKey
 from ...ports.log import Log
 from .dedup import content_hash
 
-_ROWS_PER_PAGE = 128
+_ROWS_PER_PAGE = 512
 _SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
 
 

@@ -21,7 +21,7 @@ import pytest
 from headrace import AsyncHeadrace, Bury, Headrace, Message, Outgoing, Retry, errors
 from headrace.models import GroupCounts
 
-QUICK = {"wait": 1, "rest": 0.05}
+QUICK = {"wait": 0.2, "rest": 0.05}
 SRC = Path(__file__).parents[1] / "src"
 
 
@@ -103,21 +103,26 @@ class Payment(pydantic.BaseModel):
 def test_bodies_have_the_type_of_the_annotation(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "orders", begin="earliest")
     hr.put_group(topic, "payments", begin="earliest")
-    log = Log(hr, 3)
+    log, bodies = Log(hr, 4), []
 
-    @hr.consumer(topic, group="orders", **QUICK)
+    def counted(message: Message, call: Callable[[Message], Any]) -> Any:
+        try:
+            return call(message)
+        finally:
+            log.add(message)
+
+    @hr.consumer(topic, group="orders", middleware=[counted], **QUICK)
     def order(body: Order, message: Message) -> None:
-        log.add((body, message.attempt))
+        bodies.append((body, message.attempt))
 
-    @hr.consumer(topic, group="payments", **QUICK)
+    @hr.consumer(topic, group="payments", middleware=[counted], **QUICK)
     def payment(body: Payment) -> None:
-        log.add(body)
+        bodies.append((body, 1))
 
     hr.send(topic, Order(188, "soon"))
     hr.send(topic, Payment(paid=30))
-    hr.run(for_seconds=4)
-    assert (Order(188, "soon"), 1) in log.messages
-    assert Payment(paid=30) in log.messages
+    hr.run(for_seconds=30)
+    assert sorted(bodies, key=str) == [(Order(188, "soon"), 1), (Payment(paid=30), 1)]
     reasons = [str(letter.last_error) for letter in hr.list_dead_letters(topic, "orders")]
     assert len(reasons) == 1
     assert reasons[0].startswith("The body is no Order")
@@ -174,12 +179,12 @@ def test_a_long_handler_keeps_its_lease(hr: Headrace, topic: str) -> None:
     log = Log(hr, 1)
 
     def handle(message: Message) -> None:
-        while time.time() < begun + 3.5:  # a lease of two seconds would be long over
+        while time.time() < begun + 2:  # its lease would be long over
             assert hr.receive(topic, "g") == []
             time.sleep(0.2)
         log.add(message.attempt)
 
-    hr.consumer(topic, group="g", lease=2, **QUICK)(handle)
+    hr.consumer(topic, group="g", lease=1, **QUICK)(handle)
     begun = time.time()
     hr.run(for_seconds=30)
     assert log.messages == [1]
@@ -305,3 +310,74 @@ def test_what_a_killed_consumer_held_is_handled_by_another(hr: Headrace, topic: 
     assert [(m.id, m.attempt) for m in log.messages] == [(sent.id, 2)]
     outcomes = [e.outcome for e in hr.get_trace(topic, sent.id) if e.attempt is not None and e.outcome]
     assert outcomes, "each attempt is explained"
+
+
+def test_a_handler_may_be_tried_again_at_once(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    sent = hr.send(topic, "shaky")
+    log = Log(hr, 3)
+
+    def handle(message: Message) -> None:
+        log.add(message.attempt)
+        if len(log.messages) < 3:
+            raise OSError("not yet")
+
+    hr.consumer(topic, group="g", local_retries=2, **QUICK)(handle)
+    hr.run(for_seconds=30)
+    assert log.messages == [1, 1, 1]
+    assert hr.get_message(topic, sent.id).deliveries["g"].status == "SUCCESS"
+
+
+def test_without_auto_ack_the_handler_acks_when_it_likes(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send(topic, 1)
+    log = Log(hr, 1)
+    hr.consumer(topic, group="g", auto_ack=False, **QUICK)(log.add)
+    hr.run(for_seconds=30)
+    assert counts(hr, topic).in_flight == 1
+    assert hr.ack(topic, "g", log.messages[0])[0].ok
+    assert counts(hr, topic).consumed == 1
+
+
+def test_a_name_keeps_its_place_in_a_broadcast(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "g", mode="broadcast")
+    log = Log(hr, 2)
+    hr.consumer(topic, group="g", name="node-1", **QUICK)(log.add)
+    hr.run(for_seconds=0.3)
+    hr.send_many(topic, ["while", "away"])
+    hr.run(for_seconds=30)
+    assert sorted(m.body for m in log.messages) == ["away", "while"]
+
+
+def test_consumers_are_discovered_in_a_package(
+    hr: Headrace, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "shop_consumers" / "mail"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("hr = None\n")
+    (package / "__init__.py").write_text("")
+    (package / "orders.py").write_text(
+        "import shop_consumers\n"
+        "@shop_consumers.hr.consumer('orders', group='mailer')\n"
+        "def mail(message): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import shop_consumers  # type: ignore[import-not-found]
+
+    shop_consumers.hr = hr
+    hr.discover("shop_consumers")
+    assert [(c.settings.topic, c.settings.group) for c in hr.consumers] == [("orders", "mailer")]
+
+
+def test_each_message_is_one_log_line_with_fields(
+    hr: Headrace, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "headrace")
+    log = Log(hr, 1)
+    sent = hr.send(topic, 1, key="order-1")
+    hr.consumer(topic, group="g", **QUICK)(log.add)
+    hr.run(for_seconds=30)
+    facts = [record.headrace for record in caplog.records if hasattr(record, "headrace")]
+    told, handled = facts
+    assert told == {"topic": topic, "message_id": sent.id, "key": "order-1", "outcome": "NEW"}
+    assert handled == {"topic": topic, "group": "g", "message_id": sent.id, "attempt": 1, "outcome": "ack"}

@@ -43,6 +43,9 @@ class Consumers:
         """All of them, each in a thread, until stopped; the first error stops all, and is raised."""
         if not self.consumers:
             raise ValueError("There is no consumer: register handlers with @hr.consumer(topic, group=…).")
+        self._errors.clear()
+        for consumer in self.consumers:
+            consumer.resume()
         threads = [
             threading.Thread(
                 target=self._one, args=(each, hr, loop), name=f"headrace-{each.settings.topic}", daemon=True

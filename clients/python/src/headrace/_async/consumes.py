@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..calls import Call, given
-from ..durations import Duration, whole_seconds
+from ..durations import Duration, seconds, whole_seconds
 from ..models import Message, Model, Settled
 from .caller import AsyncCaller, group_path
 
@@ -33,10 +33,8 @@ class AsyncConsumes(AsyncCaller):
     ) -> list[Message]:
         """Claim up to `max` messages, waiting up to `wait` (20 seconds) for the first. Each is ours for its lease."""
         lease_seconds = whole_seconds(lease) if lease is not None else None
-        asked = given(
-            max=max, wait_seconds=whole_seconds(wait), consumer=consumer, lease_seconds=lease_seconds
-        )
-        call = Call("POST", group_path(topic, group, "receive"), asked, wait_seconds=whole_seconds(wait))
+        asked = given(max=max, wait_seconds=seconds(wait), consumer=consumer, lease_seconds=lease_seconds)
+        call = Call("POST", group_path(topic, group, "receive"), asked, wait_seconds=seconds(wait))
         return (await self._transport.ask(call, _Messages)).messages
 
     async def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,13 @@ from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, now, o
 from .caller import Caller
 from .pager import Pager
 from .transport import Transport
+
+_LOG = logging.getLogger("headrace")
+
+
+def _facts(topic: str, sent: Sent, message: Outgoing) -> dict[str, Any]:
+    """For those who collect log lines."""
+    return {"headrace": {"topic": topic, "message_id": sent.id, "key": message.key, "outcome": sent.status}}
 
 
 class _AllSent(msgspec.Struct):
@@ -90,7 +98,16 @@ class Sends(Caller):
             call = Call(
                 "POST", path("topics", topic, "messages"), message.fields(now()), headers=self._named()
             )
-            return self._transport.ask(call, Sent)
+            sent = self._transport.ask(call, Sent)
+        _LOG.debug(
+            "%s %s is %s, key %s",
+            topic,
+            sent.id,
+            sent.status,
+            message.key,
+            extra=_facts(topic, sent, message),
+        )
+        return sent
 
     def _named(self) -> dict[str, str]:
         return {REQUEST: self._requests.next(), **tracing.outgoing_headers()}

@@ -12,7 +12,7 @@ from .._sync.client import Operations
 from ..durations import seconds
 from ..errors import ConsumerNotFound, Forbidden, GroupNotFound, HeadraceError
 from ..models import Consumer as Registration
-from ..models import Message
+from ..models import Group, Message
 from .handlers import Handler, bound, is_async
 from .holdings import Holdings
 from .outcomes import ACK, Retry, Verdict, verdict_of
@@ -39,11 +39,14 @@ class Consumer:
         self.registration: Registration | None = None
         self._call = bound(handler, settings.middleware)
         self._stopping = threading.Event()
-        self._received = 0
 
     def stop(self) -> None:
         """Ask for no more; what is held is finished. Any thread, and signal handlers."""
         self._stopping.set()
+
+    def resume(self) -> None:
+        """May `run` again, after a `stop`."""
+        self._stopping.clear()
 
     @property
     def stopping(self) -> bool:
@@ -51,12 +54,13 @@ class Consumer:
 
     def run(self, hr: Operations, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Work until `stop`. Raises what makes it impossible: no such topic, a token that may not."""
-        lease = self._lease_seconds(hr)
+        group = self.ensure_group(hr)
+        lease = self._lease_seconds(hr, group)
         name = self._join(hr)
         held = Holdings(lease, seconds(self.settings.max_runtime) if self.settings.max_runtime else None)
         s = self.settings
         self._settler = Settler(
-            hr, s.topic, s.group, seconds(s.ack_linger) if s.mode != "serial" else 0, held.drop
+            hr, s.topic, s.group, 0 if group.mode == "serial" else seconds(s.ack_linger), held.drop
         )
         self._settler.start()
         self._held = held
@@ -74,7 +78,10 @@ class Consumer:
             self._settler.stop()
             self._ended.set()
             keeper.join()
-            self._leave(hr, name)
+            if (
+                group.mode != "broadcast" or self.settings.name is None
+            ):  # a name keeps its place in a broadcast
+                self._leave(hr, name)
 
     def _runner(self, loop: asyncio.AbstractEventLoop | None) -> Runner:
         from .runners import LoopRunner, ThreadRunner
@@ -85,8 +92,8 @@ class Consumer:
             return LoopRunner(self._handle_async, s.concurrency, s.topic, self._finish, loop, runtime)
         return ThreadRunner(self._handle, s.concurrency, s.topic, self._finish)
 
-    def _lease_seconds(self, hr: Operations) -> float:
-        """How long a message is ours; the group is made if it is missing."""
+    def ensure_group(self, hr: Operations) -> Group:
+        """The group, made if it is missing. ValueError where it has another mode than this consumer wants."""
         s = self.settings
         try:
             group = hr.get_group(s.topic, s.group)
@@ -102,6 +109,11 @@ class Consumer:
             raise ValueError(
                 f"Group {s.group} of {s.topic} is {group.mode}, not {s.mode}: a mode is for life."
             )
+        return group
+
+    def _lease_seconds(self, hr: Operations, group: Group) -> float:
+        """How long a message is ours."""
+        s = self.settings
         if s.lease is not None:
             return seconds(s.lease)
         return float(group.lease_seconds or hr.get_topic(s.topic).lease_seconds)

@@ -64,7 +64,7 @@ class LocalHeadrace(Headrace):
 
     def _drain(self, consumer: Consumer) -> list[Verdict]:
         s, verdicts = consumer.settings, list[Verdict]()
-        consumer._lease_seconds(self)  # makes the group where it is missing
+        consumer.ensure_group(self)
         name = s.consumer_name() if s.mode == "broadcast" else None
         if name:
             self.put_consumer(s.topic, s.group, name)
