@@ -25,7 +25,7 @@ Admin token: {token}
     curl -X POST -H "$H" $U/topics/orders/groups/mailer/ack -H 'Content-Type: application/json' \\
          -d '{{"receipts": ["…"]}}'
 
-Every call: {url}/docs. More in examples/."""
+Every call: {url}/docs. Pages: {url}/console. More in examples/."""
 _CLOCK = """\
 Three days pass, and what is due on the way happens:
     curl -X POST -H "$H" $U/clock -H 'Content-Type: application/json' -d '{"advance_seconds": 259200}'"""

@@ -74,10 +74,8 @@ class Calls:
             connection.request(method, self.root + path, body, {"Accept": "*/*", **headers})
             answer = connection.getresponse()
             data = _decoded(answer.read())
-            if answer.status >= 500 and not data.endswith(
-                b"\n"
-            ):  # its own: the template's shape for it is AWS's to give
-                return unavailable().answer()
+            if answer.status >= 500 and not data.endswith(b"\n"):
+                return unavailable().answer()  # as the template makes API Gateway answer, but not MiniStack
             return answer.status, dict(answer.headers), data
 
 
