@@ -19,6 +19,7 @@ from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
     from .domain.segment import ShardKey
+    from .ports.audit import Audit
     from .ports.control import Control
     from .ports.cursors import Cursors
     from .ports.indexes import Keys, Traces
@@ -84,6 +85,7 @@ class Adapters:
     keys: Keys
     rates: Rates
     rounds: Rounds
+    audit: Audit
     marks: Marks
     control: Control
     blobs: Blobs
@@ -139,6 +141,7 @@ def dynamo_adapters(
     jobs: Jobs | None = None,
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
+    from .store.audit import DynamoAudit
     from .store.blobs import FolderBlobs, S3Blobs
     from .store.control import DynamoControl
     from .store.cursors import DynamoCursors
@@ -177,6 +180,7 @@ def dynamo_adapters(
         keys=DynamoKeys(dynamo),
         rates=DynamoRates(dynamo),
         rounds=DynamoRounds(dynamo),
+        audit=DynamoAudit(dynamo),
         marks=DynamoMarks(dynamo),
         control=DynamoControl(dynamo),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
@@ -243,6 +247,7 @@ def memory_adapters(
         keys=memory.MemoryKeys(),
         rates=memory.MemoryRates(),
         rounds=memory.MemoryRounds(),
+        audit=memory.MemoryAudit(),
         marks=memory.MemoryMarks(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),

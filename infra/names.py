@@ -23,6 +23,7 @@ TABLES = (
     "keys",
     "rates",
     "rounds",
+    "audit",
     "control",
 )
 

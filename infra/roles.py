@@ -44,6 +44,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
         "rounds": "GetItem PutItem",
+        "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
     names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem"},

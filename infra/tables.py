@@ -18,6 +18,7 @@ _KEYS: dict[str, dict[str, str]] = {
     "keys": {"k": "S", "o": "S"},
     "rates": {"r": "S"},
     "rounds": {"r": "S", "k": "S"},
+    "audit": {"d": "S", "k": "S"},
     "control": {"pk": "S", "sk": "S"},
 }
 _STREAMS = {"log": "NEW_IMAGE", "traces": "NEW_IMAGE"}

@@ -29,6 +29,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         "scopes": " ".join(sorted(caller.scopes)),
         "topics": " ".join(caller.topics),
         "groups": " ".join(caller.groups),
+        "name": caller.name,
         "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
     }
     return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)

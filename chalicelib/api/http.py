@@ -23,7 +23,7 @@ from ..domain.errors import (
 )
 from ..domain.topic import Caller, Group, Topic
 from ..wiring import Deps
-from . import problems, strict, tracing
+from . import audit, problems, strict, tracing
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
@@ -51,6 +51,7 @@ class Context(msgspec.Struct, frozen=True):
     raw: bytes
     body: Any = None
     prefix: str = ""  # of every path: on AWS, the stage
+    source: str = ""  # the caller's address
 
     @property
     def by(self) -> str:
@@ -134,7 +135,7 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
     request_id = _request_id(request)
     try:
         context = _context(entry, request, params, request_id)
-        answer = entry.handler(context)
+        answer = _handled(entry, context)
         tell(context.deps)
         return _response(answer, request_id)
     except HeadraceError as error:
@@ -195,15 +196,32 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     raw = request.raw_body
     raw = raw.encode() if isinstance(raw, str) else raw
     prefix = str(request.context.get("path", "")).removesuffix(request.path)
-    context = Context(wiring.deps(), caller, request_id, request.headers, params, query, raw, prefix=prefix)
+    source = str((request.context.get("identity") or {}).get("sourceIp") or "")
+    context = Context(
+        wiring.deps(), caller, request_id, request.headers, params, query, raw, prefix=prefix, source=source
+    )
     return _with_body(entry, context)
+
+
+def _handled(entry: Call, context: Context) -> Response[Any]:
+    """What the handler answers; with an entry in the audit trail, whatever that is."""
+    if not audit.is_audited(entry):
+        return entry.handler(context)
+    try:
+        answer = entry.handler(context)
+    except HeadraceError as error:
+        audit.note(entry, context, error.code)
+        raise
+    made = answer.body.get("id", "") if isinstance(answer.body, dict) and not context.params else ""
+    audit.note(entry, context, "OK", str(made))
+    return answer
 
 
 def perform(entry: Call, context: Context) -> Response[Any]:
     """Make a call of the interface from within, for `context.caller`: the same checks, the same handler, no HTTP.
     Raises what the handler raises."""
     _check(entry, context.caller, context.params)
-    return entry.handler(_with_body(entry, context))
+    return _handled(entry, _with_body(entry, context))
 
 
 def _check(entry: Call, caller: Caller | None, params: Mapping[str, str]) -> None:
@@ -230,6 +248,7 @@ def _caller(request: Request) -> Caller:
         tuple(str(context.get("topics", "")).split()),
         tuple(str(context.get("groups", "*")).split()),
         int(expires_ms) if expires_ms else None,
+        str(context.get("name", "")),
     )
 
 

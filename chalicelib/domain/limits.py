@@ -48,6 +48,8 @@ MAX_OFFSET = 10**15  # the store keeps sixteen digits, and a JSON number is exac
 MAX_IN_FLIGHT = 10_000
 MAX_TOPIC_PATTERNS = 32
 MAX_TOKEN_DAYS = 3650
+AUDIT_DAYS = 90
+MAX_AUDIT_LOOKS = 1000  # entries that a page with filters looks at
 MAX_OVERLAP_SECONDS = 7 * 86_400
 MAX_OVERLAPPING_SECRETS = 8
 

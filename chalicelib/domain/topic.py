@@ -185,11 +185,14 @@ class Caller:
     topics: tuple[str, ...] = field(default=("*",))
     groups: tuple[str, ...] = field(default=("*",))
     expires_ms: int | None = None
+    name: str = ""
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """Who holds the token."""
-        return cls(token.id, frozenset(token.scopes), token.topics, token.groups, token.expires_ms)
+        return cls(
+            token.id, frozenset(token.scopes), token.topics, token.groups, token.expires_ms, token.name
+        )
 
     def may_use(self, topic: str) -> bool:
         return _matches_any(topic, self.topics)

@@ -125,6 +125,12 @@ Attribute names are short because a row is billed by its size, names included.
   TTL (`x`).
   `watched` are the topics with an `alarm_backlog`; `e` is the version of their settings.
 
+**audit** · who changed what: a row for each call that did, or tried to.
+    d  S   partition key: the month, UTC: `2026-11`      k  S  sort key: `<at, ms, 15 digits>#<request id>`
+    a  N   at, ms      b  S  token's id      n  S  its name then      m  S  method      p  S  route      o  S  object
+    r  S   result: `OK`, or the error's code      q  S  request id      t  S  topic      f  S  the caller's address
+    x  N   expires at (TTL)
+
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB's models in
   store/control_rows, with an attribute for each field of the noun.
     pk S   `topics`, `retired`, `tokens`, `used` (when a token was last), `stage`, `topic#<topic uid>`, or
@@ -200,6 +206,10 @@ class Tables:
         return f"{self.prefix}-rounds"
 
     @property
+    def audit(self) -> str:
+        return f"{self.prefix}-audit"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}-control"
 
@@ -217,6 +227,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
         _table(tables.keys, {"k": "S", "o": "S"}),
         _table(tables.rates, {"r": "S"}),
         _table(tables.rounds, {"r": "S", "k": "S"}),
+        _table(tables.audit, {"d": "S", "k": "S"}),
         _table(tables.control, {"pk": "S", "sk": "S"}),
     ]
 
@@ -233,6 +244,7 @@ def expiring(tables: Tables) -> dict[str, str]:
         tables.keys,
         tables.rates,
         tables.rounds,
+        tables.audit,
     )
     return {**dict.fromkeys(by_x, "x"), tables.cursors: "z"}
 

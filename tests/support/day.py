@@ -197,6 +197,7 @@ def work(world: World, receiver: Receiver) -> None:
     pending(world, receiver)
     journal(world, topic)
     age(world)
+    world.api.get("/v1/audit").expect(200)
 
 
 def produce(world: World, topic: Topic) -> None:

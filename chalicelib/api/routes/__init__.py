@@ -1,6 +1,7 @@
 """The calls of the HTTP interface, one file per part of docs/api. Importing this package enters them all."""
 
 from . import (
+    audit,
     consumers,
     dead_letters,
     groups,
@@ -16,6 +17,7 @@ from . import (
 )
 
 __all__ = [
+    "audit",
     "consumers",
     "dead_letters",
     "groups",

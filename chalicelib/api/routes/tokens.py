@@ -17,7 +17,7 @@ _ADMIN = ("admin",)
 @call("POST", "/v1/tokens", scopes=_ADMIN, body=TokenBody, statuses=(201,))
 def create_token(context: Context) -> Response[CreatedToken]:
     """Make a token; its text is shown this once."""
-    _unlimited(context)
+    unlimited(context)
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
     token, text = context.deps.tokens.create(
@@ -34,7 +34,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
 @call("GET", "/v1/tokens", scopes=_ADMIN, query=("limit", "page_token"))
 def list_tokens(context: Context) -> Response[Page[TokenView]]:
     """Tokens, without their secrets."""
-    _unlimited(context)
+    unlimited(context)
     limit = parse.limit(context.query)
     rows = context.deps.tokens.listed(parse.page_start(context, "tokens"), limit)
     following = rows[-1][0].id if len(rows) == limit else None
@@ -44,7 +44,7 @@ def list_tokens(context: Context) -> Response[Page[TokenView]]:
 @call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)
 def rotate_token(context: Context) -> Response[CreatedToken]:
     """Give a token a new text, shown this once; the old one stays good for `overlap_seconds`."""
-    maker = _unlimited(context)
+    maker = unlimited(context)
     id = context.params["id"][:128]
     token, text = context.deps.tokens.rotate(id, context.body.overlap_seconds, maker)
     return Response({**tokens.view(token), "token": text})
@@ -53,16 +53,16 @@ def rotate_token(context: Context) -> Response[CreatedToken]:
 @call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, statuses=(204,))
 def delete_token(context: Context) -> Response[None]:
     """Revoke a token."""
-    _unlimited(context)
+    unlimited(context)
     context.deps.tokens.revoke(context.params["id"][:128])
     return Response(None, 204)
 
 
-def _unlimited(context: Context) -> Caller:
+def unlimited(context: Context) -> Caller:
     """The caller. A token for some topics or groups must not make itself one for all."""
     caller = context.caller
     if caller is None or "*" not in caller.topics:
-        raise Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics manages tokens.")
+        raise Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics may do this.")
     if "*" not in caller.groups:
-        raise Forbidden("GROUP_FORBIDDEN", "Only a token for all groups manages tokens.")
+        raise Forbidden("GROUP_FORBIDDEN", "Only a token for all groups may do this.")
     return caller

@@ -1,5 +1,6 @@
 """The ports in memory: for tests and simulations, kept honest by the suite that DynamoDB passes too."""
 
+from .audit import MemoryAudit
 from .blobs import MemoryBlobs
 from .control import MemoryControl
 from .cursors import MemoryCursors
@@ -15,6 +16,7 @@ from .traces import MemoryTraces
 from .transactions import MemoryTransactions
 
 __all__ = [
+    "MemoryAudit",
     "MemoryBlobs",
     "MemoryControl",
     "MemoryCursors",

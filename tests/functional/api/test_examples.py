@@ -56,10 +56,14 @@ class Recorder(Client):
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: SECRETS.get(name) or _without_secrets(each) for name, each in value.items()}
+        return {name: _without_secret(name, each) for name, each in value.items()}
     if isinstance(value, list):
         return [SECRETS["receipt"] if is_receipt(each) else _without_secrets(each) for each in value]
     return value
+
+
+def _without_secret(name: str, value: Any) -> Any:
+    return SECRETS[name] if name in SECRETS and isinstance(value, str) else _without_secrets(value)
 
 
 def is_receipt(value: Any) -> bool:
@@ -118,6 +122,7 @@ def tour(visitor: Recorder) -> None:
     made = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
     get("/v1/tokens").expect(200)
     post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
+    get("/v1/audit?limit=2").expect(200)
     delete(f"/v1/tokens/{made['id']}").expect(204)
     for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
         get(path).expect(200)

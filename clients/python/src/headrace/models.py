@@ -363,6 +363,24 @@ class Token(Model, frozen=True, kw_only=True):
     token: str | None = None
 
 
+class AuditToken(Model, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
+class AuditEntry(Model, frozen=True, kw_only=True):
+    """A call that changed something, or tried to. `result` is "OK" or the code of the error."""
+
+    at: datetime
+    token: AuditToken
+    method: str
+    path: str
+    object: str
+    result: str
+    source: str | None = None
+    request_id: str
+
+
 class Ladder(Model, frozen=True, kw_only=True):
     ladder: str
     steps_seconds: list[float]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from ..calls import Call, given, path
-from ..models import Health, Ladder, Token, Topic, TopicStats
+from ..durations import rfc3339
+from ..models import AuditEntry, Health, Ladder, Token, Topic, TopicStats
 from .caller import Caller
 from .pager import Pager
 
@@ -78,6 +80,19 @@ class Topics(Caller):
     def list_tokens(self, *, limit: int | None = None) -> Pager[Token]:
         """Tokens, without their texts."""
         return self._list(Token, path("tokens"), limit=limit)
+
+    def list_audit(
+        self,
+        *,
+        topic: str | None = None,
+        token: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Pager[AuditEntry]:
+        """Who changed what, the newest first, of the last 90 days; `token` is a token's id."""
+        bounds = {"from": since and rfc3339(since), "to": until and rfc3339(until)}
+        return self._list(AuditEntry, path("audit"), limit=limit, topic=topic, token=token, **bounds)
 
     def rotate_token(self, id: str, *, overlap_seconds: int | None = None) -> Token:
         """Give a token a new text, shown this once; the old one stays good for the overlap (default: a day)."""

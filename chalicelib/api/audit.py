@@ -1,0 +1,64 @@
+"""What goes into the audit trail: every call that changes something, but for the traffic of messages itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import observe
+from ..domain.audit import AuditEntry
+from ..domain.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from .http import Call, Context
+
+TRAFFIC = frozenset(
+    {
+        *("produce", "produce_batch", "publish", "prepare", "commit", "roll_back"),
+        *("amend_message", "cancel_message", "retry_now"),
+        *("receive", "ack", "nack", "extend", "heartbeat"),
+        *("send_archived", "tell_progress"),  # a replay's job
+    }
+)
+"""Handlers of what is done for each message: its trace says who it was."""
+
+_OBJECT_CHARS = 300
+
+
+def is_audited(entry: Call) -> bool:
+    """Does the call leave an entry?"""
+    return entry.method != "GET" and bool(entry.scopes) and entry.handler.__name__ not in TRAFFIC
+
+
+def note(entry: Call, context: Context, result: str, made: str = "") -> None:
+    """Add an entry. What was done was done: an entry that cannot be stored is told in the log."""
+    caller, clock = context.caller, context.deps.adapters.clock
+    if caller is None:
+        return
+    added = AuditEntry(
+        at_ms=clock.now_ms(),
+        token_id=caller.token_id,
+        token_name=caller.name,
+        method=entry.method,
+        path=entry.path,
+        object=_object(entry, context, made),
+        result=result,
+        request_id=context.request_id,
+        topic=context.params.get("topic"),
+        source=context.source or None,
+    )
+    try:
+        context.deps.adapters.audit.add(added)
+    except HeadraceError as error:
+        observe.event("audit entry lost", call=entry.handler.__name__, detail=str(error))
+
+
+def _object(entry: Call, context: Context, made: str) -> str:
+    """What it was about: `consumer orders/mailer/me`. `made` is the id of what the call made."""
+    params = dict(context.params)
+    kind = next(reversed(params), "") if params else ""
+    if not kind or kind == "id":
+        parts = entry.path.split("/")
+        place = parts[parts.index("{id}") - 1] if kind else parts[-1]
+        kind = place.removesuffix("s").replace("-", " ")
+    values = [value for value in (*params.values(), made) if value and not value.startswith("hr_")]
+    return f"{kind} {'/'.join(values)}"[:_OBJECT_CHARS].strip()

@@ -1,0 +1,72 @@
+"""The audit trail on DynamoDB (layout: table `audit`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..domain.audit import AuditEntry, month_of, months_back
+from ..domain.limits import AUDIT_DAYS
+from .dynamo import Dynamo
+from .layout import FORMAT, Item, int_of, number, text, text_of
+
+_PAGE = 100
+
+
+class DynamoAudit:
+    """ports.Audit: a write unit for each entry."""
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._table = dynamo.tables.audit
+
+    def add(self, entry: AuditEntry) -> None:
+        self._dynamo.put(self._table, [_item(entry)])
+
+    def entries(self, from_ms: int, to_ms: int, before: str | None) -> Iterator[AuditEntry]:
+        start, end = f"{from_ms:015d}", f"{to_ms:015d}"
+        if before is not None:
+            end, to_ms = min(end, before), min(to_ms, int(before.partition("#")[0]))
+        for month in months_back(from_ms, to_ms):
+            items = self._dynamo.query(
+                TableName=self._table,
+                KeyConditionExpression="d = :d AND k BETWEEN :start AND :end",
+                ExpressionAttributeValues={":d": text(month), ":start": text(start), ":end": text(end)},
+                ScanIndexForward=False,
+                Limit=_PAGE,
+            )
+            yield from (_entry(item) for item in items if item["k"]["S"] < end)
+
+
+def _item(entry: AuditEntry) -> Item:
+    item = {
+        "d": text(month_of(entry.at_ms)),
+        "k": text(entry.key),
+        "b": text(entry.token_id),
+        "n": text(entry.token_name),
+        "m": text(entry.method),
+        "p": text(entry.path),
+        "o": text(entry.object),
+        "r": text(entry.result),
+        "a": number(entry.at_ms),
+        "q": text(entry.request_id),
+        "x": number(entry.at_ms // 1000 + AUDIT_DAYS * 86_400),
+        "v": {"N": FORMAT},
+    }
+    optional = {"t": entry.topic, "f": entry.source}
+    return item | {name: text(value) for name, value in optional.items() if value is not None}
+
+
+def _entry(item: Item) -> AuditEntry:
+    texts = {name: text_of(item, name) or "" for name in "bnmporq"}
+    return AuditEntry(
+        at_ms=int_of(item, "a"),
+        token_id=texts["b"],
+        token_name=texts["n"],
+        method=texts["m"],
+        path=texts["p"],
+        object=texts["o"],
+        result=texts["r"],
+        request_id=texts["q"],
+        topic=text_of(item, "t"),
+        source=text_of(item, "f"),
+    )

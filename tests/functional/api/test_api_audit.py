@@ -1,0 +1,90 @@
+"""The audit trail: who did what to which object, and what was answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chalicelib.api.audit import TRAFFIC, is_audited
+from chalicelib.api.http import CALLS
+from chalicelib.domain.errors import unavailable
+from tests.functional.api.test_api_access import acting, token
+from tests.support.background import Background
+from tests.support.http import Client, ShiftingClock
+
+
+def trail(api: Client, query: str = "") -> list[Any]:
+    entries: list[Any] = api.get(f"/v1/audit?limit=200{query}").expect(200)["items"]
+    return entries
+
+
+def test_each_change_leaves_an_entry_with_its_result(api: Client) -> None:
+    topic = api.topic()
+    name = topic.name
+    api.put(f"{topic.path}/groups/g", {"from": "earliest"}).expect(201)
+    api.put(f"{topic.path}/groups/g/consumers/c").expect(201)
+    api.put(topic.path, {"shards": 1}).refused(409, "SHARDS_CANNOT_SHRINK")
+    api.post(f"{topic.path}/groups/g/pause").expect(200)
+    api.delete(f"{topic.path}/groups/g/consumers/c").expect(204)
+    told = [(e["method"], e["object"], e["result"]) for e in trail(api, f"&topic={name}")]
+    assert told[::-1] == [
+        ("PUT", f"topic {name}", "OK"),
+        ("PUT", f"group {name}/g", "OK"),
+        ("PUT", f"consumer {name}/g/c", "OK"),
+        ("PUT", f"topic {name}", "SHARDS_CANNOT_SHRINK"),
+        ("POST", f"group {name}/g", "OK"),
+        ("DELETE", f"consumer {name}/g/c", "OK"),
+    ]
+
+
+def test_an_entry_names_the_token_the_request_and_the_time(api: Client, clock: ShiftingClock) -> None:
+    made = token(api, "admin", name="shop ü")
+    reply = api.with_token(made["token"]).put("/v1/topics/of-the-shop")
+    reply.expect(201)
+    [entry] = trail(api, f"&token={made['id']}")
+    assert entry["token"] == {"id": made["id"], "name": "shop ü"}
+    assert (entry["path"], entry["request_id"]) == ("/v1/topics/{topic}", reply.headers["X-Request-Id"])
+    assert trail(api, f"&token={made['id']}&to={entry['at']}") == []
+    assert trail(api, f"&token={made['id']}&from={entry['at']}") == [entry]
+    clock.advance(91 * 86_400)
+    assert trail(api, f"&token={made['id']}") == []
+
+
+def test_making_and_revoking_a_token_is_told_without_its_text(api: Client) -> None:
+    made = token(api, "produce")
+    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    api.delete(f"/v1/tokens/{made['token']}").refused(404, "TOKEN_NOT_FOUND")
+    mistaken, revoked, created = trail(api)[:3]
+    assert (created["object"], revoked["object"]) == (f"token {made['id']}", f"token {made['id']}")
+    assert (mistaken["object"], mistaken["result"]) == ("token", "TOKEN_NOT_FOUND")
+
+
+def test_a_list_goes_on_where_filters_found_nothing(api: Client) -> None:
+    topic = api.topic()
+    for _ in range(3):
+        api.post(f"{topic.path}/groups/nobody/pause").refused(404, "GROUP_NOT_FOUND")
+    pages = api.pages(f"/v1/audit?topic={topic.name}", 2)
+    assert [len(page) for page in pages][:2] == [2, 2]
+    assert [entry["result"] for page in pages for entry in page] == ["GROUP_NOT_FOUND"] * 3 + ["OK"]
+
+
+def test_only_an_unlimited_admin_sees_the_trail(api: Client) -> None:
+    acting(api, "consume", "produce").get("/v1/audit").refused(403, "SCOPE_MISSING")
+    acting(api, "admin", topics=["a*"]).get("/v1/audit").refused(403, "TOPIC_FORBIDDEN")
+    acting(api, "admin", groups=["a*"]).get("/v1/audit").refused(403, "GROUP_FORBIDDEN")
+
+
+def test_a_trail_that_cannot_be_written_refuses_nothing(
+    api: Client, running: Background, monkeypatch: Any
+) -> None:
+    def lost(*_: object) -> None:
+        raise unavailable()
+
+    monkeypatch.setattr(running.deps.adapters.audit, "add", lost)
+    api.topic()
+
+
+def test_every_call_that_changes_something_is_traffic_or_audited() -> None:
+    changing = {entry.handler.__name__ for entry in CALLS if entry.method != "GET"}
+    assert changing >= TRAFFIC, "a name that no call has"
+    audited = {entry.handler.__name__ for entry in CALLS if is_audited(entry)}
+    assert audited == changing - TRAFFIC
