@@ -13,7 +13,7 @@ from glue_jobs.archiving import compaction, completeness
 from glue_jobs.archiving.completeness import Proved
 from glue_jobs.archiving.day import Result, Settings, archive, tidy
 from glue_jobs.archiving.journal import Window, inputs
-from glue_jobs.common import arguments, manifest
+from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest
@@ -23,7 +23,6 @@ from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start
 
 JOB = "archive"
-_SMALL_BYTES = 12_000_000  # of compressed journal: half a million short messages
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Night:
         meanwhile. Raises what would stop every day."""
         windows = list(windows)
         journal = (entry for window in windows for entry in inputs(self._bucket, window)[0])
-        self._is_small = sum(entry.size for entry in journal) < _SMALL_BYTES
+        self._is_small = sum(entry.size for entry in journal) < session.SMALL_BYTES
         for window in windows:
             self._try(window, again=again)
         for day in sorted(self._late):

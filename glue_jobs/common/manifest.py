@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from glue_jobs.common import session
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.ranges import Range
@@ -125,6 +126,12 @@ def days(bucket: Bucket, first: date | None = None, last: date | None = None) ->
 def load_all(bucket: Bucket, first: date | None = None, last: date | None = None) -> list[Manifest]:
     """The manifests of days from `first` to `last`, in order. Raises TooNew."""
     return [each for day in days(bucket, first, last) if (each := load(bucket, day))]
+
+
+def is_small(manifests: Iterable[Manifest]) -> bool:
+    """Is there little to read of these days?"""
+    parts = (part for manifest in manifests for parts in manifest.tables.values() for part in parts)
+    return sum(part.bytes for part in parts) < session.SMALL_BYTES
 
 
 def save(bucket: Bucket, manifest: Manifest) -> None:

@@ -35,6 +35,8 @@ _EVERYWHERE = {
 }
 
 
+SMALL_BYTES = 12_000_000
+"""Of compressed journal or of tables, below which a job is small: half a million short messages."""
 _SMALL = "-XX:TieredStopAtLevel=1"
 """Compile quickly in the place of well: a small job is over before the second compiler has paid. It halves its CPU."""
 

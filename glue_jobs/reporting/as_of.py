@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, load_all, table
+from glue_jobs.common.manifest import Manifest, is_small, load_all, table
 from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
@@ -103,7 +103,7 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     manifests = load_all(bucket, first)
     if not manifests or _reaches(manifests) < at:
         raise NotArchived(f"The archive does not reach to {at:%Y-%m-%dT%H:%M:%SZ}: run make archive first.")
-    spark = start(is_small=True)
+    spark = start(is_small=is_small(manifests))
     messages, deliveries = (
         table(spark, bucket, name, manifests, [options.topic]) for name in (MESSAGES, DELIVERIES)
     )

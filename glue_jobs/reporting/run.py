@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Bucket
-from glue_jobs.common.manifest import Manifest, load_all, table
+from glue_jobs.common.failures import JobError
+from glue_jobs.common.manifest import Manifest, is_small, load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
@@ -97,11 +97,15 @@ def notes(manifests: Sequence[Manifest]) -> list[str]:
     return [f"{m.day} is archived until {m.until_hour}:00." for m in manifests if m.until_hour < 24]
 
 
+class NothingArchived(JobError):
+    """There is no day to tell of."""
+
+
 class ReportJob:
     """One report."""
 
-    def __init__(self, spark: SparkSession, bucket: Bucket, span: Span, topic: str | None) -> None:
-        self._spark = spark
+    def __init__(self, start: Start, bucket: Bucket, span: Span, topic: str | None) -> None:
+        self._start = start
         self._bucket = bucket
         self._span = span
         self._topics = [topic] if topic else None
@@ -111,14 +115,15 @@ class ReportJob:
         """Write everything; the number of rows of each table, and what the archive lacks. `standing` is what the
         service says of its groups, `silent` why it says nothing."""
         manifests = load_all(self._bucket, self._span.first - _LOOK_BACK, self._span.last)
+        spark = self._start(is_small(manifests))
         messages, deliveries = (
-            table(self._spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
+            table(spark, self._bucket, name, manifests, self._topics) for name in (MESSAGES, DELIVERIES)
         )
         rows = {}
         for name, found in tables(
             messages, deliveries, self._span, known_until(manifests, self._span)
         ).items():
-            rows[name] = write(self._spark, self._bucket, f"{self.folder}/{name}", found)
+            rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
             progress(f"report: {name}, {len(rows[name])} rows")
         lacking = gaps(manifests, self._span)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
@@ -133,9 +138,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     began = time.monotonic()
     span = span_of(options, [manifest.day for manifest in load_all(bucket)])
     if span is None:
-        print("There is nothing in the archive yet: run make archive.", file=sys.stderr)
-        return FAILED
-    job = ReportJob(start(), bucket, span, options.topic)
+        raise NothingArchived("There is nothing in the archive yet: run make archive.")
+    job = ReportJob(start, bucket, span, options.topic)
     rows, lacking = job.run(*groups(options))
     where = bucket.uri(f"{job.folder}/report.html")
     if options.folder:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import load_all, table
+from glue_jobs.common.manifest import is_small, load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
@@ -93,7 +93,7 @@ def sums(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     """Compare, write, print; the exit code."""
     began, manifests = time.monotonic(), load_all(bucket)
-    spark = start(is_small=True)
+    spark = start(is_small=is_small(manifests))
     messages, deliveries = (
         table(spark, bucket, name, manifests, [options.topic, options.shadow])
         for name in (MESSAGES, DELIVERIES)

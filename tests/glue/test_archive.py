@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from glue_jobs.archiving import completeness as proof
-from glue_jobs.archiving import nights, options
+from glue_jobs.archiving import options
 from glue_jobs.archiving.journal import Journal, Window
+from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message
@@ -203,7 +204,7 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
     monkeypatch.setattr(place, "start", start)
     place.journal("a", [message(0)])
     place.archive()
-    monkeypatch.setattr(nights, "_SMALL_BYTES", 1)
+    monkeypatch.setattr(session, "SMALL_BYTES", 1)
     place.archive("--window", DAY)
     assert told == [True, False]
 

@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from glue_jobs.archiving import compaction, nights, options, transforms
 from glue_jobs.common import session
 from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import load_all
+from glue_jobs.common.manifest import table as table_of
+from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.service import Service
 from glue_jobs.replaying import run as replay
+from glue_jobs.reporting import as_of
 from glue_jobs.reporting import options as reporting_options
 from glue_jobs.reporting import run as report
 
@@ -132,6 +136,14 @@ class Flow:
         [page] = self._folder.glob("reports/*/report.html")
         return page.parent
 
+    def as_of(self, topic: str, at: datetime) -> list[dict[str, Any]]:
+        """Its groups as they were."""
+        manifests = load_all(self.bucket)
+        messages, deliveries = (
+            table_of(self._spark, self.bucket, name, manifests, [topic]) for name in TABLES
+        )
+        return as_of.counted(as_of.states(messages, deliveries, at))
+
     def files(self) -> int:
         """How many files the tables have."""
         return sum(len(list(m.files(table))) for m in load_all(self.bucket) for table in m.tables)
@@ -167,6 +179,38 @@ def said_of(event: Any) -> tuple[str, list[str], str]:
 
 def delayed_at_jfk(event: Any) -> bool:
     return event["origin"] == "JFK" and (event["departure_delay_minutes"] or 0) > 30
+
+
+def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
+    running: Service, spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Flow(running, spark, tmp_path)
+    topic, group = "/v1/topics/moment", "/v1/topics/moment/groups/tower"
+    flow.ask("PUT", topic, {})
+    flow.ask("PUT", group, {"from": "earliest"})
+    flow.ask("POST", f"{topic}/messages/batch", {"messages": [{"body": n} for n in range(60)]})
+    receipts = [m["receipt"] for m in flow.ask("POST", f"{group}/receive", {"max": 40})["messages"]]
+    flow.ask("POST", f"{group}/ack", {"receipts": receipts[:10]})
+    flow.ask("POST", f"{group}/nack", {"receipts": receipts[10:17], "delay_seconds": 3600})
+    flow.ask("POST", f"{group}/nack", {"receipts": receipts[17:22], "dead_letter": True})
+    said = flow.ask("GET", topic)["stats"]["groups"]["tower"]["states"]
+    at = datetime.now(UTC)
+    flow.ask("POST", f"{group}/ack", {"receipts": receipts[22:]})
+    rest = [m["receipt"] for m in flow.ask("POST", f"{group}/receive", {"max": 40})["messages"]]
+    flow.ask("POST", f"{group}/ack", {"receipts": rest})
+    for table, lines in (("messages", 60), ("deliveries", 60)):
+        wait_until(lambda table=table, lines=lines: flow.journaled(table) >= lines)  # type: ignore[misc]
+    flow.archive()
+    [found] = flow.as_of("moment", at)
+    names = {
+        "NEW": "waiting",
+        "RUNNING": "in_flight",
+        "RETRYING": "retrying",
+        "SUCCESS": "done",
+        "DEAD": "dead",
+    }
+    assert {name: found[state] for name, state in names.items()} == {name: said[name] for name in names}
+    assert (found["in_flight"], found["waiting"]) == (len(receipts) - 22, 60 - len(receipts))
 
 
 def test_departures_go_all_the_way(

@@ -226,6 +226,45 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
     check_history(mine, other, asked, ARCHIVED)
 
 
+@pytest.mark.soak
+def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
+    world: World, run: Callable[..., int], archive: Place
+) -> None:
+    mine, other = world.target()
+    asked = world.asked(mine.topic)
+    reached, ended = threading.Event(), threading.Event()
+
+    def meet(number: int) -> None:
+        if world.road.calls[number - 1].startswith("POST") and not ended.is_set():
+            reached.set()
+            assert ended.wait(_BOUND_SECONDS)
+
+    world.road.calls.clear()
+    world.road.meeting = meet
+    given = ["--bucket", archive.name, "--folder", str(archive.folder), "--replay", asked, "--url", world.url]
+    with subprocess.Popen(
+        [sys.executable, "-m", "glue_jobs.replay", *given],
+        cwd=ROOT,
+        env={**os.environ, "HEADRACE_TOKEN": world.service().token},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert reached.wait(_BOUND_SECONDS)
+            process.terminate()
+            out, _ = process.communicate(timeout=_BOUND_SECONDS)
+        finally:
+            ended.set()
+            process.kill()
+    assert process.returncode == FAILED
+    assert '"error":"The job was ended from outside.' in out
+    shown = world.api.get(f"/v1/replays/{asked}").expect(200)
+    assert (shown["state"], shown["error"][:31]) == ("FAILED", "The job was ended from outside.")
+    assert run(world.service(), "--replay", asked) == DONE
+    check_history(mine, other, asked, ARCHIVED)
+
+
 @dataclass
 class Task:
     """One task of a replay: shard 1, a message at a time."""

@@ -186,6 +186,13 @@ def test_a_request_over_10_megabytes_is_a_413(api: Client) -> None:
     assert topic.accepted == 0
 
 
+def test_a_key_twice_in_one_body_refuses_its_whole_batch(api: Client) -> None:
+    topic, headers = api.topic(), {"Content-Type": "application/json"}
+    raw = b'{"messages":[{"body":1},{"body":{"a":1,"a":2}}]}'
+    api.call("POST", f"{topic.path}/messages/batch", raw=raw, headers=headers).refused(400, "INVALID_JSON")
+    assert topic.accepted == 0
+
+
 def test_a_number_that_no_parser_reads_is_refused_by_every_call_that_takes_json(api: Client) -> None:
     for entry in CALLS:
         if entry.body is not None:
