@@ -137,7 +137,9 @@ def windows(bucket: Bucket, chosen: argparse.Namespace) -> Iterator[Window]:
     if chosen.window:
         yield chosen.window
         return
-    names = {name for table in TABLES for name in bucket.folders(f"journal/{table}")}
+    names = {
+        name for table in TABLES for name in bucket.folders(f"journal/{table}") if name.startswith("day=")
+    }
     for name in sorted(names):
         day = date.fromisoformat(name.removeprefix("day="))
         whole = Window(day)

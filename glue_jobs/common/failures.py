@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 from py4j.protocol import Py4JNetworkError
 
@@ -30,10 +31,19 @@ class Ended(JobError):
     """Somebody asked the process to end."""
 
 
+_ENDED: list[Ended] = []  # py4j turns what a signal raises within a call into an error of its own
+
+
+def end_process() -> NoReturn:
+    """Raise Ended; whatever is made of it on its way, `sentence` tells of it."""
+    _ENDED.append(Ended("The job was ended from outside. Run it again: it goes on where it was."))
+    raise _ENDED[0]
+
+
 def sentence(error: BaseException) -> str:
     """What went wrong; of a failed task what its own code said."""
-    if isinstance(error, JobError):
-        return str(error)
+    if isinstance(error, JobError) or _ENDED:
+        return str([error, *_ENDED][-1])
     text = f"{type(error).__name__}: {error}"
     if ours := _OURS.findall(text):
         return str(ours[-1])
@@ -47,4 +57,4 @@ def sentence(error: BaseException) -> str:
 
 def ends_the_run(error: BaseException) -> bool:
     """Would whatever comes next fail as well?"""
-    return isinstance(error, Ended) or sentence(error) in (_DISK, _MEMORY, _KILLED)
+    return bool(_ENDED) or sentence(error) in (_DISK, _MEMORY, _KILLED)

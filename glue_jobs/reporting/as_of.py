@@ -109,8 +109,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     )
     if options.group:
         deliveries = deliveries.where(F.col("group") == options.group)
-    found = states(messages, deliveries, at).persist()
-    groups = counted(found)
+    messages_then = states(messages, deliveries, at).persist()
+    groups = counted(messages_then)
     if not groups:
         raise NotArchived(
             f"Nobody has tried anything of {options.topic}{_of(options.group)}, as far as is archived."
@@ -120,7 +120,8 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         print(
             "\n"
             + as_text(
-                _open(found, options.list), ("group", "state", "id", "accepted_at", "attempts", "consumer")
+                _open(messages_then, options.list),
+                ("group", "state", "id", "accepted_at", "attempts", "consumer"),
             )
         )
     lacking = gaps(manifests, Span(max(first, _first(manifests)), at.date()))
@@ -143,8 +144,8 @@ def _of(group: str | None) -> str:
     return f" for {group}" if group else ""
 
 
-def _open(found: DataFrame, most: int) -> list[dict[str, Any]]:
-    rows = found.where(F.col("state").isin("waiting", "in_flight", "retrying", "dead"))
+def _open(messages_then: DataFrame, most: int) -> list[dict[str, Any]]:
+    rows = messages_then.where(F.col("state").isin("waiting", "in_flight", "retrying", "dead"))
     text = F.date_format("accepted_at", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
     oldest = rows.orderBy("accepted_at", "shard", "offset", "group").withColumn("accepted_at", text)
     return [row.asDict() for row in oldest.limit(most).collect()]

@@ -329,7 +329,7 @@ rect.c1{fill:var(--c1)}rect.bad{fill:var(--bad)}
 .reasons span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .reasons b{text-align:right}
 .reasons i{display:block;height:12px;border-radius:2px;background:var(--bad)}
-@media (max-width:640px){main{padding:16px 10px}thead{display:none}.wide{overflow:visible}
+@media (max-width:640px){main{padding:16px 10px}.tick,.name{font-size:15px}thead{display:none}.wide{overflow:visible}
 table,tbody,tr,td{display:block}tr{padding:8px 12px;border-bottom:1px solid var(--line)}tr:last-child{border:0}
 td{display:flex;justify-content:space-between;gap:12px;padding:1px 0;border:0;white-space:normal;overflow-wrap:anywhere}
 td::before{content:attr(data-of);color:var(--soft)}.reasons li{grid-template-columns:minmax(0,3fr) 1fr 4em}}

@@ -67,8 +67,8 @@ def _ends(messages: DataFrame, deliveries: DataFrame, group: str, *more: str) ->
     latest = Window.partitionBy(*_MESSAGE).orderBy(F.desc("started_at"), F.desc("attempt"))
     last = tried.withColumn("n", F.row_number().over(latest)).where("n = 1")
     count = tried.groupBy(*_MESSAGE).agg(F.count("*").alias("attempts"))
-    found = messages.join(last.select(*_MESSAGE, "outcome", "duration_ms", "detail"), [*_MESSAGE], "left")
-    whole = found.join(count, [*_MESSAGE], "left").fillna(0, ["attempts"])
+    ended = messages.join(last.select(*_MESSAGE, "outcome", "duration_ms", "detail"), [*_MESSAGE], "left")
+    whole = ended.join(count, [*_MESSAGE], "left").fillna(0, ["attempts"])
     return whole.select("id", *more, *_END)
 
 
@@ -78,16 +78,16 @@ def sums(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         pair = f"{row['outcome'] or 'OPEN'} -> {row['shadow_outcome'] or 'OPEN'}"
         pairs[pair] = pairs.get(pair, 0) + 1
-    told: dict[str, Any] = {"messages": len(rows), "differ": sum(row["differs"] for row in rows)}
-    told["outcomes"] = dict(sorted(pairs.items(), key=lambda item: (-item[1], item[0])))
+    total: dict[str, Any] = {"messages": len(rows), "differ": sum(row["differs"] for row in rows)}
+    total["outcomes"] = dict(sorted(pairs.items(), key=lambda item: (-item[1], item[0])))
     for side in _SIDES:
-        told[f"{side}attempts"] = sum(row[f"{side}attempts"] for row in rows)
+        total[f"{side}attempts"] = sum(row[f"{side}attempts"] for row in rows)
         durations = sorted(row[f"{side}duration_ms"] for row in rows if row[f"{side}duration_ms"] is not None)
         for name, rank in (("p50", 50), ("p99", 99)):
-            told[f"{side}duration_{name}_ms"] = (
+            total[f"{side}duration_{name}_ms"] = (
                 durations[(len(durations) - 1) * rank // 100] if durations else None
             )
-    return told
+    return total
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
