@@ -26,7 +26,8 @@ FAULTS = (REFUSE, LOSE, HALF, DELAY, THROTTLE, FAIL)
 
 
 class FaultyProxy(socketserver.ThreadingTCPServer):
-    """Does what `plan` says to the next requests, then harm by chance (`harm` of 1), drawn from a seed."""
+    """Does what `plan` says to the next requests (bytes: answers with these), then harm by chance (`harm` of 1), drawn
+    from a seed."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -36,10 +37,10 @@ class FaultyProxy(socketserver.ThreadingTCPServer):
     def __init__(self, upstream: str, seed: int = 7) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(upstream)
-        self.plan: deque[str] = deque()
+        self.plan: deque[str | bytes] = deque()
         self.harm = 0.0
         self.faults: Sequence[str] = FAULTS
-        self.seen: Counter[str] = Counter()
+        self.seen: Counter[str | bytes] = Counter()
         self.requests: list[tuple[str, dict[str, str]]] = []
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
@@ -48,7 +49,7 @@ class FaultyProxy(socketserver.ThreadingTCPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def next_fault(self, path: str, headers: dict[str, str]) -> str:
+    def next_fault(self, path: str, headers: dict[str, str]) -> str | bytes:
         with self._lock:
             self.requests.append((path, headers))
             if self.plan:
@@ -73,7 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         fault = self.server.next_fault(self.path, headers)
-        if fault == REFUSE:
+        if isinstance(fault, bytes):
+            self._answer(200, fault)
+        elif fault == REFUSE:
             self.close_connection = True
         elif fault == THROTTLE:
             self._answer(429, _problem(429, "THROTTLED"))

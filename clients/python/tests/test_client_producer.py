@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -89,6 +91,13 @@ def test_a_full_producer_makes_senders_wait(hr: Headrace, line: str) -> None:
         producer.flush(30)
         blocked.join(30)
     assert in_order(hr, line) == [0, 1, 2, 3]
+
+
+def test_a_full_producer_may_refuse_instead(hr: Headrace, line: str) -> None:
+    with Producer(hr, linger_ms=60_000, max_pending=1, block=False) as producer:
+        producer.send(line, 0)
+        with pytest.raises(queue.Full):
+            producer.send(line, 1)
 
 
 def test_without_an_answer_a_batch_is_sent_again_by_the_schedule(
@@ -200,3 +209,18 @@ def test_one_spool_is_one_processs(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError, match="in use"):
         Spool(tmp_path / "spool")
     spool.close()
+
+
+def test_what_nobody_can_tell_any_more_a_spool_sends_anew(
+    hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
+) -> None:
+    problem = {"code": "RESEND_TOO_LATE", "status": 409, "detail": "Too much was stored.", "retryable": False}
+    proxy.plan.append(json.dumps({"results": [{"index": 0, "error": problem}]}).encode())
+    with (
+        Headrace(proxy.url, hr.transport.token) as client,
+        Producer(client, spool=tmp_path / "spool") as producer,
+    ):
+        assert producer.send(line, "at least once").result(30).offset == 0
+    names = [headers["headrace-request"] for _, headers in proxy.requests]
+    assert len(set(names)) == 2
+    assert all("headrace-resend" not in headers for _, headers in proxy.requests)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -82,6 +84,16 @@ def test_in_the_end_it_gives_up_and_says_what_is_known(proxy: FaultyProxy, topic
     with lost, pytest.raises(errors.NoAnswer, match="Is the service up"):
         lost.send(topic, 1)
     assert proxy.seen == {REFUSE: 3}
+
+
+def test_a_call_ends_when_its_time_is_over(topic: str) -> None:
+    impatient = Retries(attempts=3, base_seconds=0.01, total_seconds=0.4)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        client = Headrace(f"http://127.0.0.1:{deaf.getsockname()[1]}", "hr_a_token", retries=impatient)
+        began = time.monotonic()
+        with client, pytest.raises(errors.NoAnswer, match="ReadTimeout"):
+            client.send(topic, 1)
+        assert time.monotonic() - began < 20, "one try alone would have had thirty seconds"
 
 
 def test_where_one_address_does_not_answer_the_next_is_asked(hr: Headrace, service: str, topic: str) -> None:

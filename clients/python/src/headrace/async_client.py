@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._async.client import AsyncOperations
 from ._sync.client import Operations
 from .client import Consumers
 from .consume.consumer import Consumer
-from .consume.settings import ConsumerSettings
+from .consume.settings import ConsumerOptions, ConsumerSettings
 from .producer import Producer
+
+if TYPE_CHECKING:  # a type checker brings these
+    from typing_extensions import Unpack
+
+    from .producer import ProducerOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -19,22 +25,23 @@ H = TypeVar("H", bound=Callable[..., Any])
 class AsyncHeadrace(AsyncOperations):
     """A Headrace service, for asyncio. `async with AsyncHeadrace.from_env() as hr: await hr.send(…)`"""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._twin: Operations | None = None
-        self._consumers = Consumers()
+    @cached_property
+    def _consumers(self) -> Consumers:
+        return Consumers()
+
+    _twin: Operations | None = None
 
     @property
     def consumers(self) -> list[Consumer]:
         """Those that are registered here."""
         return self._consumers.consumers
 
-    def consumer(self, topic: str, *, group: str, **settings: Any) -> Callable[[H], H]:
+    def consumer(self, topic: str, *, group: str, **settings: Unpack[ConsumerOptions]) -> Callable[[H], H]:
         """Make a function a consumer, as `Headrace.consumer` does; `async def` handlers run in the loop of `run`."""
         chosen = ConsumerSettings(topic, group, **settings)
         return lambda handler: self._consumers.add(chosen, handler)
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `close` it at the end,
         where it may block: `await asyncio.to_thread(producer.close)`."""
         return Producer(self._for_threads(), **settings)

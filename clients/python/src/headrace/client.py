@@ -8,16 +8,19 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._sync.client import Operations
 from .consume.consumer import Consumer
-from .consume.settings import ConsumerSettings
+from .consume.settings import ConsumerOptions, ConsumerSettings
 
 if TYPE_CHECKING:  # loaded when first used, for a quick import
     import asyncio
 
-    from .producer import Producer
+    from typing_extensions import Unpack
+
+    from .producer import Producer, ProducerOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -78,16 +81,16 @@ class Headrace(Operations):
     hr.send("orders", {"order": 188}, key="order-188", delay="30m")
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._consumers = Consumers()
+    @cached_property
+    def _consumers(self) -> Consumers:
+        return Consumers()
 
     @property
     def consumers(self) -> list[Consumer]:
         """Those that are registered here; `registration` tells their rank and total while they run."""
         return self._consumers.consumers
 
-    def consumer(self, topic: str, *, group: str, **settings: Any) -> Callable[[H], H]:
+    def consumer(self, topic: str, *, group: str, **settings: Unpack[ConsumerOptions]) -> Callable[[H], H]:
         """Make a function a consumer; it works once `run` is called. For `settings` see `ConsumerSettings`.
 
         It is called with a message, or, by its annotations, with the body as a dataclass, a msgspec struct or a
@@ -97,7 +100,7 @@ class Headrace(Operations):
         chosen = ConsumerSettings(topic, group, **settings)
         return lambda handler: self._consumers.add(chosen, handler)
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """A producer that sends in the background, in batches; for `settings` see `Producer`."""
         from .producer import Producer
 

@@ -184,6 +184,12 @@ class BatchTooLarge(TooLarge):
     of_code: ClassVar[str | None] = "BATCH_TOO_LARGE"
 
 
+class ResendTooLate(Conflict):
+    """Whether an earlier try was stored can't be told any more; this one was not."""
+
+    of_code: ClassVar[str | None] = "RESEND_TOO_LATE"
+
+
 class RateLimited(TooMany):
     of_code: ClassVar[str | None] = "RATE_LIMITED"
 

@@ -6,10 +6,10 @@ import base64
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, TypedDict
 
 from .calls import given
 from .durations import Duration, rfc3339, seconds, whole_seconds
@@ -29,7 +29,7 @@ class Outgoing:
 
     body: Any
     key: str | None = None
-    keys: tuple[str, ...] = ()
+    keys: Sequence[str] = ()
     tag: str | None = None
     ordering_key: str | None = None
     shard: int | None = None
@@ -76,6 +76,23 @@ class Outgoing:
         moment = now + timedelta(seconds=seconds(self.delay)) if self.delay is not None else self.deliver_at
         assert moment is not None
         return {"deliver_at": rfc3339(moment), "dedup_id": self.dedup_id or new_id()}
+
+
+class SendOptions(TypedDict, total=False):
+    """How a message shall travel, as keywords, for type checkers."""
+
+    key: str | None
+    keys: Sequence[str]
+    tag: str | None
+    ordering_key: str | None
+    shard: int | None
+    headers: Mapping[str, str]
+    delay: Duration | None
+    deliver_at: datetime | str | None
+    expires_in: Duration | None
+    dedup_id: str | None
+    retry: Mapping[str, Any] | None
+    content_type: str | None
 
 
 def outgoing(message: Any) -> Outgoing:

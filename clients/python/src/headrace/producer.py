@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import threading
 import time
 from collections import deque
@@ -12,17 +13,20 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
 from ._sync.client import Operations
 from ._sync.sends import Batch
 from .calls import encode
-from .errors import HeadraceError, Unavailable
+from .errors import HeadraceError, ResendTooLate, Unavailable
 from .models import Sent
-from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, now
+from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
 from .spool import Spool
+
+if TYPE_CHECKING:  # a type checker brings it
+    from typing_extensions import Unpack
 
 _LOG = logging.getLogger("headrace")
 _SPOOL_CLOSE_SECONDS = 5.0
@@ -40,6 +44,17 @@ class _Item:
     at: float
 
 
+class ProducerOptions(TypedDict, total=False):
+    """What a producer may be told, for type checkers."""
+
+    linger_ms: float
+    max_batch: int
+    max_pending: int
+    resend_seconds: Sequence[float]
+    spool: str | Path | None
+    block: bool
+
+
 class Producer:
     """Sends in the background, in batches, in order.
 
@@ -48,9 +63,10 @@ class Producer:
         future.result()  # where it was stored; raises what refused it
 
     What comes within `linger_ms` goes together, at most `max_batch` messages. With `max_pending` messages on the way
-    `send` waits for room. When the service does not answer, a batch is sent again after `resend_seconds`, each time
-    later; then its futures fail. With a `spool`, a file, every message is on disk before `send` returns, and is sent
-    again for as long as it takes, by this process or the next one that opens the file.
+    `send` waits for room, or raises `queue.Full` where it shall not `block`. When the service does not answer, a batch
+    is sent again `resend_seconds` after its first try; then its futures fail. With a `spool`, a file, every message is
+    on disk before `send` returns, and is sent again for as long as it takes, by this process or the next one that opens
+    the file.
     """
 
     def __init__(
@@ -62,6 +78,7 @@ class Producer:
         max_pending: int = 10_000,
         resend_seconds: Sequence[float] = (30.0, 60.0, 90.0),
         spool: str | Path | None = None,
+        block: bool = True,
     ) -> None:
         if not 1 <= max_batch <= BATCH_MESSAGES:
             raise ValueError(f"max_batch must be 1 to {BATCH_MESSAGES}.")
@@ -71,6 +88,7 @@ class Producer:
         self._max_pending = max_pending
         self._resend = tuple(resend_seconds)
         self._path = spool
+        self._block = block
         self._begin()
 
     def _begin(self) -> None:
@@ -89,20 +107,21 @@ class Producer:
         self._thread = threading.Thread(target=work, name="headrace-producer", daemon=True)
         self._thread.start()
 
-    def send(self, topic: str, body: Any, **options: Any) -> Future[Sent]:
+    def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Future[Sent]:
         """Send soon; `options` are those of `Headrace.send`. Waits while too many are on the way.
 
         The future tells where it was stored, or raises why not. ValueError for what can't be sent; RuntimeError after
         `close`.
         """
-        message = Outgoing(body, **{**options, "keys": tuple(options.get("keys", ()))})
-        text = encode(message.fields(now()))
+        text = encode(Outgoing(body, **options).fields(now()))
         if (
             self._pid != os.getpid()
         ):  # forked: the thread stayed with the parent, and so did what it has to send
             self._begin()
         future: Future[Sent] = Future()
         with self._changed:
+            if not self._block and self._pending >= self._max_pending:
+                raise queue.Full(f"{self._pending} messages are on the way.")
             self._changed.wait_for(lambda: self._pending < self._max_pending or self._closed)
             if self._closed:
                 raise RuntimeError("This producer is closed.")
@@ -181,16 +200,14 @@ class Producer:
     def _delivered(self, batch: Batch) -> Sequence[Sent | HeadraceError]:
         """What came of a batch: the client's own retries, then the resend schedule."""
         first_sent = time.time()
-        for pause in (*self._resend, None):
+        for at in (*self._resend, None):
             try:
                 return self._hr.send_batch(batch)
             except Unavailable as error:
-                if pause is None or self._closed:
+                if at is None or self._closed:
                     return [error] * len(batch.messages)
-                _LOG.warning(
-                    "%d messages for %s: %s Again in %g s.", len(batch.messages), batch.topic, error, pause
-                )
-                self._stopping.wait(pause)
+                _LOG.warning("%d messages wait to be sent again: %s", len(batch.messages), error)
+                self._stopping.wait(max(0.0, first_sent + at - time.time()))
                 batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
             except HeadraceError as error:
                 return [error] * len(batch.messages)
@@ -235,7 +252,12 @@ class Producer:
         """Take away what is decided; what may be tried again stays, and so its place in the order."""
         assert self._spool is not None
         pairs = list(zip(numbers, results, strict=True))
-        over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not r.retryable]
+        if late := [n for n, r in pairs if isinstance(r, ResendTooLate)]:
+            _LOG.warning(
+                "%d messages are sent anew, and may be there twice: nobody can tell any more", len(late)
+            )
+            self._spool.forget(late)
+        over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late)]
         for number, result in over:
             if isinstance(result, HeadraceError) and number not in self._futures:
                 _LOG.error("A message in the spool was refused for good: %s", result)

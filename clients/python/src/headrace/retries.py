@@ -11,7 +11,7 @@ from .errors import HeadraceError
 class Retries:
     """How often one call is tried (`attempts`, the first included) and how long it waits in between: a random part of
     `base_seconds` doubled each time, up to `cap_seconds`, and never less than the service's `Retry-After`. A call ends
-    when `total_seconds` would be passed."""
+    when `total_seconds` are over, also in the middle of a try."""
 
     attempts: int = 5
     base_seconds: float = 0.2

@@ -84,6 +84,10 @@ class Spool:
             "UPDATE message SET request = ?, first_sent = ? WHERE number = ?", numbers, request, first_sent
         )
 
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Let messages be sent as if for the first time."""
+        self._change("UPDATE message SET request = NULL, first_sent = NULL WHERE number = ?", numbers)
+
     def remove(self, numbers: Sequence[int]) -> None:
         """They are sent, or refused for good."""
         self._change("DELETE FROM message WHERE number = ?", numbers)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG = logging.getLogger("headrace")
 _CONNECT_SECONDS = 5.0
+_LEAST_SECONDS = 0.1  # for the last try
 
 
 class AsyncTransport:
@@ -55,7 +56,8 @@ class AsyncTransport:
         began = time.time() if call.first_sent is None else call.first_sent
         for tried in range(1, self.retries.attempts + 1):
             try:
-                return await self._once(call)
+                left = self.retries.total_seconds - (time.monotonic() - started)
+                return await self._once(call, max(left, _LEAST_SECONDS))
             except HeadraceError as error:
                 unknown = isinstance(error, Unavailable)
                 wait = self.retries.pause(error, tried, time.monotonic() - started, random.random())
@@ -72,7 +74,7 @@ class AsyncTransport:
         """Wait between two tries."""
         await async_pause(seconds)
 
-    async def _once(self, call: Call) -> bytes:
+    async def _once(self, call: Call, most_seconds: float) -> bytes:
         import httpx
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
@@ -87,7 +89,10 @@ class AsyncTransport:
                 self.urls[self._first] + call.target,
                 content=content,
                 headers=headers,
-                timeout=httpx.Timeout(self.timeout + call.wait_seconds, connect=_CONNECT_SECONDS),
+                timeout=httpx.Timeout(
+                    min(self.timeout, most_seconds) + call.wait_seconds,
+                    connect=min(_CONNECT_SECONDS, most_seconds),
+                ),
             )
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise NoAnswer(

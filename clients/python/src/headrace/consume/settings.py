@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from ..durations import Duration, seconds
 from ..models import Message
@@ -63,3 +63,23 @@ class ConsumerSettings:
         """The name to register under: this host, process and consumer."""
         host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())[:60].strip("-.")
         return self.name or f"{host or 'host'}-{os.getpid()}-{new_id(4)}"
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The same as keywords, for type checkers."""
+
+    concurrency: int
+    prefetch: int | None
+    lease: Duration | None
+    max_runtime: Duration | None
+    local_retries: int
+    tags: Sequence[str]
+    mode: str | None
+    begin: str
+    name: str | None
+    register: bool
+    middleware: Sequence[Middleware]
+    wait: Duration
+    rest: Duration
+    ack_linger: Duration
+    auto_ack: bool
