@@ -101,8 +101,8 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     watched = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
     swept = deps.sweeper.run_once(_has_time(context))
     for backlog in watched.backlogs:
-        told = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
-        observe.metrics(stage, told, topic=backlog.topic)
+        counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
+        observe.metrics(stage, counts, topic=backlog.topic)
     for backlog in watched.over:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(stage, _worst(watched.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {}))

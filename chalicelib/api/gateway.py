@@ -36,16 +36,16 @@ def _as_text(answer: dict[str, Any]) -> dict[str, Any]:
 def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
     """Chalice's own refusal (a method the path does not have) in our shape."""
     status = answer["statusCode"] if answer["statusCode"] != 500 else 503
-    known = status == problems.METHOD_NOT_ALLOWED
+    is_method = status == problems.METHOD_NOT_ALLOWED
     document = {
-        "type": "/errors/METHOD_NOT_ALLOWED" if known else "/errors/UNAVAILABLE",
-        "title": "Method not allowed" if known else "Unavailable",
+        "type": "/errors/METHOD_NOT_ALLOWED" if is_method else "/errors/UNAVAILABLE",
+        "title": "Method not allowed" if is_method else "Unavailable",
         "status": status,
         "detail": "This path does not have this method."
-        if known
+        if is_method
         else "Something went wrong on our side; try again.",
-        "code": "METHOD_NOT_ALLOWED" if known else "UNAVAILABLE",
-        "retryable": not known,
+        "code": "METHOD_NOT_ALLOWED" if is_method else "UNAVAILABLE",
+        "retryable": not is_method,
         "request_id": request_id,
     }
     own = {"Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id, **problems.EVERYWHERE}

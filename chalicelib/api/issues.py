@@ -37,8 +37,8 @@ def _choices(kind: type, path: str) -> list[Any]:
     """The values that the field at a path may have, where they are fixed."""
     from msgspec import inspect  # only refusals need it
 
-    def flat(found: list[inspect.Type]) -> Iterator[inspect.Type]:
-        for one in found:
+    def flat(kinds: list[inspect.Type]) -> Iterator[inspect.Type]:
+        for one in kinds:
             yield from flat(list(one.types)) if isinstance(one, inspect.UnionType) else [one]
 
     def inner(of: inspect.Type, step: str) -> list[inspect.Type]:
@@ -46,7 +46,7 @@ def _choices(kind: type, path: str) -> list[Any]:
             return [field.type for field in of.fields if field.encode_name == step]
         return [of.item_type] if isinstance(of, inspect.ListType) and step == "[" else []
 
-    found = [inspect.type_info(kind)]
+    kinds = [inspect.type_info(kind)]
     for step in _STEP.findall(re.sub(r"\[.*?\]", "[", path)):
-        found = [below for of in flat(found) for below in inner(of, step)]
-    return [value for of in flat(found) if isinstance(of, inspect.LiteralType) for value in of.values]
+        kinds = [below for of in flat(kinds) for below in inner(of, step)]
+    return [value for of in flat(kinds) if isinstance(of, inspect.LiteralType) for value in of.values]

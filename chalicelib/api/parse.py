@@ -52,8 +52,8 @@ def time_ms(text: str, path: str, others: str = "") -> int:
         moment = datetime.fromisoformat(text)
         return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
-        wanted = f"{others} or a time" if others else "a time"
-        raise invalid(path, f"must be {wanted} like 2030-01-01T00:00:00.000Z") from None
+        choices = f"{others} or a time" if others else "a time"
+        raise invalid(path, f"must be {choices} like 2030-01-01T00:00:00.000Z") from None
 
 
 def settings(body: msgspec.Struct) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def settings(body: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
 
 
-def retry(given: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
+def retry(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
     """A retry policy: what was given over what holds otherwise."""
-    return replace(base, **_retry_fields(given, base))
+    return replace(base, **_retry_fields(body, base))
 
 
-def _retry_fields(given: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
-    fields = settings(given)
+def _retry_fields(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
+    fields = settings(body)
     if isinstance(named := fields.get("ladder", base.ladder), list):
         fields["ladder"] = tuple(named)
     elif named != base.ladder and (attempts := ladder.ATTEMPTS.get(named)):
@@ -92,57 +92,57 @@ def _is_tag(text: str) -> bool:
 
 
 def draft(
-    given: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
+    message: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
 ) -> Draft:
     """A checked message. Refused for what this version can't do, so that nothing is sent too early.
 
     `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` are the
     headers that hold those of a CloudEvent.
     """
-    if (given.body is UNSET) == (given.body_base64 is UNSET):
+    if (message.body is UNSET) == (message.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")
-    if given.delay_seconds is not None and given.deliver_at is not None:
+    if message.delay_seconds is not None and message.deliver_at is not None:
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
     due_ms = (
-        due(given.deliver_at, now_ms)
-        if given.deliver_at is not None
-        else now_ms + (given.delay_seconds or 0) * 1000
+        due(message.deliver_at, now_ms)
+        if message.deliver_at is not None
+        else now_ms + (message.delay_seconds or 0) * 1000
     )
-    _check_headers(given.headers, attributes)
-    body, is_json, content_type = _body(given, raw)
+    _check_headers(message.headers, attributes)
+    body, is_json, content_type = _body(message, raw)
     return Draft(
         body=body,
         is_json=is_json,
         content_type=content_type,
-        keys=tuple(given.keys),
-        tag=given.tag,
-        ordering_key=given.ordering_key,
-        shard=given.shard,
-        headers=given.headers,
-        expires_ms=due_ms + given.expires_in_seconds * 1000 if given.expires_in_seconds else None,
+        keys=tuple(message.keys),
+        tag=message.tag,
+        ordering_key=message.ordering_key,
+        shard=message.shard,
+        headers=message.headers,
+        expires_ms=due_ms + message.expires_in_seconds * 1000 if message.expires_in_seconds else None,
         due_ms=due_ms if due_ms > now_ms else None,
-        **(_retry_of(given.retry) if given.retry else {}),
-        dedup_id=given.dedup_id,
+        **(_retry_of(message.retry) if message.retry else {}),
+        dedup_id=message.dedup_id,
     )
 
 
-def changes(given: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, Any]:
+def changes(change: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, Any]:
     """The fields of a draft that a PATCH changes; Malformed where it changes nothing."""
-    fields = settings(given)
+    fields = settings(change)
     if not fields:
         raise invalid("", "give what to change: body, deliver_at, headers or retry")
-    told: dict[str, Any] = {}
+    draft_fields: dict[str, Any] = {}
     if "body" in fields:
-        told |= {"body": json_body(raw, given.body), "is_json": True, "content_type": JSON}
-        told |= {"blob": None, "blob_bytes": 0}
+        draft_fields |= {"body": json_body(raw, change.body), "is_json": True, "content_type": JSON}
+        draft_fields |= {"blob": None, "blob_bytes": 0}
     if "headers" in fields:
         _check_headers(fields["headers"])
-        told["headers"] = fields["headers"]
+        draft_fields["headers"] = fields["headers"]
     if "deliver_at" in fields:
-        told["due_ms"] = due(fields["deliver_at"], now_ms)
+        draft_fields["due_ms"] = due(fields["deliver_at"], now_ms)
     if "retry" in fields:
-        told |= _retry_of(fields["retry"])
-    return told
+        draft_fields |= _retry_of(fields["retry"])
+    return draft_fields
 
 
 def where(text: str | None) -> str | None:
@@ -157,21 +157,21 @@ def where(text: str | None) -> str | None:
     return text
 
 
-def archived(given: requests.ArchivedBody) -> Archived:
+def archived(message: requests.ArchivedBody) -> Archived:
     """An archived message. Its body is a JSON value again where it is the compact text of one, else bytes."""
     from ..services.manage.replays import Archived
 
-    body = _base64(given.body_base64)
+    body = _base64(message.body_base64)
     draft = Draft(
         body,
-        given.content_type == JSON and _is_compact_json(body),
-        given.content_type,
-        tuple(given.keys),
-        given.tag,
-        given.ordering_key,
-        headers=given.headers,
+        message.content_type == JSON and _is_compact_json(body),
+        message.content_type,
+        tuple(message.keys),
+        message.tag,
+        message.ordering_key,
+        headers=message.headers,
     )
-    return Archived(given.id, given.shard, draft)
+    return Archived(message.id, message.shard, draft)
 
 
 def _is_compact_json(raw: bytes) -> bool:
@@ -200,13 +200,15 @@ def due(deliver_at: str, now_ms: int) -> int:
     return due_ms
 
 
-def _retry_of(given: requests.Retry) -> dict[str, Any]:
+def _retry_of(override: requests.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
-    fields, whole = _retry_fields(given), retry(given)
-    told: dict[str, Any] = {name: fields[name] for name in ("max_attempts", "jitter") if name in fields}
+    fields, whole = _retry_fields(override), retry(override)
+    draft_fields: dict[str, Any] = {
+        name: fields[name] for name in ("max_attempts", "jitter") if name in fields
+    }
     if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
-        told["ladder"] = ladder.steps(whole)
-    return told
+        draft_fields["ladder"] = ladder.steps(whole)
+    return draft_fields
 
 
 class _JsonText(msgspec.Struct):
@@ -221,12 +223,12 @@ def json_body(raw: bytes, body: Any) -> bytes:
     return strict.compact(text, body)
 
 
-def _body(given: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
-    if given.body is not UNSET:
-        if given.content_type is not None:
+def _body(message: requests.MessageBody, raw: bytes) -> tuple[bytes, bool, str]:
+    if message.body is not UNSET:
+        if message.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
-        return json_body(raw, given.body), True, JSON
-    return _base64(str(given.body_base64)), False, given.content_type or "application/octet-stream"
+        return json_body(raw, message.body), True, JSON
+    return _base64(str(message.body_base64)), False, message.content_type or "application/octet-stream"
 
 
 def _base64(text: str) -> bytes:

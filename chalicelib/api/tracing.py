@@ -14,13 +14,13 @@ _FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{1
 
 def of_request(headers: Mapping[str, str]) -> str | None:
     """The request's `traceparent`; None where there is none, or it is malformed."""
-    told = headers.get(TRACEPARENT)
-    return told if told is not None and _FORM.fullmatch(told) else None
+    parent = headers.get(TRACEPARENT)
+    return parent if parent is not None and _FORM.fullmatch(parent) else None
 
 
 def joined(draft: Draft, headers: Mapping[str, str]) -> Draft:
     """The draft as part of the request's trace, unless it names one itself."""
-    told = of_request(headers)
-    if told is None or traceparent(draft) is not None or len(draft.headers) >= MAX_HEADERS:
+    parent = of_request(headers)
+    if parent is None or traceparent(draft) is not None or len(draft.headers) >= MAX_HEADERS:
         return draft
-    return replace(draft, headers={**draft.headers, TRACEPARENT: told})
+    return replace(draft, headers={**draft.headers, TRACEPARENT: parent})

@@ -40,7 +40,7 @@ def read(answer: Reply | Unreached) -> CheckAnswer:
     if answer.status != 200:
         return CheckAnswer(None, f"HTTP {answer.status}")
     try:
-        told = msgspec.convert(strict_json.parse(answer.body), _Told).state
+        word = msgspec.convert(strict_json.parse(answer.body), _Told).state
     except (Malformed, msgspec.ValidationError):
         return CheckAnswer(None, "the answer is malformed")
-    return CheckAnswer(_DECISIONS[told], told)
+    return CheckAnswer(_DECISIONS[word], word)

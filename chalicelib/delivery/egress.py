@@ -97,10 +97,10 @@ class Egress:
         if isinstance(target, str):
             return target
         try:
-            found = self._addresses(target, Deadline(self._monotonic, _REGISTRATION_SECONDS))
+            addresses = self._addresses(target, Deadline(self._monotonic, _REGISTRATION_SECONDS))
         except TimeoutError:
-            found = ()
-        return None if found else UNUSABLE
+            addresses = ()
+        return None if addresses else UNUSABLE
 
     def close(self) -> None:
         """Close the connections that were kept."""
@@ -128,8 +128,8 @@ class Egress:
 
     def _addresses(self, target: Target, deadline: Deadline) -> tuple[str, ...]:
         """The target's addresses now; none if a single one may not be called."""
-        found = target.addresses or self._lookups.addresses(target.host, deadline.left())
-        return found[:_MAX_ADDRESSES] if all(map(target.may_use, found)) else ()
+        addresses = target.addresses or self._lookups.addresses(target.host, deadline.left())
+        return addresses[:_MAX_ADDRESSES] if all(map(target.may_use, addresses)) else ()
 
     def _connect(self, target: Target, addresses: tuple[str, ...], deadline: Deadline) -> Connection:
         """A connection to the first address that takes one; each may use its share of the time left."""
@@ -168,13 +168,13 @@ def _key(target: Target, address: str) -> tuple[str, str, int, str]:
 
 
 def _request(method: str, target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
-    given = {
+    others = {
         name: _CONTROL.sub(" ", value)
         for name, value in headers.items()
         if name.lower() not in _FRAMING and _TOKEN.fullmatch(name)
     }
     ours = {"Host": target.authority, **_OURS, "Content-Length": str(len(body))}
-    lines = [f"{name}: {value}" for name, value in (ours | given).items()]
+    lines = [f"{name}: {value}" for name, value in (ours | others).items()]
     return "\r\n".join((f"{method} {target.path} HTTP/1.1", *lines, "", "")).encode() + body
 
 

@@ -82,8 +82,8 @@ def _batch(parcel: Parcel) -> Post:
 
 def _trace(attempt: Attempt) -> dict[str, str]:
     """CloudEvents' extension for distributed tracing."""
-    told = traceparent(attempt.message.draft)
-    return {TRACEPARENT: told} if told else {}
+    parent = traceparent(attempt.message.draft)
+    return {TRACEPARENT: parent} if parent else {}
 
 
 def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
@@ -102,8 +102,8 @@ def _attributes(parcel: Parcel, attempt: Attempt) -> dict[str, str]:
 
 def _producers(draft: Draft) -> dict[str, str]:
     """The attributes of the producer's own event that are kept."""
-    given = ((name.lower(), value) for name, value in draft.headers.items())
-    named = ((name[3:], value) for name, value in given if name.startswith("ce-") and value)
+    headers = ((name.lower(), value) for name, value in draft.headers.items())
+    named = ((name[3:], value) for name, value in headers if name.startswith("ce-") and value)
     return {name: value for name, value in named if name not in _NOT_KEPT and _ATTRIBUTE.fullmatch(name)}
 
 

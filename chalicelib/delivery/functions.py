@@ -114,8 +114,8 @@ class LocalFunctions:
     """
 
     def __init__(self, path: Path | None) -> None:
-        found = runpy.run_path(str(path), run_name="headrace_functions") if path else {}
-        self._functions = {name: f for name, f in found.items() if inspect.isfunction(f)}
+        names = runpy.run_path(str(path), run_name="headrace_functions") if path else {}
+        self._functions = {name: f for name, f in names.items() if inspect.isfunction(f)}
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         function = self._functions.get(name)

@@ -17,9 +17,9 @@ class GlueJobs:
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
         """False also where Glue says no: too many runs at once, no such job, no answer. All of these can be mended."""
-        told = {f"--{name}": value for name, value in arguments.items()}
+        options = {f"--{name}": value for name, value in arguments.items()}
         try:
-            self._client().start_job_run(JobName=f"{self._prefix}-{job}", Arguments=told)
+            self._client().start_job_run(JobName=f"{self._prefix}-{job}", Arguments=options)
         except (ClientError, BotoCoreError):
             return False
         return True

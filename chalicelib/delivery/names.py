@@ -12,10 +12,10 @@ Resolve = Callable[[str], tuple[str, ...]]
 def system_resolve(host: str) -> tuple[str, ...]:
     """All addresses the machine's resolver gives; none if it gives none. May take as long as it likes."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return ()
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in infos))
 
 
 class Lookups:

@@ -59,8 +59,8 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
     if lease is None:
         return cursor, ()
     spans = {offset: span for span in lease.spans for offset in span.offsets()}
-    held = {r.offset: r for r in results if r.offset in spans}
-    left = without(lease.spans, ranges.of(held))
+    outcomes = {r.offset: r for r in results if r.offset in spans}
+    left = without(lease.spans, ranges.of(outcomes))
     leases = {t: entry for t, entry in cursor.leases.items() if t != token}
     if left:
         leases[token] = replace(lease, spans=coalesce(left))
@@ -73,7 +73,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
             attempt=spans[r.offset].attempt + (r.fate is Fate.RETRY),
             due_ms=r.due_ms,
         )
-        for r in held.values()
+        for r in outcomes.values()
         if r.fate in RETURNING
     )
     # Neighbouring entries stay apart here: joining them is for claims, which own what they did not grant.
@@ -82,7 +82,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
         leases=leases,
         waiting=tuple(sorted(cursor.waiting + returning, key=lambda s: s.start)),
     )
-    return changed, tuple(held.values())
+    return changed, tuple(outcomes.values())
 
 
 def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:

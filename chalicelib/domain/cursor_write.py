@@ -110,8 +110,8 @@ def took(change: Change, current: Cursor) -> bool | None:
     gone = _taken_by(change)
     if not gone:
         return set_there  # an extension: where it is not there, repeating it does no harm
-    held = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
-    gone_there = ranges.subtract(gone, ranges_of(held))
+    leased_spans = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
+    gone_there = ranges.subtract(gone, ranges_of(leased_spans))
     if current.epoch == change.known_epoch:
         waiting = {span.start: span for span in current.waiting}
         settled = ranges.subtract(gone, ranges_of(change.set_waiting.values()))

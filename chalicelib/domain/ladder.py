@@ -67,8 +67,8 @@ def waits(retry: Retry) -> tuple[int, ...]:
 
 def wait_seconds(retry: Retry, failed_attempt: int) -> int:
     """The wait after the n-th failed attempt (from 1), without jitter."""
-    known = steps(retry)
-    return known[min(failed_attempt, len(known)) - 1]
+    ladder = steps(retry)
+    return ladder[min(failed_attempt, len(ladder)) - 1]
 
 
 def wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:

@@ -52,7 +52,7 @@ def parse(text: str) -> Tree:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, at = [], 0
+    tokens, at = [], 0
     end = len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
@@ -62,9 +62,9 @@ def _tokens(text: str) -> list[_Token]:
         token, starts = match[kind], match.start(kind)
         if kind == "name" and token.upper() in _WORDS:
             kind, token = "word", token.upper()
-        found.append(_Token(kind, token, starts))
+        tokens.append(_Token(kind, token, starts))
         at = match.end()
-    return [*found, _Token("end", "", end)]
+    return [*tokens, _Token("end", "", end)]
 
 
 class _Parser:
@@ -120,11 +120,11 @@ class _Parser:
 
     def _list(self) -> list[Any]:
         self._expect("(")
-        found = [self._literal()]
+        literals = [self._literal()]
         while self._took(","):
-            found.append(self._literal())
+            literals.append(self._literal())
         self._expect(")")
-        return found
+        return literals
 
     def _path(self) -> Tree:
         steps: list[str | int] = [self._name()]
@@ -188,8 +188,8 @@ class _Parser:
         if self._token.kind != "end":
             raise self._wrong("AND, OR or the end")
 
-    def _wrong(self, wanted: str) -> NotAPredicate:
-        return NotAPredicate(f"at character {self._token.at + 1} there should be {wanted}")
+    def _wrong(self, expectation: str) -> NotAPredicate:
+        return NotAPredicate(f"at character {self._token.at + 1} there should be {expectation}")
 
 
 def _maybe_not(negated: bool, tree: Tree) -> Tree:

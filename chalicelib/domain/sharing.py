@@ -46,9 +46,9 @@ class Round:
     parts: Mapping[int, Part] = field(default_factory=dict)
 
 
-def room(held: Round | None, seat: Seat, available: int, now_ms: int) -> int:
+def room(share: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     """How many of the messages that are there may be taken now."""
-    current = _current(held, seat, now_ms)
+    current = _current(share, seat, now_ms)
     others = _present(current, seat, now_ms)
     mine = _taken(current, seat, now_ms)
     fair = -(-(mine + sum(part.taken for part in others) + available) // (len(others) + 1))
@@ -56,9 +56,9 @@ def room(held: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     return max(0, min(available, max(fair - mine, available - kept)))
 
 
-def after(held: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
+def after(share: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
     """The round in which so many more were taken, and so many left that were seen."""
-    current = _current(held, seat, now_ms)
+    current = _current(share, seat, now_ms)
     own = Part(_taken(current, seat, now_ms) + granted, now_ms, seat.asked)
     newest = sorted(current.parts.items(), key=lambda each: -each[1].last_ms)
     kept = dict([(seat.rank, own), *(each for each in newest if each[0] != seat.rank)][:_MOST_PARTS])
@@ -67,12 +67,12 @@ def after(held: Round | None, seat: Seat, granted: int, left: int, now_ms: int) 
     return replace(current, left=left, parts=dict(sorted(kept.items())))
 
 
-def _current(held: Round | None, seat: Seat, now_ms: int) -> Round:
+def _current(share: Round | None, seat: Seat, now_ms: int) -> Round:
     """The round that goes on, or a new one."""
-    if held is None or held.epoch != seat.epoch:
+    if share is None or share.epoch != seat.epoch:
         return Round(seat.epoch, now_ms)
-    goes_on = held.left or any(_is_recent(part.last_ms, now_ms) for part in held.parts.values())
-    return held if goes_on else Round(seat.epoch, now_ms)
+    goes_on = share.left or any(_is_recent(part.last_ms, now_ms) for part in share.parts.values())
+    return share if goes_on else Round(seat.epoch, now_ms)
 
 
 def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:

@@ -137,4 +137,4 @@ def _less(span: Span, taken: Ranges) -> Span | None:
 
 
 def ranges_of(spans: Iterable[Span]) -> Ranges:
-    return ranges.normalise(held for span in spans for held in span.ranges())
+    return ranges.normalise(span_range for span in spans for span_range in span.ranges())

@@ -34,8 +34,8 @@ class RetentionGuard:
 
     def proved(self) -> Mapping[str, int]:
         """By shard, as the log's partition key: the first offset that is not proved."""
-        told = json.loads(self._blobs.get(PROOF) or b"{}")
-        ranges, lost = told.get("ranges", {}), told.get("lost", {})
+        proof = json.loads(self._blobs.get(PROOF) or b"{}")
+        ranges, lost = proof.get("ranges", {}), proof.get("lost", {})
         return {key: _following([*ranges.get(key, ()), *lost.get(key, ())]) for key in ranges}
 
     def keep(self, topic: Topic, proved: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:

@@ -234,10 +234,10 @@ class _Run:
         long_ms = self._clock.now_ms() + _LONG_TICK_MS
         self.report.ticks += 1
         self._drain(lambda: self._clock.now_ms() >= long_ms)
-        given = set(self._ours(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
-        given |= self._outgrown & self._held.keys()
-        self._give(sorted(given))
-        return given
+        fragments = set(self._ours(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
+        fragments |= self._outgrown & self._held.keys()
+        self._give(sorted(fragments))
+        return fragments
 
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, or until it is enough. The fragments go together, so that what belongs to one shard

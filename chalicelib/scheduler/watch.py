@@ -85,7 +85,7 @@ class Watch:
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
         """Look at each, or as many as there is time for, those first that the last run had none for."""
         report, versions = WatchReport(), self._marks.watched()
-        self._known = {name: known for name, known in self._known.items() if name in versions}
+        self._known = {name: entry for name, entry in self._known.items() if name in versions}
         if not versions:
             return report
         place = self._turns.place()
@@ -105,18 +105,18 @@ class Watch:
 
     def _watched(self, name: str, version: int) -> _Watched | None:
         """What is known of a topic, as it stands now; None where it is to be watched no more."""
-        known = self._known.get(name)
-        if known and known.topic.version >= version and not known.backlog and known.looks % _WHOLE_EVERY:
-            return known
+        entry = self._known.get(name)
+        if entry and entry.topic.version >= version and not entry.backlog and entry.looks % _WHOLE_EVERY:
+            return entry
         topic = self._control.topic(name)
         if topic is None or topic.alarm_backlog is None:
             self._known.pop(name, None)
             self._marks.unwatch(name)
             return None
-        if known is None or known.topic.uid != topic.uid:
-            known = self._known[name] = _Watched(topic)
-        known.topic = topic
-        return known
+        if entry is None or entry.topic.uid != topic.uid:
+            entry = self._known[name] = _Watched(topic)
+        entry.topic = topic
+        return entry
 
     def _look(self, watched: _Watched) -> Backlog:
         tails = [self._tail(watched.topic, shard) for shard in range(watched.topic.shards)]
@@ -125,8 +125,10 @@ class Watch:
         topic, alarm = watched.topic, watched.topic.alarm_backlog or 0
         if not moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
-        found = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
-        worst = max(found, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm))
+        backlogs = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
+        worst = max(
+            backlogs, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm)
+        )
         watched.backlog = worst.messages
         return worst
 

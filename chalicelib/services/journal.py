@@ -57,8 +57,8 @@ class Journal:
         for folder, encoded in objects.items():
             name = f"journal/{folder}/{self._batch_name(records)}.jsonl.gz"
             self._blobs.put(name, gzip.compress(b"".join(encoded), 6, mtime=0))
-        told = {"lines": sum(map(len, objects.values())) - unreadable, "objects": len(objects)}
-        return told | ({"unreadable": unreadable} if unreadable else {})
+        counts = {"lines": sum(map(len, objects.values())) - unreadable, "objects": len(objects)}
+        return counts | ({"unreadable": unreadable} if unreadable else {})
 
 
 def lines(row: Written | TraceRow | Unreadable) -> Iterator[tuple[str, Line]]:

@@ -312,7 +312,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: counts.test_what_waits_before_the_log_is_counted(memory_stage()),
     ),
     "a ladder whose last step nobody reaches": (
-        Bug(ladder, "wait_seconds", "len(known)) - 1", "len(known) - 1) - 1"),
+        Bug(ladder, "wait_seconds", "len(ladder)) - 1", "len(ladder) - 1) - 1"),
         lambda: waits.test_without_jitter_every_ladder_is_walked_exactly("jmq"),
     ),
     "a health check that tells nothing": (

@@ -78,8 +78,8 @@ def _draft(context: Context) -> Draft:
         fields.setdefault("dedup_id", _event_dedup_id(event))
     if twice := forwarded.keys() & attributes:
         raise invalid(min(twice), "is given as an attribute of the event, too")
-    given = convert({**fields, "headers": forwarded | attributes, "body": None}, MessageBody)
-    checked = parse.draft(given, context.deps.adapters.clock.now_ms(), attributes=attributes)
+    message = convert({**fields, "headers": forwarded | attributes, "body": None}, MessageBody)
+    checked = parse.draft(message, context.deps.adapters.clock.now_ms(), attributes=attributes)
     return _with_raw(checked, body, media)
 
 
@@ -127,8 +127,8 @@ def _structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     if "data_base64" in event:
         if "data" in event:
             raise invalid("data", "give either data or data_base64")
-        given = convert({"body_base64": event["data_base64"]}, MessageBody)
-        body = parse.draft(given, 0).body
+        message = convert({"body_base64": event["data_base64"]}, MessageBody)
+        body = parse.draft(message, 0).body
         return attributes, body, media
     if "data" not in event:
         return attributes, b"", media
