@@ -295,7 +295,7 @@ def _idle(made: Stage) -> Iterator[Figure]:
 
 def _subscribed(deps: Deps, name: str) -> None:
     """A topic with a group that has a subscriber."""
-    control, chance, now_ms = deps.adapters.control, deps.adapters.chance, deps.adapters.clock.now_ms()
+    control, chance, now_ms = deps.adapters.control, deps.adapters.random, deps.adapters.clock.now_ms()
     topic = Topic(name, chance.id(8), now_ms)
     group = Group(name, "g", chance.id(8), now_ms, "queue", begin="earliest")
     control.put_topic(topic, None)

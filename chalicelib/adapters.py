@@ -90,7 +90,7 @@ class Adapters:
     control: Control
     blobs: Blobs
     clock: Clock
-    chance: Random
+    random: Random
     create_tables: Callable[[], None]
     unreadable: Callable[[], str | None]
     """Names a table that cannot be read; None where all can."""
@@ -135,7 +135,7 @@ def _jobs(settings: Settings) -> Jobs:
 def dynamo_adapters(
     settings: Settings,
     clock: Clock | None = None,
-    chance: Random | None = None,
+    random: Random | None = None,
     on_client: OnClient | None = None,
     invoker: Invoker | None = None,
     jobs: Jobs | None = None,
@@ -159,7 +159,7 @@ def dynamo_adapters(
     from .store.traces import DynamoTraces
     from .store.transactions import DynamoTransactions
 
-    clock, chance = clock or SystemClock(), chance or SystemRandom()
+    clock, random = clock or SystemClock(), random or SystemRandom()
     tables = Tables(settings.prefix)
     clients = Clients(settings.region, on_client)
     client = clients.get("dynamodb")
@@ -167,8 +167,8 @@ def dynamo_adapters(
     dynamo = Dynamo(
         client,
         tables,
-        lambda n: clock.sleep(0.005 * (1 + chance.below(2**n))),
-        lambda: chance.id(_TOKEN_CHARS),
+        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
+        lambda: random.id(_TOKEN_CHARS),
     )
     return Adapters(
         log=DynamoLog(dynamo),
@@ -187,7 +187,7 @@ def dynamo_adapters(
         if settings.bucket
         else FolderBlobs(settings.folder),
         clock=clock,
-        chance=chance,
+        random=random,
         create_tables=lambda: create_missing(client, tables),
         unreadable=lambda: unreadable(dynamo),
         sender=lambda: _sender(settings, clients, clock),
@@ -223,7 +223,7 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
 
 def memory_adapters(
     clock: Clock,
-    chance: Random,
+    random: Random,
     sender: Callable[[], Sender] | None = None,
     invoker: Invoker | None = None,
     threads: Callable[[], Executor] = _threads,
@@ -252,7 +252,7 @@ def memory_adapters(
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),
         clock=clock,
-        chance=chance,
+        random=random,
         create_tables=lambda: None,
         unreadable=lambda: None,
         sender=sender or (lambda: _sender(settings, Clients(settings.region), clock)),

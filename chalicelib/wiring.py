@@ -77,7 +77,7 @@ class Deps:
 
     @cached_property
     def signing_key(self) -> bytes:
-        return self.adapters.control.signing_key(self.adapters.chance.secret())
+        return self.adapters.control.signing_key(self.adapters.random.secret())
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -122,7 +122,7 @@ class Deps:
             a.keys,
             a.blobs,
             a.clock,
-            a.chance,
+            a.random,
             self.waker.filed,
             self.marker.mark,
         )
@@ -140,7 +140,7 @@ class Deps:
 
         a = self.adapters
         return Receiver(
-            self.assignments, self.claimer, self.settler, a.blobs, a.clock, a.chance, self.empty_lanes
+            self.assignments, self.claimer, self.settler, a.blobs, a.clock, a.random, self.empty_lanes
         )
 
     @cached_property
@@ -156,7 +156,7 @@ class Deps:
 
         a = self.adapters
         return Claimer(
-            self.states, self.reader, self.attempt_log, self.catalog.is_registered, a.clock, a.chance
+            self.states, self.reader, self.attempt_log, self.catalog.is_registered, a.clock, a.random
         )
 
     @cached_property
@@ -241,7 +241,7 @@ class Deps:
 
         a = self.adapters
         producer, waker = self.producer, self.waker
-        return Replays(a.control, self.catalog, producer, waker, a.jobs, a.clock, a.chance, self.counters)
+        return Replays(a.control, self.catalog, producer, waker, a.jobs, a.clock, a.random, self.counters)
 
     @cached_property
     def due(self) -> Due:
@@ -268,7 +268,7 @@ class Deps:
             self.producer,
             self.waker,
             a.clock,
-            a.chance,
+            a.random,
             lambda: self.signing_key,
             self.counters,
         )
@@ -293,7 +293,7 @@ class Deps:
         from .scheduler.mover import Mover, Ways
 
         a, waker = self.adapters, self.waker
-        new_owner = partial(a.chance.id, _OWNER_CHARS)
+        new_owner = partial(a.random.id, _OWNER_CHARS)
         due = self.due
         ways = Ways(due.append, waker.due, waker.check, due.set_aside, waker.mover, observe.stuck)
         return Mover(a.timers, ways, a.clock, new_owner, a.threads)
@@ -342,7 +342,7 @@ class Deps:
             a.marks,
             self.marker.mark,
             a.clock,
-            a.chance,
+            a.random,
         )
 
     @cached_property
@@ -399,7 +399,7 @@ class Deps:
         from .services.manage.tokens import Tokens
 
         a = self.adapters
-        return Tokens(a.control, a.clock, a.chance, checked=bool(a.stage))
+        return Tokens(a.control, a.clock, a.random, checked=bool(a.stage))
 
     @cached_property
     def checkpointer(self) -> Checkpointer:

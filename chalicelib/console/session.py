@@ -105,7 +105,7 @@ def choose_language(tongue: str) -> str:
 
 
 def _cookie(deps: Deps, token_id: str, *, secure: bool) -> str:
-    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {deps.adapters.chance.id(12)}"
+    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {deps.adapters.random.id(12)}"
     return _set(secure, seal(deps.signing_key, _COOKIE, content), LASTS_SECONDS)
 
 

@@ -110,7 +110,7 @@ def test_committed_messages_stand_among_the_others_as_they_were_prepared(stage: 
 def test_timers_that_an_earlier_release_filed_are_found_and_moved(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     due_ms = stage.clock.now_ms() + SECOND_MS
-    old = [ids.timed_id(stage.adapters.chance.id(12), 2, due_ms) for _ in range(8)]
+    old = [ids.timed_id(stage.adapters.random.id(12), 2, due_ms) for _ in range(8)]
     draft = make.draft(1, ordering_key="k")
     home = desk.topic.shard_key(2)
     timers = [Timer(due_ms, id, TimerKind.DELIVER, home, replace(draft, id=id), 7) for id in old]

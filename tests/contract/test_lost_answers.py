@@ -20,7 +20,7 @@ from chalicelib.domain.segment import Tail
 from chalicelib.ports.log import AlreadyMoved, Stored
 from chalicelib.settings import Settings
 from tests.support import factories as make
-from tests.support.clock import ManualClock, SeededChance
+from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Call, Fault, FaultPlan, _answer, without_backoff
 
 pytestmark = pytest.mark.engine
@@ -42,7 +42,7 @@ def prefix(engine: str) -> str:
 def a(prefix: str, plan: FaultPlan, tmp_path: Path) -> Adapters:
     """Adapters whose calls the plan spoils."""
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path)
-    made = dynamo_adapters(settings, ManualClock(), SeededChance(uuid4().hex), plan.attach)
+    made = dynamo_adapters(settings, ManualClock(), SeededRandom(uuid4().hex), plan.attach)
     made.create_tables()
     return made
 
@@ -135,7 +135,7 @@ def test_what_a_batch_leaves_undone_is_asked_again_within_bounds(
 ) -> None:
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=tmp_path)
     plan = Reluctant()
-    adapters = dynamo_adapters(settings, ManualClock(), SeededChance(1), plan.attach)
+    adapters = dynamo_adapters(settings, ManualClock(), SeededRandom(1), plan.attach)
     adapters.create_tables()
     filed = [make.timer(7, fragment=count % 8) for _ in range(count)]
     with nullcontext() if count == 4 else pytest.raises(Unavailable):

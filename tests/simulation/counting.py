@@ -19,7 +19,7 @@ from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.processes import Clock
 from tests.simulation.world import World
-from tests.support.clock import SeededChance
+from tests.support.clock import SeededRandom
 from tests.support.events import Final, Op, Told
 
 _WORDS = ("NEW", "RUNNING", "RETRYING", "SUCCESS", "DEAD")
@@ -54,7 +54,7 @@ def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
 def _outside(world: World) -> Deps:
     """Nobody of this world: looks take no time, and nothing comes between."""
     clock = Clock(world.scheduler, 0)
-    return Deps(replace(world.adapters, clock=clock, chance=SeededChance("onlooker")))
+    return Deps(replace(world.adapters, clock=clock, random=SeededRandom("onlooker")))
 
 
 def _at_rest(

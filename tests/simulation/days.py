@@ -34,7 +34,7 @@ from chalicelib.wiring import Deps
 from tests.simulation.processes import LOCAL, PORTS
 from tests.simulation.virtual import Scheduler
 from tests.simulation.weather import Partition, partition_of
-from tests.support.clock import DAY_MS, HOUR_MS, ManualClock, SeededChance
+from tests.support.clock import DAY_MS, HOUR_MS, ManualClock, SeededRandom
 from tests.support.events import Told
 from tests.support.faults import Death
 from tests.support.flows import draft, label_of, told
@@ -136,7 +136,7 @@ class Seat:
                 adapters,
                 **ports,
                 clock=clock,
-                chance=SeededChance(name),
+                random=SeededRandom(name),
                 invoker=days.inbox,
                 threads=Inline,
                 sender=lambda: Caller(days, self),
@@ -310,7 +310,7 @@ class Days:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.clock = ManualClock()
-        self.adapters = memory_adapters(self.clock, SeededChance(f"days {plan.seed}"))
+        self.adapters = memory_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
         self.inbox = Inbox()
         self.sky = Sky(self.clock, self.random)
         if "throttled" in plan.themes:

@@ -18,7 +18,7 @@ from chalicelib.ports.cursors import RefusalReason, WriteRefused
 from chalicelib.ports.log import Stored
 from chalicelib.wiring import Deps
 from tests.simulation.virtual import Pool, Scheduler
-from tests.support.clock import SeededChance
+from tests.support.clock import SeededRandom
 from tests.support.faults import Death
 
 PORTS = (
@@ -122,12 +122,12 @@ class Process:
     def __post_init__(self) -> None:
         a: Adapters = self.world.adapters
         ports = {name: Port(name, getattr(a, name), self) for name in PORTS}
-        chance = SeededChance(f"{self.world.seed}/{self.name}")
+        chance = SeededRandom(f"{self.world.seed}/{self.name}")
         adapters = replace(
             a,
             **ports,
             clock=self.clock,
-            chance=chance,
+            random=chance,
             invoker=Port("invoker", self.world.wakes, self),
             sender=lambda: self.world.subscribers.of(self),
             threads=lambda: Pool(self.world.scheduler, self.threads),

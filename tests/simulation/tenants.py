@@ -27,7 +27,7 @@ from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Clock, Faults
 from tests.simulation.promises import Deal
 from tests.simulation.world import World
-from tests.support.clock import SeededChance
+from tests.support.clock import SeededRandom
 from tests.support.damage import NEWER, Change, change_row, having, without
 from tests.support.flows import draft
 from tests.support.push import Inbox
@@ -169,8 +169,8 @@ def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
 def outside(world: World) -> Deps:
     """Hands that reach into the store at once, unseen by the stream; nobody is woken by them."""
     clock = Clock(world.scheduler, 0)
-    chance = SeededChance(f"outside {world.stamp()}")
-    return Deps(replace(world.adapters, clock=clock, chance=chance, invoker=Inbox()))
+    chance = SeededRandom(f"outside {world.stamp()}")
+    return Deps(replace(world.adapters, clock=clock, random=chance, invoker=Inbox()))
 
 
 # The other's troubles

@@ -27,7 +27,7 @@ from tests.simulation.promises import Promises
 from tests.simulation.pushing import Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
-from tests.support.clock import SECOND_MS, START_MS, ManualClock, SeededChance
+from tests.support.clock import SECOND_MS, START_MS, ManualClock, SeededRandom
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name
@@ -48,7 +48,7 @@ class World:
         self.seed = plan.seed
         self.random = random.Random(plan.seed)
         self.scheduler = Scheduler()
-        self.adapters = memory_adapters(ManualClock(), SeededChance(f"store {plan.seed}"))
+        self.adapters = memory_adapters(ManualClock(), SeededRandom(f"store {plan.seed}"))
         self.past = Past(self.scheduler)
         self.subscribers = Subscribers(self)
         self.wakes = Wakes(self)

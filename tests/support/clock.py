@@ -32,7 +32,7 @@ class ManualClock:
             self.at_ms += by_ms
 
 
-class SeededChance:
+class SeededRandom:
     """ports.Random from one seed: same seed, same ids."""
 
     def __init__(self, seed: int | str = 0) -> None:

@@ -27,7 +27,7 @@ from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions
 from chalicelib.wiring import Deps
-from tests.support.clock import ManualClock, SeededChance
+from tests.support.clock import ManualClock, SeededRandom
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.faults import FaultPlan
 
@@ -60,7 +60,7 @@ class Stage:
         """A process that has just started: nothing cached. Under a plan it has a client of its own. `ways_out` are
         adapters that lead to others: sender, invoker, threads."""
         adapters = self._adapters(clock, plan) if plan else self._healthy
-        return Deps(replace(adapters, clock=clock, chance=chance, **ways_out))
+        return Deps(replace(adapters, clock=clock, random=chance, **ways_out))
 
     @cached_property
     def _healthy(self) -> Adapters:
@@ -323,6 +323,6 @@ def reader_name(group: str, consumer: str | None) -> str:
     return f"{group}/{consumer}" if consumer else group
 
 
-def chance(*seed: object) -> SeededChance:
+def chance(*seed: object) -> SeededRandom:
     """Randomness that no other world of the run has: ids in shared tables must differ."""
-    return SeededChance(":".join(map(str, seed)))
+    return SeededRandom(":".join(map(str, seed)))

@@ -13,7 +13,7 @@ from chalicelib.wiring import Deps
 from local.memory import drop_expired
 
 from . import conditions
-from .clock import ManualClock, SeededChance
+from .clock import ManualClock, SeededRandom
 
 
 @dataclass
@@ -33,11 +33,11 @@ class Stage:
 
 def memory_stage() -> Stage:
     clock = ManualClock()
-    adapters = memory_adapters(clock, SeededChance("memory"))
+    adapters = memory_adapters(clock, SeededRandom("memory"))
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
-        return replace(adapters, chance=SeededChance(f"memory {next(seeds)}"))
+        return replace(adapters, random=SeededRandom(f"memory {next(seeds)}"))
 
     return Stage(adapters, clock, another, lambda: drop_expired(adapters))
 
@@ -46,11 +46,11 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     clock = ManualClock()
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
     tables = Tables(prefix)
-    adapters = dynamo_adapters(settings, clock, SeededChance(prefix), conditions.watch)
+    adapters = dynamo_adapters(settings, clock, SeededRandom(prefix), conditions.watch)
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
-        return dynamo_adapters(settings, clock, SeededChance(f"{prefix} {next(seeds)}"), conditions.watch)
+        return dynamo_adapters(settings, clock, SeededRandom(f"{prefix} {next(seeds)}"), conditions.watch)
 
     def drop_expired() -> None:
         client = adapters.log._dynamo.client  # type: ignore[attr-defined]

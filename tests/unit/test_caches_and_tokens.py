@@ -18,7 +18,7 @@ from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.manage.tokens import Tokens, checksum
 from chalicelib.store.memory import MemoryControl
 from tests.support import factories as make
-from tests.support.clock import DAY_MS, ManualClock, SeededChance
+from tests.support.clock import DAY_MS, ManualClock, SeededRandom
 
 
 def test_a_value_is_kept_until_it_is_too_old() -> None:
@@ -92,8 +92,8 @@ class Stage:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.control = MemoryControl()
-        self.mine = Tokens(self.control, self.clock, SeededChance(1))
-        self.other = Tokens(self.control, self.clock, SeededChance(2))
+        self.mine = Tokens(self.control, self.clock, SeededRandom(1))
+        self.other = Tokens(self.control, self.clock, SeededRandom(2))
 
 
 def test_a_token_authenticates_its_holder_with_its_scopes() -> None:
@@ -197,7 +197,7 @@ def test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store() -> N
     stage = Stage()
     asked: list[str] = []
     stage.control.token = lambda token_id: asked.append(token_id)  # type: ignore[method-assign]
-    checking = Tokens(stage.control, stage.clock, SeededChance(3), checked=True)
+    checking = Tokens(stage.control, stage.clock, SeededRandom(3), checked=True)
     for text in ("hr_0123456789ab_" + "a" * 59, "hr_me_12345678"):
         with pytest.raises(Unauthorized):
             checking.authenticate(text)

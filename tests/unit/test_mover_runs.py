@@ -11,7 +11,7 @@ from chalicelib.domain.timer import Timer, fragment_of
 from chalicelib.scheduler.mover import Mover, MoveReport, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
-from tests.support.clock import START_MS, ManualClock, SeededChance
+from tests.support.clock import START_MS, ManualClock, SeededRandom
 from tests.support.push import Inline
 
 HOME = make.shard()
@@ -29,7 +29,7 @@ class Shed:
     """What each append takes."""
 
     def __post_init__(self) -> None:
-        chance = SeededChance()
+        chance = SeededRandom()
         nothing = lambda *_: None  # noqa: E731
         ways = Ways(self.append, nothing, nothing, nothing, self.given.append, nothing)
         self.mover = Mover(self.timers, ways, self.clock, lambda: chance.id(8), Inline)

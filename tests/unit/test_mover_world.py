@@ -24,7 +24,7 @@ from chalicelib.wiring import Deps
 from tests.simulation import virtual
 from tests.simulation.processes import Clock
 from tests.support import factories as make
-from tests.support.clock import SECOND_MS, SeededChance
+from tests.support.clock import SECOND_MS, SeededRandom
 from tests.support.stages import memory_stage
 
 LATEST_MS = 1_500  # beside what an invocation takes to start: a tick, and a few calls
@@ -70,7 +70,7 @@ class World:
         self.start_ms = self.random.choice((50, 3_000))  # longest, of an invocation
         self.late: dict[str, int] = {}
         self.owed: dict[str, int] = {}
-        self._chance = SeededChance(seed)
+        self._random = SeededRandom(seed)
         stage = memory_stage()
         made = replace(stage.another(), clock=self.clock, invoker=self)
         self.wakers = [Deps(made).waker for _ in range(self.random.choice((1, 3)))]
@@ -87,7 +87,7 @@ class World:
         """One invocation of the mover."""
         ways = Ways(self.append, nothing, nothing, nothing, self.hand_over, nothing)
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
-        mover = Mover(self.timers, ways, self.clock, lambda: self._chance.id(8), threads)  # type: ignore[arg-type]
+        mover = Mover(self.timers, ways, self.clock, lambda: self._random.id(8), threads)  # type: ignore[arg-type]
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)
 
@@ -126,7 +126,7 @@ class World:
                 continue
             due_ms = self.clock.now_ms() + self.random.randint(1, longest_s) * SECOND_MS
             filed = [
-                Timer(due_ms, self._chance.id(12), make.timer().kind, HOME)
+                Timer(due_ms, self._random.id(12), make.timer().kind, HOME)
                 for _ in range(self.random.choice((1, 1, 3)))
             ]
             self.owed |= {timer.id: due_ms for timer in filed}

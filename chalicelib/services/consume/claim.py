@@ -117,14 +117,14 @@ class Claimer:
         attempt_log: AttemptLog,
         is_registered: Registered,
         clock: Clock,
-        chance: Random,
+        random: Random,
     ) -> None:
         self._states = states
         self._is_registered = is_registered
         self._reader = reader
         self._attempt_log = attempt_log
         self._clock = clock
-        self._chance = chance
+        self._random = random
 
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
         """When what waits in a cursor is due, and when leases of so many seconds end if nobody settles them; as last
@@ -163,7 +163,7 @@ class Claimer:
                 return []
             now_ms = self._clock.now_ms()
             one = _Claim(self._reader, claimant, shard, key, now_ms)
-            token = f"{base32(state.cursor.epoch + 1)}.{self._chance.id(4)}"
+            token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
             plan, after = one.plan_that_fits(state.cursor, most, most_bytes, token)
             if not plan.selection.granted and not plan.selection.settled:
                 return []

@@ -41,7 +41,7 @@ class Receiver:
         settler: Settler,
         blobs: Blobs,
         clock: Clock,
-        chance: Random,
+        random: Random,
         empty_lanes: TtlCache[CursorKey, bool],
     ) -> None:
         """`empty_lanes` are retry lanes that need no look for a moment."""
@@ -50,7 +50,7 @@ class Receiver:
         self._settler = settler
         self._blobs = blobs
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._giving: TtlCache[str, int] = TtlCache(clock, _GIVING_MS)
         self._empty_lanes = empty_lanes
         self._turns: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
@@ -151,7 +151,7 @@ class Receiver:
         turns: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
         if self._empty_lanes.get(claimant.key(None)):
             return turns
-        first = most >= LANE_SHARE or not self._chance.below(LANE_SHARE)
+        first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
         share: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*share, *turns, (None, most)]
 
@@ -177,6 +177,6 @@ class Receiver:
         if not shards:
             return 0
         giving = self._giving.get(claimant.group.uid + claimant.owner)
-        if giving in shards and self._chance.below(_STAY):
+        if giving in shards and self._random.below(_STAY):
             return shards.index(giving)
-        return self._chance.below(len(shards))
+        return self._random.below(len(shards))

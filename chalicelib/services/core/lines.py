@@ -21,17 +21,17 @@ _TURNS_PER_MS = 1 << 15
 class Lines:
     """Makes names, one process's in the order of its calls, those of several by their clocks."""
 
-    def __init__(self, clock: Clock, chance: Random) -> None:
+    def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._turn = 0
         self._lock = threading.Lock()
 
     def name(self, topic: Topic, line: str, id_of: Callable[[str], str]) -> str:
         """The next name in a line; `id_of` makes a timer's id of it, and that shall lie in the line's fragment."""
-        turn, random = self._next(), self._chance.id(ids.REQUEST_ID_CHARS)
+        turn, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
         fragment = fragment_of_line(topic.uid, line)
-        names = (ids.turn_name(turn, end) for end in ids.endings(random))
+        names = (ids.turn_name(turn, end) for end in ids.endings(ending))
         return next(name for name in names if fragment_of(id_of(name)) == fragment)
 
     def _next(self) -> int:

@@ -79,7 +79,7 @@ class Admin:
         marks: Marks,
         mark: Callable[[Topic], None],
         clock: Clock,
-        chance: Random,
+        random: Random,
     ) -> None:
         """`mark` is called before a consumer is called that was not."""
         self._control = control
@@ -91,7 +91,7 @@ class Admin:
         self._marks = marks
         self._mark = mark
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._signs: TtlCache[str, bool] = TtlCache(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
 
     def put_topic(self, name: str, settings: Mapping[str, Any]) -> tuple[Topic, bool]:
@@ -103,7 +103,7 @@ class Admin:
                 mode = settings.get("mode", "queue")
                 new = Topic(
                     name,
-                    self._chance.id(_UID_CHARS),
+                    self._random.id(_UID_CHARS),
                     self._clock.now_ms(),
                     shards=1 if mode == "serial" else 4,
                     is_called=False,
@@ -174,7 +174,7 @@ class Admin:
             if old is None:
                 self._finish_groups(topic, self._control.retired_groups(topic, name))
                 mode = settings.get("mode") or topic.mode
-                new = Group(topic.name, name, self._chance.id(_UID_CHARS), self._clock.now_ms(), mode)
+                new = Group(topic.name, name, self._random.id(_UID_CHARS), self._clock.now_ms(), mode)
                 new = replace(new, **{**settings, "mode": mode})
                 if not POLICIES[new.mode].per_consumer:
                     self._positions.begin(topic, new, new.begin)
@@ -219,8 +219,8 @@ class Admin:
 
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
-        now_ms, uid = self._clock.now_ms(), self._chance.id(_UID_CHARS)
-        secret = (contact.secret or self._chance.secret()) if contact.kind == "url" else b""
+        now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
+        secret = (contact.secret or self._random.secret()) if contact.kind == "url" else b""
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != "pull":
             self._will_be_called(topic)
@@ -284,7 +284,7 @@ class Admin:
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
-        secret, now_ms = self._chance.secret(), self._clock.now_ms()
+        secret, now_ms = self._random.secret(), self._clock.now_ms()
         if not self._amend(topic, group, consumer, lambda row: _signing(row, secret, now_ms)):
             raise _busy()
         return secret

@@ -59,7 +59,7 @@ class Replays:
         waker: Waker,
         jobs: Jobs,
         clock: Clock,
-        chance: Random,
+        random: Random,
         counters: Counters,
     ) -> None:
         self._control = control
@@ -68,7 +68,7 @@ class Replays:
         self._waker = waker
         self._jobs = jobs
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._counters = counters
 
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
@@ -81,7 +81,7 @@ class Replays:
         now_ms = self._clock.now_ms()
         made = replace(
             replay,
-            id=ids.replay_id(replay.source, now_ms, self._chance.id(_RANDOM_CHARS)),
+            id=ids.replay_id(replay.source, now_ms, self._random.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
             group_uid=uid,

@@ -29,11 +29,11 @@ _TOKEN = re.compile(r"hr_([0-9A-Za-z]{1,64})_([0-9A-Za-z_-]{8,256})\Z")
 class Tokens:
     """Makes, checks and revokes tokens."""
 
-    def __init__(self, control: Control, clock: Clock, chance: Random, *, checked: bool = False) -> None:
+    def __init__(self, control: Control, clock: Clock, random: Random, *, checked: bool = False) -> None:
         """`checked`: all tokens were made here, so one whose checksum is wrong is none, without asking the store."""
         self._control = control
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._checked = checked
         self._known: TtlCache[str, Token] = TtlCache(clock, _CACHE_MS)
         self._noted: TtlCache[str, bool] = TtlCache(clock, _USE_MS)
@@ -52,7 +52,7 @@ class Tokens:
         it is the operator's)."""
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + expires_in_days * 86_400_000 if expires_in_days else None
-        token_id = self._chance.id(_ID_CHARS)
+        token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
         token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, groups)
         _check_maker(maker, token)
@@ -81,7 +81,7 @@ class Tokens:
         return new, f"hr_{token_id}_{secret}"
 
     def _secret(self, token_id: str) -> str:
-        secret = self._chance.id(_SECRET_CHARS)
+        secret = self._random.id(_SECRET_CHARS)
         return secret + checksum(token_id, secret)
 
     def authenticate(self, text: str) -> Caller:

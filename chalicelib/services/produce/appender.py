@@ -44,7 +44,7 @@ class Appender:
     wins."""
 
     def __init__(
-        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, chance: Random
+        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, random: Random
     ) -> None:
         """`mark` is called before anything is put into a topic's log, and once that is done."""
         self._log = log
@@ -52,7 +52,7 @@ class Appender:
         self._keys = keys
         self._mark = mark
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._tails: TtlCache[ShardKey, Tail] = TtlCache(clock, TAIL_TRUST // timedelta(milliseconds=1))
         self._favourite: dict[str, int] = {}
         self._turns: BoundedCache[ShardKey, threading.Lock] = BoundedCache()
@@ -107,7 +107,7 @@ class Appender:
         first = self._reserve(key, count) if tail.way is Way.RESERVED else tail.offset + 1
         now_ms = self._clock.now_ms()
         way = Way.RESERVED if turn else tail.way
-        request_id = self._chance.id(ids.REQUEST_ID_CHARS)
+        request_id = self._random.id(ids.REQUEST_ID_CHARS)
         return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way, by=by)
 
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
@@ -144,14 +144,14 @@ class Appender:
         if favourite is None or favourite >= topic.shards:
             favourite = self._favourite[topic.uid] = first_shard(topic.uid, topic.shards)
         tail = self._tails.get(topic.shard_key(favourite))
-        if tail and tail.way is Way.RESERVED and not self._chance.below(_LOOK_AROUND):
+        if tail and tail.way is Way.RESERVED and not self._random.below(_LOOK_AROUND):
             return self._hop(topic, favourite)
         return favourite
 
     def _hop(self, topic: Topic, shard: int) -> int:
         """Another shard than this one becomes the favourite; what was known of its tail is old."""
         other = (
-            (shard + 1 + self._chance.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+            (shard + 1 + self._random.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
         )
         self._favourite[topic.uid] = other
         if other != shard:

@@ -43,20 +43,20 @@ class Producer:
         keys: Keys,
         blobs: Blobs,
         clock: Clock,
-        chance: Random,
+        random: Random,
         filed: Callable[[Sequence[Timer]], None],
         mark: Callable[[Topic], None],
     ) -> None:
         """`filed` is told of new timers; `mark` is called before anything is put into a topic's log."""
         self._log = log
-        self._appender = Appender(log, tails, keys, mark, clock, chance)
+        self._appender = Appender(log, tails, keys, mark, clock, random)
         self._timers = timers
         self._keys = keys
         self._filed = filed
         self._blobs = blobs
         self._clock = clock
-        self._chance = chance
-        self._lines = Lines(clock, chance)
+        self._random = random
+        self._lines = Lines(clock, random)
 
     def produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
@@ -138,7 +138,7 @@ class Producer:
         """The id of a draft that is due later; in a batch they are made in its order."""
         assert draft.due_ms is not None
         id_of = partial(ids.timed_id, shard=_shard_of(topic, draft), due_ms=draft.due_ms)
-        return id_of(self.waiting_name(topic, draft, id_of) or self._chance.id(ids.REQUEST_ID_CHARS))
+        return id_of(self.waiting_name(topic, draft, id_of) or self._random.id(ids.REQUEST_ID_CHARS))
 
     def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
         """A name for a message that will wait; `id_of` makes its id of it. None where it has no order to keep."""
@@ -206,7 +206,7 @@ class Producer:
         """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
         if len(draft.body) <= above:
             return draft
-        name = f"bodies/{topic.name}/{topic.uid}/{self._chance.id(24)}"
+        name = f"bodies/{topic.name}/{topic.uid}/{self._random.id(24)}"
         self._blobs.put(name, draft.body)
         return replace(draft, body=b"", blob=name, blob_bytes=len(draft.body))
 

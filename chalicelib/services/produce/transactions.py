@@ -59,7 +59,7 @@ class Transactor:
         producer: Producer,
         waker: Waker,
         clock: Clock,
-        chance: Random,
+        random: Random,
         key: Callable[[], bytes],
         counters: Counters,
     ) -> None:
@@ -68,7 +68,7 @@ class Transactor:
         self._producer = producer
         self._waker = waker
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._key = key
         self._counters = counters
 
@@ -101,7 +101,7 @@ class Transactor:
     def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool, now_ms: int) -> Transaction:
         after_ms = checks.after_seconds * 1000
         name = self._producer.waiting_name(topic, draft, ids.half_id) if draft.due_ms else None
-        id = name or self._chance.id(ids.TRANSACTION_ID_CHARS)
+        id = name or self._random.id(ids.TRANSACTION_ID_CHARS)
         new = Transaction(
             id=id,
             topic=topic.name,
