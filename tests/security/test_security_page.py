@@ -1,0 +1,64 @@
+"""The tables of docs/security.md are made of the code. `HEADRACE_WRITE_PAGES=1 pytest` on this file writes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from chalicelib.api import routes
+from chalicelib.api.audit import is_audited
+from chalicelib.api.http import CALLS
+from infra import names, roles
+
+PAGE = Path("docs/security.md")
+SCOPES = ("produce", "consume", "admin")
+assert routes
+
+
+def calls() -> Iterable[str]:
+    """Which scope may make which call, and which calls leave an entry in the audit trail."""
+    yield "| call | produce | consume | admin | audited |"
+    yield "|---|---|---|---|---|"
+    for entry in sorted(CALLS, key=lambda entry: (entry.path, entry.method)):
+        may = (
+            ["yes" if scope in entry.scopes else "" for scope in SCOPES] if entry.scopes else ["no token"] * 3
+        )
+        cells = [f"`{entry.method} {entry.path}`", *may, "yes" if is_audited(entry) else ""]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def functions() -> Iterable[str]:
+    """What each function's role may do with which part of the table of control data."""
+    yield "| function | calls hosts of others | topics | groups, consumers | tokens | signing key |"
+    yield "|---|---|---|---|---|---|"
+    for name in names.FUNCTIONS:
+        tables = roles._TABLES[name]
+        whole = tables.get("control", "")
+        parts = [
+            tables.get(f"control#{part}", whole) for part in ("topics", "topic", "tokens", "signing-key")
+        ]
+        calls_others = "yes" if name in (names.API, "deliver", "check", "assign") else ""
+        yield "| " + " | ".join([f"`{name}`", calls_others, *map(_in_words, parts)]) + " |"
+
+
+def _in_words(actions: str) -> str:
+    words = {"read": {"GetItem", "Query"}, "write": {"PutItem", "UpdateItem"}, "delete": {"DeleteItem"}}
+    return ", ".join(word for word, of in words.items() if of & set(actions.split()))
+
+
+@pytest.mark.parametrize("table", [calls, functions], ids=lambda table: table.__name__)
+def test_a_table_is_what_the_code_says(table: object) -> None:
+    assert callable(table)
+    name = table.__name__
+    begin, end = f"<!-- {name}: made by tests/security/test_security_page.py -->\n", f"<!-- end of {name} -->"
+    made = "\n".join(table()) + "\n"
+    text = PAGE.read_text()
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    if os.environ.get("HEADRACE_WRITE_PAGES"):
+        PAGE.write_text(f"{before}{begin}\n{made}\n{end}{after}")
+        return
+    assert text == f"{before}{begin}\n{made}\n{end}{after}", "run this file with HEADRACE_WRITE_PAGES=1"

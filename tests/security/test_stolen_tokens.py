@@ -1,0 +1,159 @@
+"""An attacker who holds a token, or none, and tries every call on what belongs to somebody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chalicelib.api import openapi, routes
+from chalicelib.api.http import CALLS, Call
+from chalicelib.store.layout import definitions
+from tests.support.day import World, a_world
+from tests.support.http import Client, Reply
+from tests.support.roles import Guard
+
+EXAMPLES = json.loads(Path(openapi.__file__).with_name("examples.json").read_text())
+MARK = "v1ct1m"
+"""In the names and contents of all that is the victim's."""
+DAY = 86_400
+assert routes
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Something of every kind, by the names of path parameters; ids by what stands before them in the path."""
+
+    topic: str
+    group: str
+    consumer: str
+    ids: dict[str, str]
+
+    def path(self, entry: Call) -> str:
+        """The call's path, to what is the victim's."""
+        before_id = entry.path.split("/{id}")[0].rpartition("/")[2]
+        names = {"topic": self.topic, "group": self.group, "consumer": self.consumer, "name": "rocketmq"}
+        return entry.path.format(**names, id=self.ids.get(before_id, ""))
+
+
+def victim_of(world: World) -> Victim:
+    api, topic, group = world.api, f"{MARK}-orders", f"{MARK}-mail"
+    api.put(f"/v1/topics/{topic}").expect(201)
+    api.put(f"/v1/topics/{topic}/groups/{group}", {"from": "earliest"}).expect(201)
+    api.put(f"/v1/topics/{topic}/groups/{group}/consumers/{MARK}").expect(201)
+    sent = api.post(f"/v1/topics/{topic}/messages", {"body": MARK, "keys": [MARK]}).expect(201)["id"]
+    api.post(f"/v1/topics/{topic}/messages", {"body": MARK}).expect(201)
+    receive = f"/v1/topics/{topic}/groups/{group}/receive"
+    receipts = [api.post(receive, {"max": 1}).expect(200)["messages"][0]["receipt"]]
+    dead = {"receipts": receipts, "dead_letter": True}
+    api.post(f"/v1/topics/{topic}/groups/{group}/nack", dead).expect(200)
+    [letter] = api.get(f"/v1/topics/{topic}/groups/{group}/dead-letters").expect(200)["items"]
+    prepared = api.post(f"/v1/topics/{topic}/transactions", {"message": {"body": MARK}}).expect(201)
+    token = api.post("/v1/tokens", {"name": MARK, "scopes": ["produce"]}).expect(201)["id"]
+    span = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
+    replay = api.post(f"/v1/topics/{topic}/replays", span).expect(202)["replay_id"]
+    ids = {"messages": sent, "dead-letters": letter["id"], "transactions": prepared["transaction_id"]}
+    return Victim(topic, group, MARK, {**ids, "tokens": token, "replays": replay})
+
+
+def rows(world: World) -> dict[str, list[str]]:
+    """All that is stored, but for when tokens were used and what was tried."""
+    client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+    found = {}
+    for definition in definitions(world.tables):
+        name = definition["TableName"]
+        items = client.scan(TableName=name, ConsistentRead=True)["Items"]
+        kept = [item for item in items if item.get("pk") != {"S": "used"}]
+        found[name] = sorted(repr(sorted(item.items())) for item in kept)
+    del found[world.tables.audit]
+    return found
+
+
+@dataclass
+class Attacker:
+    """Tries calls, and counts."""
+
+    client: Client
+    victim: Victim
+    tries: int = 0
+
+    def tries_to(self, entry: Call) -> Reply:
+        self.tries += 1
+        path = self.victim.path(entry)
+        if entry.handler.__name__ == "publish":
+            return self.client.call(entry.method, path, raw=b"x")
+        body = EXAMPLES.get(entry.handler.__name__, {}).get("request")
+        if entry.body is not None and body is None:
+            body = {}
+        if isinstance(body, dict) and "group" in body:
+            body = {**body, "group": self.victim.group}
+        return self.client.call(entry.method, path, body)
+
+
+GUARDED = [entry for entry in CALLS if entry.scopes]
+
+
+@pytest.fixture(scope="module")
+def world(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with a_world(Guard(), tmp_path_factory.mktemp("stage")) as world:
+        yield world
+
+
+def made(world: World, *scopes: str, **limits: Any) -> Client:
+    token = world.api.post("/v1/tokens", {"name": "attacker", "scopes": list(scopes), **limits}).expect(201)
+    return world.api.with_token(token["token"])
+
+
+def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
+    victim, tries = victim_of(world), 0
+    revoked, expired = made(world, "admin"), made(world, "admin", expires_in_days=1)
+    everything = ("produce", "consume", "admin")
+    elsewhere = made(world, *everything, topics=["mine*"])
+    other_group = made(world, *everything, groups=["mine*"])
+    for token in world.api.pages("/v1/tokens", 200)[0]:
+        if revoked.token and token["id"] in revoked.token:
+            world.api.delete(f"/v1/tokens/{token['id']}").expect(204)
+    before = rows(world)
+    forged = f"hr_{'0' * 12}_{'a' * 59}"
+    for client in (world.api.with_token(None), world.api.with_token(forged), revoked):
+        attacker = Attacker(client, victim)
+        for entry in GUARDED:
+            attacker.tries_to(entry).refused(401, "UNAUTHORIZED")
+        tries += attacker.tries
+    for scope in everything:
+        attacker = Attacker(made(world, scope), victim)
+        for entry in GUARDED:
+            if scope not in entry.scopes:
+                attacker.tries_to(entry).refused(403, "SCOPE_MISSING")
+        tries += attacker.tries
+    attacker = Attacker(elsewhere, victim)
+    for entry in GUARDED:
+        reply = attacker.tries_to(entry)
+        if entry.path in ("/v1/topics", "/v1/stats", "/v1/ladders/{name}"):
+            assert reply.status == 200
+        else:
+            assert reply.status in (403, 404), (entry.path, reply.raw)
+        assert MARK.encode() not in reply.raw.replace(victim.path(entry).encode(), b""), entry.path
+    tries += attacker.tries
+    attacker = Attacker(other_group, victim)
+    for entry in GUARDED:
+        if (
+            "{group}" in entry.path
+            or entry.handler.__name__ == "retry_now"
+            or entry.path.startswith(("/v1/tokens", "/v1/audit"))
+        ):
+            attacker.tries_to(entry).refused(403, "GROUP_FORBIDDEN")
+    tries += attacker.tries
+    made_meanwhile = {name: set(rows(world)[name]) - set(kept) for name, kept in before.items()}
+    assert {name for name, new in made_meanwhile.items() if new} <= {world.tables.control}
+    assert all("attacker" in row for row in made_meanwhile[world.tables.control])
+    assert all(set(kept) <= set(rows(world)[name]) for name, kept in before.items()), "something was lost"
+    world.clock.advance(DAY + 1)
+    attacker = Attacker(expired, victim)
+    for entry in GUARDED:
+        attacker.tries_to(entry).refused(401, "UNAUTHORIZED")
+    print(f"{tries + attacker.tries} tries with stolen, limited or no tokens: none came through")
