@@ -67,7 +67,7 @@ def test_a_repeat_finds_what_the_lost_answer_told(stage: Stage) -> None:
     assert len(stored(desk, 4)) == 3
 
 
-@pytest.mark.parametrize("others", [1, 200])
+@pytest.mark.parametrize("others", [1, 30])
 def test_it_is_found_behind_what_others_have_stored_since(stage: Stage, others: int) -> None:
     desk = Desk.at(stage)
     lose(desk, make.drafts(2))
