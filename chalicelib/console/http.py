@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
 from ..api import problems
-from ..api.http import check_name, tell
+from ..api.http import check_group, check_name, tell
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller
 from ..wiring import Deps
@@ -190,6 +190,7 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     topic = params.get("topic")
     if topic is not None and not caller.may_use(topic):
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    check_group(caller, params.get("group"))
 
 
 def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: ReadUnits) -> Visit:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from ..domain.errors import Forbidden, Unauthorized
 from ..domain.signing import derived, open_sealed, seal
 from ..domain.topic import Caller, Token
+from ..services.manage.tokens import MARK_CHARS
 from ..wiring import Deps
 
 LASTS_SECONDS = 8 * 3600
@@ -35,21 +36,22 @@ class Session:
 
 def begin(deps: Deps, text: str, *, secure: bool) -> str:
     """The `Set-Cookie` of a new session, for a token's text. Raises Unauthorized."""
-    return _cookie(deps, deps.tokens.authenticate(text).token_id, secure=secure)
+    caller = deps.tokens.authenticate(text)
+    return _cookie(deps, caller.token_id, deps.tokens.mark_of(text), secure=secure)
 
 
 def link(deps: Deps, token_id: str) -> str:
     """What signs in whoever has it within LINK_SECONDS: the query of a link that a terminal prints."""
-    return seal(deps.signing_key, _LINK, f"{token_id} {_now_s(deps) + LINK_SECONDS}")
+    return seal(deps.signing_key, _LINK, f"{token_id} {_now_s(deps) + LINK_SECONDS} -")
 
 
 def begin_by_link(deps: Deps, ticket: str, *, secure: bool) -> str:
     """The `Set-Cookie` of a new session, for what `link` made. Raises Unauthorized."""
-    token_id = _opened(deps, _LINK, ticket)
-    if token_id is None:
+    opened = _opened(deps, _LINK, ticket)
+    if opened is None:
         raise Unauthorized("UNAUTHORIZED", "This link has served its minute: make another, or paste a token.")
-    deps.tokens.holder(token_id)
-    return _cookie(deps, token_id, secure=secure)
+    token = deps.tokens.holder(opened[0])
+    return _cookie(deps, token.id, token.secret_hash[:MARK_CHARS], secure=secure)
 
 
 def end(*, secure: bool) -> str:
@@ -60,11 +62,11 @@ def end(*, secure: bool) -> str:
 def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
     """The session that a request belongs to. Raises Unauthorized."""
     sealed = _sent(headers).get(_name(secure), "")
-    token_id = _opened(deps, _COOKIE, sealed) if sealed else None
-    if token_id is None:
+    opened = _opened(deps, _COOKIE, sealed) if sealed else None
+    if opened is None:
         raise Unauthorized("UNAUTHORIZED", "Sign in with a token.")
     csrf = derived(deps.signing_key, "console-csrf", sealed).hex()[:_CSRF_CHARS]
-    return Session(deps.tokens.holder(token_id), csrf)
+    return Session(deps.tokens.holder(*opened), csrf)
 
 
 def is_secure(deps: Deps, headers: Mapping[str, str]) -> bool:
@@ -104,8 +106,8 @@ def choose_language(tongue: str) -> str:
     return f"headrace-lang={tongue}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict"
 
 
-def _cookie(deps: Deps, token_id: str, *, secure: bool) -> str:
-    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {deps.adapters.random.id(12)}"
+def _cookie(deps: Deps, token_id: str, mark: str, *, secure: bool) -> str:
+    content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {mark} {deps.adapters.random.id(12)}"
     return _set(secure, seal(deps.signing_key, _COOKIE, content), LASTS_SECONDS)
 
 
@@ -118,13 +120,13 @@ def _name(secure: bool) -> str:
     return "__Host-headrace" if secure else "headrace"
 
 
-def _opened(deps: Deps, purpose: str, sealed: str) -> str | None:
-    """The token's id in what was sealed, while its time is not over."""
+def _opened(deps: Deps, purpose: str, sealed: str) -> tuple[str, str] | None:
+    """The token's id in what was sealed, and the mark of its text, while its time is not over."""
     content = open_sealed(deps.signing_key, purpose, sealed) if sealed.isascii() else None
     if content is None:
         return None
-    token_id, until_s = content.split(" ")[:2]
-    return token_id if _now_s(deps) < int(until_s) else None
+    token_id, until_s, mark = content.split(" ")[:3]
+    return (token_id, mark) if _now_s(deps) < int(until_s) else None
 
 
 def _now_s(deps: Deps) -> int:

@@ -1,5 +1,16 @@
 """The console's pages. Importing this package enters them all; what they need is imported when they are asked for."""
 
-from . import dead_letters, deeds, groups, messages, overview, send, sign_in, topics
+from . import dead_letters, deeds, groups, messages, overview, send, sign_in, system, topics, waiting
 
-__all__ = ["dead_letters", "deeds", "groups", "messages", "overview", "send", "sign_in", "topics"]
+__all__ = [
+    "dead_letters",
+    "deeds",
+    "groups",
+    "messages",
+    "overview",
+    "send",
+    "sign_in",
+    "system",
+    "topics",
+    "waiting",
+]

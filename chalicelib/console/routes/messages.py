@@ -34,6 +34,7 @@ def messages(visit: Visit, topic: str) -> Shown:
     survey = visit.deps.surveyor.look(
         found, first_shard=shard or 0, may_go_on=lambda: visit.has_units(10), ages=False
     )
+    survey = survey.seen_by(visit.caller)
     group = next((each for each in survey.groups if each.group.name == query.get("group")), None)
     listed, following = _listed(visit, found, survey, group, shard)
     model = {
@@ -199,7 +200,12 @@ def _standing(visit: Visit, topic: Topic, seen: Any) -> dict[str, Any]:
             "kind": type(seen).__name__,
         }
     look = deps.statuses.look(topic)
-    groups = [group for group in look.groups() if visit.query.get("group") in (None, "", group.name)]
+    only = visit.query.get("group") or None
+    groups = [
+        group
+        for group in look.groups()
+        if only in (None, group.name) and visit.caller.may_use_group(group.name)
+    ]
     statuses = {}
     looked_at: list[Group] = []
     for group in groups:

@@ -22,6 +22,7 @@ def overview(visit: Visit) -> Shown:
     topics, following = _topics(visit, visit.query.get("after", ""))
     board = visit.deps.board
     surveys = board.renewed(topics, lambda: visit.has_units(_ENOUGH))
+    surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     history = {topic.uid: board.points(topic) for topic in topics}
     model = {"overview": view(topics, surveys, history, visit.now_ms), "following": following}
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)

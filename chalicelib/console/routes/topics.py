@@ -26,6 +26,7 @@ def topic_page(visit: Visit, topic: str) -> Shown:
     )
     if survey.is_whole:
         visit.deps.board.keep(survey)
+    survey = survey.seen_by(visit.caller)
     points = visit.deps.board.points(found)
     model = {
         "topic": found,

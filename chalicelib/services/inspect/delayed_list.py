@@ -6,6 +6,8 @@ asks for the list pays for it, by reading past what others have waiting; a page 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from ...domain.timer import Timer, TimerKind, mark_of
 from ...domain.topic import Topic
@@ -18,10 +20,16 @@ _ROUNDS = 8
 
 
 def soonest_first(
-    timers: Timers, topic: Topic, filters: Filters, key: str | None, limit: int, after: str | None
+    timers: Timers,
+    topic: Topic,
+    filters: Filters,
+    key: str | None,
+    limit: int,
+    after: str | None,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[list[Waiting], str | None]:
     """Up to `limit` messages behind the mark `after`, and the mark to go on behind (None: the end). The times of the
-    filters are those at which messages are due."""
+    filters are those at which messages are due. Reading ends early where it `may_go_on` no more."""
     mark = after or mark_of(max(0, filters.from_ms or 0))
     items: list[Waiting] = []
     weight = 0
@@ -41,6 +49,8 @@ def soonest_first(
                 return items, mark
         if end is None:
             return items, None
+        if not may_go_on():
+            break
     return items, mark
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from ...domain import cursor_transitions as transitions
@@ -17,7 +17,7 @@ from ...domain import status as words
 from ...domain.cursor import Cursor, Position, fold, position
 from ...domain.limits import MAX_OFFSET
 from ...domain.segment import Segment
-from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.topic import Caller, CursorKey, Group, Topic, cursor_key
 from ...ports.cursors import Cursors
 from ...ports.log import Log
 from ...ports.records import Records
@@ -128,6 +128,11 @@ class TopicSurvey:
     shards: tuple[Extent, ...]
     groups: tuple[GroupSurvey, ...]
     groups_left: int = 0
+
+    def seen_by(self, caller: Caller) -> TopicSurvey:
+        """The same with the groups that the caller's token may use."""
+        groups = tuple(each for each in self.groups if caller.may_use_group(each.group.name))
+        return self if len(groups) == len(self.groups) else replace(self, groups=groups)
 
     @property
     def is_whole(self) -> bool:

@@ -1,0 +1,60 @@
+"""What waits before the log: delayed messages and transactions. And what has just come into it: the live tail."""
+
+from __future__ import annotations
+
+from ...domain.signing import open_sealed, seal
+from ..http import Page, Shown, Visit, page
+from .messages import check_may_read
+
+_LINES = 30
+_LEFT = 9  # so much is left, when the timers are read on
+_PER_SHARD = 10
+
+
+@page("GET", "/console/topics/{topic}/later")
+def later(visit: Visit, topic: str) -> Shown:
+    """Delayed messages, soonest first."""
+    from ...services.inspect.delayed_list import soonest_first
+    from ...services.inspect.lookup import Filters
+
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    purpose = f"console-later:{found.uid}"
+    after = open_sealed(visit.deps.signing_key, purpose, visit.query.get("after", ""))
+    timers = visit.deps.adapters.timers
+    rows, mark = soonest_first(
+        timers, found, Filters(), None, _LINES, after, may_go_on=lambda: visit.has_units(_LEFT)
+    )
+    following = seal(visit.deps.signing_key, purpose, mark) if mark else None
+    return Page("later.html", {"topic": found, "rows": rows, "following": following})
+
+
+@page("GET", "/console/topics/{topic}/tail")
+def tail(visit: Visit, topic: str) -> Shown:
+    """The newest messages, again and again. It needs no group, and changes nothing."""
+    from ...domain.limits import MAX_OFFSET
+    from ..views import messages as view
+
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    newest = []
+    for shard in range(found.shards):
+        if not visit.has_units(2):
+            break
+        for row in visit.deps.adapters.log.read_back(found.shard_key(shard), MAX_OFFSET, 2):
+            offsets = range(max(row.first, row.end - _PER_SHARD), row.end)
+            newest += [each for offset in offsets if (each := row.message(shard, offset))]
+    newest.sort(key=lambda each: (-each.accepted_ms, -each.offset))
+    lines = [view.Line(each, view.excerpt(each.draft), {}) for each in newest[:_LINES]]
+    return Page("tail.html", {"topic": found, "lines": lines, "poll_seconds": 2})
+
+
+@page("GET", "/console/topics/{topic}/transactions")
+def transactions(visit: Visit, topic: str) -> Shown:
+    """Messages under a decision: those that nobody has decided yet, and those that nobody will be asked about again."""
+    from ...domain.transaction import TransactionState
+
+    found = visit.deps.catalog.topic(topic)
+    states = (TransactionState.UNDECIDED, TransactionState.PREPARED)
+    rows = [each for state in states for each in visit.deps.transactor.listed(found, state, None, _LINES)]
+    return Page("transactions.html", {"topic": found, "rows": rows, "most": _LINES})

@@ -1,0 +1,107 @@
+"""Delayed messages, live tail, transactions, tokens, the schedules; and what a token for some groups sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client
+
+
+def page(browser: Browser, path: str) -> Screen:
+    screen = browser.get(f"/console/{path}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def token(api: Client, **fields: Any) -> Any:
+    return api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **fields}).expect(201)
+
+
+def test_delayed_messages_are_hurried_and_cancelled(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    soon = topic.produce("soon", delay_seconds=60)["id"]
+    late = topic.produce("late", delay_seconds=600)["id"]
+    screen = page(browser, f"topics/{topic.name}/later")
+    assert screen.html.index(soon) < screen.html.index(late), "soonest first"
+    browser.submit(screen.form("cancel_message", id=soon))
+    assert api.get(f"{topic.path}/messages/{soon}").expect(200)["status"] == "CANCELLED"
+    screen = page(browser, f"topics/{topic.name}/later")
+    assert soon not in screen.html
+    assert "Changed." in browser.submit(screen.form("amend_message", id=late)).text
+
+
+def test_the_tail_shows_the_newest_of_each_shard(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=2)
+    for n in range(6):
+        topic.produce(f"body-{n}", shard=n % 2)
+    text = page(browser, f"topics/{topic.name}/tail").text
+    assert text.index("body-5") < text.index("body-2")
+
+
+def test_a_transaction_is_committed_or_rolled_back(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    made = [api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201) for n in range(2)]
+    screen = page(browser, f"topics/{topic.name}/transactions")
+    browser.submit(screen.form("commit", id=made[0]["transaction_id"]))
+    screen = page(browser, f"topics/{topic.name}/transactions")
+    browser.submit(screen.form("roll_back", id=made[1]["transaction_id"]))
+    states = [api.get(f"/v1/transactions/{each['transaction_id']}").expect(200)["state"] for each in made]
+    assert states == ["COMMITTED", "ROLLED_BACK"]
+
+
+def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -> None:
+    form = page(browser, "tokens").form("create_token")
+    screen = browser.submit(form, name="<b>shop</b>", topics="orders.*", expires_in_days="7")
+    assert "hr_" in screen.text
+    text = next(word for word in screen.text.split() if word.startswith("hr_"))
+    token_id = text.split("_")[1]
+    screen = page(browser, "tokens")
+    assert text not in screen.html
+    assert "<b>shop" not in screen.html
+    assert "Revoked." in browser.submit(screen.form("delete_token", id=token_id)).text
+    assert token_id not in browser.get("/console/tokens").text
+
+
+def test_who_may_not_manage_tokens_is_told_why(api: Client, stranger: Browser) -> None:
+    stranger.sign_in(token(api, scopes=["consume"])["token"])
+    assert "needs a token with the scope 'admin'" in page(stranger, "tokens").text
+
+
+def test_a_rotated_token_ends_the_sessions_of_its_old_text(api: Client, stranger: Browser) -> None:
+    made = token(api)
+    stranger.sign_in(made["token"])
+    assert "Overview" in page(stranger, "system").text
+    api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 0}).expect(200)
+    assert "password" in stranger.get("/console/system").html
+
+
+def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser) -> None:
+    topic = api.topic(shards=1)
+    topic.group("mine")
+    topic.group("theirs")
+    made = topic.produce(1)
+    stranger.sign_in(token(api, topics=[topic.name], groups=["mine"])["token"])
+    for path in (
+        "",
+        f"topics/{topic.name}",
+        f"topics/{topic.name}/messages",
+        f"topics/{topic.name}/messages/{made['id']}",
+    ):
+        screen = stranger.get(f"/console/{path}".rstrip("/"))
+        assert screen.status == 200
+        assert "mine" in screen.text
+        assert "theirs" not in screen.text, path
+    for path in ("", "/settings", "/dead-letters"):
+        assert stranger.get(f"/console/topics/{topic.name}/groups/theirs{path}").status == 403
+
+
+def test_the_schedules_say_when_they_last_came_round(browser: Browser) -> None:
+    text = page(browser, "system").text
+    assert "Every table can be read." in text
+    assert "sweep" in text
+
+
+def test_the_address_alone_leads_to_the_console(stranger: Browser) -> None:
+    assert "password" in stranger.get("/").html
