@@ -172,10 +172,11 @@ def _response(answer: Response[Any], request_id: str) -> ChaliceResponse:
         **problems.EVERYWHERE,
         **answer.headers,
     }
-    # A shell's prompt stands below an answer, not behind it.
-    return ChaliceResponse(
-        b"" if answer.status == 204 else body + b"\n", headers=sent, status_code=answer.status
-    )
+    if answer.status == 204:
+        body = b""
+    elif "Content-Encoding" not in answer.headers:
+        body += b"\n"  # a shell's prompt stands below an answer, not behind it
+    return ChaliceResponse(body, headers=sent, status_code=answer.status)
 
 
 def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:

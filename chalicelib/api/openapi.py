@@ -124,7 +124,7 @@ def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> 
     if entry.body:
         media: dict[str, Any] = {"schema": {"$ref": _REF.format(name=entry.body.__name__)}}
         if "request" in example:
-            media["example"] = example["request"]
+            media["examples"] = {"example": {"value": example["request"]}}
         needed = any(field.required for field in msgspec.structs.fields(entry.body))
         operation["requestBody"] = {"required": needed, "content": {JSON: media}}
     elif entry.any_media:
@@ -160,7 +160,7 @@ def _done(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, 
         return {"description": "Done"}
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}
     if str(status) in examples:
-        media["example"] = examples[str(status)]
+        media["examples"] = {"example": {"value": examples[str(status)]}}
     words = {201: "Created", 202: "Accepted"}
     return {"description": words.get(status, "Done"), "content": {entry.media: media}}
 

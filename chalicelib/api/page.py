@@ -1,31 +1,85 @@
-"""The interface as a page for people: the OpenAPI document without the braces."""
+"""The interface as a page: RapiDoc over the OpenAPI document, to read and to try; without script it is plain text.
+
+RapiDoc (MIT) lies in `static` as npm has it, in gzip: nothing is fetched from elsewhere. A token that is typed into
+the page stays in the page.
+"""
 
 from __future__ import annotations
 
 import json
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from .http import Call, Context, Response
+
+_SCRIPT = "rapidoc-9.3.8.js"
+_FILE = Path(__file__).parent / "static" / f"{_SCRIPT}.gz"
+# The element sets styles of its own. It may run no script but ours, and ask nobody but us.
+_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "connect-src": "'self'",
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data:",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+}
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
+}
+_LOOK = {
+    "spec-url": "v1/openapi.json",
+    "render-style": "focused",
+    "theme": "light",
+    "primary-color": "#0b6e6e",
+    "schema-description-expanded": "true",
+    "show-header": "false",
+    "allow-server-selection": "false",
+    "allow-spec-url-load": "false",
+    "allow-spec-file-load": "false",
+    "load-fonts": "false",
+    "persist-auth": "false",
+    "use-path-in-nav-bar": "true",
+    "show-method-in-nav-bar": "as-colored-text",
+    "nav-bg-color": "#10302f",
+    "sort-endpoints-by": "none",
 }
 
 
+def script(context: Context) -> Response[bytes]:
+    """RapiDoc. Its name holds its version, so browsers keep it for good."""
+    headers = {
+        "Content-Type": "text/javascript; charset=utf-8",
+        "Content-Encoding": "gzip",
+        "Cache-Control": "public, max-age=31536000, immutable",
+    }
+    return Response(_FILE.read_bytes(), headers=headers)
+
+
+FILES = [Call("GET", f"/docs/{_SCRIPT}", script, (), None, (), False)]
+"""What the page fetches: no part of the interface, so not in its document."""
+
+
 def of(document: dict[str, Any]) -> bytes:
-    """The page. Everything in it is escaped, nothing is fetched, nothing runs."""
+    """The page. Everything in it is escaped; what runs and what is fetched is ours."""
     calls = [
         _call(method.upper(), path, operation)
         for path, methods in sorted(document["paths"].items())
         for method, operation in methods.items()
     ]
     types = [_type(name, schema) for name, schema in sorted(document["components"]["schemas"].items())]
+    look = " ".join(f'{name}="{value}"' for name, value in _LOOK.items())
     content = "".join(["<h2>Calls</h2>", *calls, "<h2>Bodies and answers</h2>", *types])
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Headrace</title>'
-        '<meta name="viewport" content="width=device-width"></head>'
-        f"<body><h1>Headrace {escape(document['info']['version'])}</h1>"
-        f'<p>The same for programs: <a href="v1/openapi.json">openapi.json</a>.</p>{content}</body></html>'
+        '<meta name="viewport" content="width=device-width">'
+        f'<script type="module" src="docs/{_SCRIPT}"></script></head><body><rapi-doc {look}></rapi-doc>'
+        f"<noscript><h1>Headrace {escape(document['info']['version'])}</h1>"
+        '<p>The same for programs: <a href="v1/openapi.json">openapi.json</a>.</p>'
+        f"{content}</noscript></body></html>"
     ).encode()
 
 

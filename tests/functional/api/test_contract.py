@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from collections.abc import Callable, Iterable
 from html import unescape
 from typing import Any
@@ -106,7 +108,23 @@ def test_the_page_tells_every_call_and_the_fields_of_every_body(api: Client) -> 
     }
     assert {field for field in fields if f"<dt><code>{field}</code>" not in page} == set()
     assert "Header: headrace-key, headrace-tag" in page
-    assert "<script" not in page
+
+
+def test_the_page_runs_one_script_which_is_ours_and_asks_nobody_else(api: Client) -> None:
+    page = api.with_token(None).get("/docs")
+    (source,) = re.findall(r'<script[^>]* src="([^"]*)"></script>', page.raw.decode())
+    assert page.raw.count(b"<script") == 1
+    policy = dict(each.split(" ", 1) for each in page.headers["Content-Security-Policy"].split("; "))
+    assert (policy["default-src"], policy["script-src"], policy["connect-src"]) == (
+        "'none'",
+        "'self'",
+        "'self'",
+    )
+    status, headers, script = api.gateway.handle("GET", f"/{source}", {}, None)
+    assert (status, headers["Content-Encoding"]) == (200, "gzip")
+    assert "immutable" in headers["Cache-Control"]
+    assert b"rapi-doc" in gzip.decompress(script)
+    assert len(script) < 256 * 1024  # what it adds to the package that Lambda ships
 
 
 def test_patterns_are_regular_expressions_in_every_language() -> None:
