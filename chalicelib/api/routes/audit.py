@@ -18,8 +18,10 @@ _DAY_MS = 86_400_000
 
 @call("GET", "/v1/audit", scopes=("admin",), query=("topic", "token", "from", "to", "limit", "page_token"))
 def list_audit(context: Context) -> Response[Page[AuditView]]:
-    """Who changed what, the newest first, of the last 90 days. `token` is a token's id. A page may be short, and even
-    empty, while there is a next one: filters look at 1,000 entries for each."""
+    """Who changed what, the newest first, of the last 90 days.
+
+    `token` is a token's id. A page may be short, and even empty, while there is a next one: filters look at 1,000
+    entries for each."""
     unlimited(context)
     query, limit = context.query, parse.limit(context.query)
     now_ms = context.deps.adapters.clock.now_ms()
