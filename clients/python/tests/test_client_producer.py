@@ -109,8 +109,8 @@ def test_without_an_answer_a_batch_is_sent_again_by_the_schedule(
             future = producer.send(line, "once")
         assert future.result(0).duplicate
     assert in_order(hr, line) == ["once"]
-    resent = [headers.get("headrace-resend") for _, headers in proxy.requests]
-    assert resent == [None, "1", "1", "1"]
+    resent = ["headrace-resend" in headers for _, headers in proxy.requests]
+    assert resent == [False, True, True, True]
 
 
 def test_after_the_schedule_its_futures_fail(hr: Headrace, proxy: FaultyProxy, line: str) -> None:
