@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _TOPICS, _SHARDS = 10, 4
 _BATCH = 5_000  # lines in an object
 _AGAIN = 50  # one in so many objects comes a second time, in other company
 _AIM = 150_000
+_EVENTS = Path(__file__).parents[1] / "examples" / "flights.jsonl.gz"
+_STRIDE = 7_919  # neighbours are no neighbours
 
 
 def main() -> int:
@@ -148,25 +151,27 @@ def _duckdb(folder: Path) -> tuple[float, float]:
 
 
 def _write(journal: Path, rows: int) -> None:
-    """A day's journal: topics of four shards, flights-like bodies, some objects twice."""
+    """A day's journal: topics of four shards, departures for bodies, some objects twice."""
     each = rows // _TOPICS // _SHARDS
     tasks = [(journal, topic, shard, each) for topic in range(_TOPICS) for shard in range(_SHARDS)]
     with multiprocessing.Pool(2) as pool:
         pool.map(_write_shard, tasks)
 
 
+@cache
+def _departures() -> list[str]:
+    """Two thousand real departures: bodies as varied as in life compress as in life."""
+    with gzip.open(_EVENTS, "rt") as file:
+        return [line.strip() for line in file]
+
+
 def _write_shard(task: tuple[Path, int, int, int]) -> None:
     journal, topic, shard, count = task
+    events = _departures()
     place = {"v": 1, "topic": f"topic-{topic}", "topic_uid": f"u{topic}", "shard": shard}
     for number, start in enumerate(range(0, count, _BATCH)):
         lines = []
         for offset in range(start, min(start + _BATCH, count)):
-            body = {
-                "flight": f"BA{offset % 997}",
-                "from": "LHR",
-                "seat": offset % 300,
-                "price": offset * 7 % 1999,
-            }
             line = {
                 **place,
                 "offset": offset,
@@ -177,7 +182,7 @@ def _write_shard(task: tuple[Path, int, int, int]) -> None:
                 "keys": [f"k{offset % 5003}"],
                 "headers": {"source": "bench"},
                 "content_type": "application/json",
-                "body": json.dumps(body),
+                "body": events[(offset * _STRIDE + shard) % len(events)],
             }
             lines.append(json.dumps(line, separators=(",", ":")))
         text = gzip.compress(("\n".join(lines) + "\n").encode(), 6)
