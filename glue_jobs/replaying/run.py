@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -16,7 +18,7 @@ from pyspark.sql import functions as F
 from glue_jobs.common import job
 from glue_jobs.common.arguments import BAD_ARGUMENTS, DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, bucket_of
-from glue_jobs.common.failures import sentence
+from glue_jobs.common.failures import JobError, sentence
 from glue_jobs.common.manifest import load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import MESSAGES
@@ -26,6 +28,7 @@ from glue_jobs.replaying.predicate import Tree, condition
 from glue_jobs.replaying.sender import ReplaySender, Sent
 
 _MOST_SENDERS = 16
+_BEAT_SECONDS = 60.0
 _MAX_ERROR_CHARS = 512
 _COLUMNS = ("id", "shard", "offset", "content_type", "body", "keys", "tag", "ordering_key", "headers")
 
@@ -117,9 +120,19 @@ class ReplayJob:
         self.done = Sent()
 
     def run(self) -> int:
-        """Count, send day after day, and tell the service; the exit code."""
-        asked = self._asked
+        """Count, send day after day, and tell the service, also that the job is still at work; the exit code."""
         self._tell("RUNNING")
+        with self.at_work():
+            self._send()
+        if self.done.refused:
+            refused = ", ".join(f"{count} {code}" for code, count in sorted(self.done.refused.items()))
+            self._tell("FAILED", f"Some messages were refused: {refused}.")
+            return INCOMPLETE
+        self._tell("DONE")
+        return DONE
+
+    def _send(self) -> None:
+        asked = self._asked
         archived = table(
             self._spark, self._bucket, MESSAGES, load_all(self._bucket, *asked.days), [asked.topic]
         )
@@ -131,12 +144,26 @@ class ReplayJob:
             self._tell("RUNNING")
             self.done += send(chosen.where(F.col("day") == F.lit(day)), self._service, asked, len(shards))
             progress(f"replay {asked.id}: {day} is done, {self.done.sent} of {self.matched} sent")
-        if self.done.refused:
-            told = ", ".join(f"{count} {code}" for code, count in sorted(self.done.refused.items()))
-            self._tell("FAILED", f"Some messages were refused: {told}.")
-            return INCOMPLETE
-        self._tell("DONE")
-        return DONE
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Meanwhile tell the service each minute that the replay runs: one that does not change any more was killed."""
+        over = threading.Event()
+
+        def tell() -> None:
+            while not over.wait(_BEAT_SECONDS):
+                try:
+                    self._tell("RUNNING")
+                except JobError as error:
+                    progress(f"the service was not told that the replay runs: {error}")
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
 
     def fail(self, why: str) -> None:
         """Tell the service, if it can be told."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import queue
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -19,6 +21,7 @@ from glue_jobs.common import session
 from glue_jobs.common.failures import sentence
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import Service, Unreachable
+from glue_jobs.replaying import run
 from glue_jobs.replaying.run import Asked, ReplayJob, asked_of, choose, counts, in_order
 from local.gateway import Gateway
 from local.server import serve
@@ -186,6 +189,24 @@ def refusing(ending: str, after: int) -> Callable[..., Any]:
         return handle(self, method, path, *rest)
 
     return instead
+
+
+def test_a_job_says_again_and_again_that_it_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: queue.Queue[str] = queue.Queue()
+
+    class Listening:
+        def ask(self, method: str, path: str, body: dict[str, Any]) -> None:
+            beats.put(f"{method} {path} {body['state']}")
+            raise Unreachable("and its answer may be lost")
+
+    monkeypatch.setattr(run, "_BEAT_SECONDS", 0.001)
+    silent: Any = None
+    service: Any = Listening()
+    before = threading.active_count()
+    with ReplayJob(silent, silent, service, asked()).at_work():
+        for _ in range(3):
+            assert beats.get(timeout=60) == "PATCH /v1/replays/r RUNNING"
+    assert threading.active_count() <= before
 
 
 def test_refused_messages_leave_a_replay_that_can_be_run_again(
