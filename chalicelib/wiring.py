@@ -447,7 +447,8 @@ class Deps:
         from .scheduler.assigner import Assigner
 
         a = self.adapters
-        return Assigner(a.control, a.marks, a.rounds, self.assignments.look_after, self._ask, a.clock)
+        look_after = self.assignments.look_after
+        return Assigner(a.control, a.marks, a.rounds, look_after, self._ask, a.clock, a.threads)
 
     def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
         from .services.manage.handshake import Consent

@@ -138,10 +138,21 @@ class Deployment:
 
     def _make_artifacts(self) -> None:
         """The bucket for what is deployed, one for all stacks of an account's region."""
-        if self._aws.run("s3api", "head-bucket", "--bucket", self._artifacts, check=False):
+        if self._aws.run(*self._owned(), check=False):
             return
         self._aws.run("s3", "mb", f"s3://{self._artifacts}", check=False)
-        self._aws.run("s3api", "head-bucket", "--bucket", self._artifacts)
+        try:
+            self._aws.run(*self._owned())
+        except Refused as refused:
+            raise Wrong(
+                f"The bucket {self._artifacts} is not this account's, or you may not use it ({refused}). Names of "
+                "buckets are the world's: whoever made it could change what is deployed. Take another region."
+            ) from None
+
+    def _owned(self) -> tuple[str, ...]:
+        """Asks for the bucket, if it is this account's."""
+        owner = ("--expected-bucket-owner", self._aws.account)
+        return ("s3api", "head-bucket", "--bucket", self._artifacts, *owner)
 
     def _sent(self) -> str:
         """Send the zips and the template; its URL."""

@@ -154,8 +154,10 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
 
 def _settings(stack: Stack) -> dict[str, Any]:
     """What the functions are told by their environment, beside names."""
-    # Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle.
-    nowhere = {"Fn::Sub": f"{stack.prefix}.${{AWS::AccountId}}.${{AWS::Region}}.headrace.local"}
+    # Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle. It tells them
+    # no account: the stack's id ends with a text of its own.
+    own = {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}
+    nowhere = {"Fn::Join": [".", [stack.prefix, own, "headrace.local"]]}
     jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}
     return {"HEADRACE_ORIGIN": stack.domain or nowhere, **(jobs if stack.glue else {})}
 

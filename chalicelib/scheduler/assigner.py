@@ -8,15 +8,18 @@ there waits for an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from typing import TypeVar
 
 from ..domain.mark import Mark, all_over, asked_again_ms
 from ..domain.topic import Consumer, Group, Topic
 from ..ports.control import Control, Staffed
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Turns
+from .walk import HasTime, Stretch, Trouble, Turns
 
 _JOB = "assign"
 _MINUTE_MS = 60_000
@@ -40,6 +43,8 @@ class AssignReport:
         }
 
 
+T = TypeVar("T")
+_Pending = tuple[Topic, Group, Consumer]
 Ask = Callable[[Topic, Group, Consumer], bool]
 """Ask a PENDING consumer's owner once more; whether it agreed."""
 
@@ -55,6 +60,7 @@ class Assigner:
         look_after: Callable[[Topic, Staffed], bool],
         ask: Ask,
         clock: Clock,
+        threads: Callable[[], Executor],
     ) -> None:
         self._control = control
         self._marks = marks
@@ -62,25 +68,31 @@ class Assigner:
         self._look_after = look_after
         self._ask = ask
         self._clock = clock
+        self._threads = threads
 
     def run_once(self, has_time: HasTime = lambda: True) -> AssignReport:
-        """One run; `has_time` is asked before each topic, and before each consumer that is to be asked."""
+        """One run; `has_time` is asked before each topic, and before each consumer that is to be asked. They are asked
+        together, at the end: one that hangs holds up nobody."""
         report, now_ms = AssignReport(), self._clock.now_ms()
         names = {mark.topic for mark in self._marks.since(all_over(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report
         place = self._turns.place()
+        pending: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:
             topic = self._control.topic(name, consistent=False)
+            of_topic: list[_Pending] = []
+            pending.append(of_topic)
             for staffed in self._control.staffed(topic) if topic else ():
                 assert topic
                 report.groups += 1
                 report.assigned += self._look_after(topic, staffed)
-                report.agreed += self._ask_all(topic, staffed, has_time)
+                of_topic += self._pending(topic, staffed)
 
         report.stretch = self._turns.run(names, place, visit, has_time)
         self._turns.end(place, report.stretch)
+        self._ask_all(_in_turns(pending, now_ms // _MINUTE_MS), has_time, report)
         return report
 
     def see(self, topic: Topic) -> None:
@@ -89,12 +101,40 @@ class Assigner:
             if any(consumer.state == "PENDING" for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
 
-    def _ask_all(self, topic: Topic, staffed: Staffed, has_time: HasTime) -> int:
-        """In each minute another one is the first: some may hang until there is no time for the others."""
-        pending = [c for c in staffed.consumers if c.state == "PENDING"]
+    def _pending(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
+        """Who has not agreed yet; the topic is marked for when they are asked again."""
+        pending = [consumer for consumer in staffed.consumers if consumer.state == "PENDING"]
         now_ms = self._clock.now_ms()
         for again_ms in {asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending}:
             self._marks.mark(Mark(topic.name, again_ms))
-        first = now_ms // _MINUTE_MS % len(pending) if pending else 0
-        turns = pending[first:] + pending[:first]
-        return sum(self._ask(topic, staffed.group, consumer) for consumer in turns if has_time())
+        return [(topic, staffed.group, consumer) for consumer in pending]
+
+    def _ask_all(self, pending: Sequence[_Pending], has_time: HasTime, report: AssignReport) -> None:
+        """Ask as many at once as there are threads. What goes wrong with one is told, and no other's trouble."""
+
+        def ask(one: _Pending) -> bool | Trouble:
+            try:
+                return has_time() and self._ask(*one)
+            except Exception as error:  # noqa: BLE001 - as for visits
+                return Trouble(one[0].name, f"{type(error).__name__}: {error}")
+
+        if not pending:
+            return
+        with self._threads() as pool:
+            for answer in pool.map(ask, pending):
+                if isinstance(answer, Trouble):
+                    report.stretch.troubles.append(answer)
+                else:
+                    report.agreed += answer
+
+
+def _in_turns(pending: Sequence[Sequence[_Pending]], minute: int) -> list[_Pending]:
+    """One of each topic, then another of each: a topic with many has no more than its turns. In each minute others are
+    the first of theirs: some may hang until there is no time for the rest."""
+
+    def rotated(each: Sequence[T]) -> Sequence[T]:
+        first = minute % len(each) if each else 0
+        return [*each[first:], *each[:first]]
+
+    rounds = zip_longest(*map(rotated, rotated(pending)))
+    return [one for one in chain.from_iterable(rounds) if one is not None]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
-from chalicelib.domain.topic import Topic
+from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.ports.control import Staffed
-from chalicelib.scheduler.assigner import Assigner
+from chalicelib.scheduler.assigner import Assigner, _in_turns
 from chalicelib.services.manage.admin import Contact
 from tests.support import factories as make
 from tests.support.clock import HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
-from tests.support.push import PushDesk
+from tests.support.push import Inline, PushDesk
 from tests.support.stages import Stage
 
 
@@ -49,7 +54,7 @@ def mark(stage: Stage, name: str) -> None:
 
 def job_of(stage: Stage, visits: Visits) -> Assigner:
     a = stage.another()
-    return Assigner(a.control, a.marks, a.rounds, visits.look_after, lambda *_: False, a.clock)
+    return Assigner(a.control, a.marks, a.rounds, visits.look_after, lambda *_: False, a.clock, Inline)
 
 
 def test_marked_topics_are_all_visited_in_every_run_and_no_others(empty_stage: Stage) -> None:
@@ -134,3 +139,39 @@ def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_
     assert any(
         desk.deps.assigner.run_once().agreed for _ in range(64) if empty_stage.clock.advance(60_000) is None
     )
+
+
+def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
+    topics = [f"t{n}" for n in range(8)]
+    staff(empty_stage, *topics)
+    control = empty_stage.adapters.control
+    for name in topics:
+        topic = control.topic(name)
+        assert topic
+        [staffed] = control.staffed(topic)
+        [consumer] = staffed.consumers
+        hangs = replace(consumer, kind="url", state="PENDING", target=name)
+        assert control.put_consumer(topic, staffed.group, hangs, consumer)
+    together = Barrier(len(topics))  # nobody goes on before all are asked
+
+    def ask(topic: Topic, group: Group, consumer: Consumer) -> bool:
+        together.wait(30)
+        if topic.name == "t3":
+            raise unavailable()
+        return topic.name != "t4"
+
+    a = empty_stage.another()
+    job = Assigner(
+        a.control, a.marks, a.rounds, Visits().look_after, ask, a.clock, lambda: ThreadPoolExecutor(8)
+    )
+    report = job.run_once()
+    assert report.agreed == 6
+    assert [trouble.topic for trouble in report.stretch.troubles] == ["t3"]
+
+
+def test_each_topic_has_its_turn_whoever_has_many() -> None:
+    topic, other = make.topic("a"), make.topic("b")
+    many = [(topic, make.group(topic), make.consumer(make.group(topic), f"c{n}")) for n in range(4)]
+    one = [(other, make.group(other), make.consumer(make.group(other), "d"))]
+    firsts = [[each[2].name for each in _in_turns([many, one], minute)][:2] for minute in range(4)]
+    assert firsts == [["c0", "d"], ["d", "c1"], ["c2", "d"], ["d", "c3"]]
