@@ -93,6 +93,11 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
         (["topics", "create", "x", "--set", "shards=0"], REFUSED, "shards"),
         (["topics", "list", "--profile", "none"], USAGE, "There is no profile none"),
         (["receive", "orders", "mailer", "--ack", "--back"], USAGE, "Choose --ack or --back"),
+        (["receive", "orders", "mailer", "--wait", "soon"], USAGE, "is no duration"),
+        (["tail", "orders", "--from", "2030-01-01"], USAGE, "write 2030-01-01T00:00:00Z"),
+        (["send", "orders", "--file", "/no/such.jsonl"], USAGE, "No such file"),
+        (["listen", "orders", "--forward", "localhost:3000"], USAGE, "http://localhost:3000"),
+        (["find", "orders", "--from", "yesterday"], REFUSED, "VALIDATION"),
     ],
 )
 def test_an_exit_code_says_what_kind_of_error_it_is(

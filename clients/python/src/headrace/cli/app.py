@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         app(ordered(arguments), prog_name="headrace")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else REFUSED
-    except Unusable as error:
+    except (Unusable, ValueError) as error:  # a duration or a time that is none, says the client
         output.fail(str(error))
         return USAGE
     except HeadraceError as error:

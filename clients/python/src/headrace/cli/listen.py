@@ -56,6 +56,8 @@ def listen(
     Same headers, same body, same signature. 2xx acknowledges; anything else is tried again by the group's ladder, 489
     is a dead letter. It takes part in no other group: production notices nothing.
     """
+    if not forward.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"--forward must be a whole URL: http://{forward}")
     s = session(context)
     text = secret or os.environ.get("HEADRACE_WEBHOOK_SECRET") or _new_secret()
     try:

@@ -130,11 +130,22 @@ def tail(
         pattern = re.compile(grep) if grep else None
     except re.error as error:
         raise typer.BadParameter(f"--grep is no regular expression: {error}") from None
-    since = datetime.fromisoformat(begin.replace("Z", "+00:00")) if begin else now()
+    since = _moment(begin) if begin else now()
     filters = {"key": key, "tag": tag, "group": group, "status": status}
     fresh = (m for m in _fresh(s, topic, since, filters, every) if not pattern or pattern.search(_text(m)))
     for message in islice(fresh, max):
         _print(s.output, message)
+
+
+def _moment(text: str) -> datetime:
+    """A time. Raises BadParameter for one that is none, or has no zone."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} is no time: write 2030-01-01T00:00:00Z.")
+    return moment
 
 
 def _fresh(

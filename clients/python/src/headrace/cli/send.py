@@ -73,7 +73,7 @@ def send(
         else:
             lines = _lines(file)
             _many(s, topic, map(_whole, lines) if messages else (Outgoing(line, **options) for line in lines))
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
