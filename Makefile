@@ -6,6 +6,7 @@ RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
 ARGS   ?=
 SPARK  := $(VENV)/.spark
+BROWSER := $(VENV)/.browser
 MUTANTS := $(VENV)/.mutants
 DATA    = $(or $(HEADRACE_DATA),.data)
 # The engine of a service that runs, for what the journal lacks.
@@ -16,7 +17,7 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof compare mutants package deploy destroy token rehearse dist clean
+.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +51,10 @@ $(SPARK): $(RUNS) requirements-spark.txt
 	@$(call install,requirements-spark.txt,PySpark (300 MB))
 	@touch $@
 
+$(BROWSER): $(READY) requirements-browser.txt
+	@$(call install,requirements-browser.txt,what drives a browser (140 MB))
+	@touch $@
+
 $(MUTANTS): $(READY) requirements-mutants.txt
 	@$(call install,requirements-mutants.txt,the changer of code)
 	@touch $@
@@ -58,8 +63,11 @@ run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (A
 	@echo "Starting DynamoDB Local and the service …" >&2
 	@exec $(BIN)/python -m local $(ARGS)
 
-test: $(READY) $(SPARK) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
+test: $(READY) $(SPARK) $(BROWSER) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+pictures: $(BROWSER) ## Take the pictures of the console's pages, for docs/pictures (needs chromium)
+	@$(BIN)/python -m tests.browser.pictures
 
 lint: setup ## Check style, formatting and the import contract
 	@$(BIN)/ruff check .

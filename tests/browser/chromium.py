@@ -1,0 +1,35 @@
+"""Where the machine's Chromium is, and a page that is signed in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from tests.support.local_service import LocalService
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def found() -> str | None:
+    """The path of HEADRACE_CHROMIUM or of the first Chromium there is."""
+    named = os.environ.get("HEADRACE_CHROMIUM")
+    return named or next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+def signed_in(browser: Any, service: LocalService, **options: Any) -> Any:
+    """A page in a window of its own, on the overview. What its console complains of is in `page.complaints`."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda message: _note(page, message))
+    page.goto(f"{service.url}/console")
+    page.fill("input[name=token]", service.token)
+    page.click("button.primary")
+    page.wait_for_selector("table, .headline")
+    return page
+
+
+def _note(page: Any, message: Any) -> None:
+    if message.type in ("error", "warning"):
+        page.complaints.append(message.text)

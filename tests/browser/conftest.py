@@ -1,0 +1,34 @@
+"""A real browser over a service in memory. Where there is none, the tests say so and are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.chromium import found
+from tests.browser.scene import play
+from tests.support.local_service import LocalService, serving
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="Playwright is not installed: pip install -r requirements-browser.txt"
+)
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[tuple[LocalService, str]]:
+    """A service with the scene, and the id of a message that waits for its next attempt."""
+    with serving() as service:
+        yield service, play(service)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    path = found()
+    if path is None:
+        pytest.skip("There is no Chromium: apt-get install chromium, or set HEADRACE_CHROMIUM to one.")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,0 +1,25 @@
+"""The console's pages, by name, with what stands in their paths."""
+
+from __future__ import annotations
+
+
+def paths(message_id: str) -> dict[str, str]:
+    """The path of each page of the scene."""
+    orders = "console/topics/orders"
+    return {
+        "overview": "console",
+        "topic": orders,
+        "messages": f"{orders}/messages",
+        "message": f"{orders}/messages/{message_id}",
+        "group": f"{orders}/groups/mailer",
+        "dead-letters": f"{orders}/groups/mailer/dead-letters",
+        "group-settings": f"{orders}/groups/mailer/settings?to=earliest",
+        "settings": f"{orders}/settings",
+        "send": f"{orders}/send",
+        "tail": f"{orders}/tail",
+        "transactions": f"{orders}/transactions",
+        "later": "console/topics/invoices/later",
+        "find": "console/find?q=order-7",
+        "tokens": "console/tokens",
+        "system": "console/system",
+    }

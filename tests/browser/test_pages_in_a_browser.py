@@ -1,0 +1,106 @@
+"""The pages in a real browser: nothing complains, nothing is out of reach, and it works without script, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser import pages
+from tests.browser.chromium import signed_in
+from tests.support.local_service import LocalService
+
+pytestmark = pytest.mark.browser
+NAMES = sorted(pages.paths("x"))
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Any, service: tuple[LocalService, str]) -> Any:
+    return signed_in(chromium, service[0])
+
+
+@pytest.fixture(scope="module")
+def checked(chromium: Any, service: tuple[LocalService, str]) -> Any:
+    """A page into which axe may be put, against the pages' own policy."""
+    return signed_in(chromium, service[0], bypass_csp=True)
+
+
+def opened(page: Any, service: tuple[LocalService, str], name: str) -> Any:
+    page.goto(f"{service[0].url}/{pages.paths(service[1])[name]}")
+    return page
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_page_breaks_its_own_policy(page: Any, service: tuple[LocalService, str], name: str) -> None:
+    assert opened(page, service, name).inner_text("h1, .troubles")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everybody_can_use_it(checked: Any, service: tuple[LocalService, str], name: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    violations = Axe().run(opened(checked, service, name)).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in violations] == []
+
+
+def test_it_fits_a_phone(chromium: Any, service: tuple[LocalService, str]) -> None:
+    phone = signed_in(chromium, service[0], viewport={"width": 375, "height": 700})
+    for name in NAMES:
+        width = opened(phone, service, name).evaluate("document.documentElement.scrollWidth")
+        assert width <= 375, name
+
+
+def test_it_works_without_script(chromium: Any, service: tuple[LocalService, str]) -> None:
+    plain = signed_in(chromium, service[0], java_script_enabled=False)
+    opened(plain, service, "topic")
+    plain.click("tr:has-text('warehouse') button")
+    assert "Paused: no more messages are handed out" in plain.inner_text("main")
+    plain.click("tr:has-text('warehouse') button")
+    assert "Resumed." in plain.inner_text("main")
+
+
+def test_it_polls_while_somebody_looks_and_not_in_a_hidden_tab(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    opened(page, service, "tail")
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true") as answer:
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert "<html" not in answer.value.text()
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    before = page.evaluate("headracePolls()")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert page.evaluate("headracePolls()") == before
+
+
+def test_keys_lead_everywhere(page: Any, service: tuple[LocalService, str]) -> None:
+    opened(page, service, "topic")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.wait_for_url("**/console")
+    page.keyboard.press("j")
+    assert page.locator("tr.at").count() == 1
+    page.keyboard.press("/")
+    page.wait_for_url("**/find")
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").count() == 1
+
+
+def test_dark_light_and_local_time_are_remembered(page: Any, service: tuple[LocalService, str]) -> None:
+    opened(page, service, "message")
+    utc = page.inner_text("time.exact >> nth=0")
+    assert utc.endswith("Z")
+    page.click("[data-zone-button]")
+    assert not page.inner_text("time.exact >> nth=0").endswith("Z")
+    page.click("[data-zone-button]")
+    page.click("[data-theme-button]")
+    assert opened(page, service, "overview").get_attribute("html", "data-theme") == "dark"
+
+
+def test_a_name_must_be_typed_before_the_button_works(page: Any, service: tuple[LocalService, str]) -> None:
+    opened(page, service, "settings")
+    button = page.locator("form[data-typed] button")
+    assert button.is_disabled()
+    page.fill("form[data-typed] input[name=confirm]", "orders")
+    assert button.is_enabled()
