@@ -3,6 +3,7 @@ what it always did."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from chalicelib.domain.errors import Conflict, Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
-from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.segment import Segment, ShardKey, Way
 from chalicelib.ports.log import Log, Stored
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.producer import Producer
@@ -221,3 +222,40 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         self.calls.append(name)
         return getattr(self._log, name)
+
+
+def test_where_offsets_are_reserved_a_try_under_way_is_headed_off(stage: Stage) -> None:
+    """The first try has reserved its offset and stalls; the repeat comes; then the first goes on."""
+    desk = Desk.at(stage)
+    turned = make.segment(0, 2, way=Way.RESERVED)
+    assert stage.adapters.log.put(desk.topic.shard_key(0), turned, make.packed(turned)) == Stored()
+    desk.produce(*make.drafts(1))
+    drafts = [make.draft("a"), make.draft("b")]
+    repeated: list[Placed] = []
+
+    def meanwhile(_: ShardKey) -> None:
+        repeated.extend(send(desk.producer(), desk, drafts, AGAIN))
+
+    slow = Stalling(desk.stage.another().log, meanwhile)
+    first = send(desk.producer(slow), desk, drafts, FIRST)  # type: ignore[arg-type]
+    assert [p.id for p in first] == [p.id for p in repeated]
+    assert sorted(stored(desk)[3:]) == sorted(d.body for d in drafts)
+    received = [d.message.offset for d in desk.receive(desk.group(), 100)]
+    assert received[-2:] == [p.offset for p in repeated]
+
+
+class Stalling:
+    """A log whose first put waits for something to happen."""
+
+    def __init__(self, log: Log, meanwhile: Callable[[ShardKey], None]) -> None:
+        self._log = log
+        self._meanwhile: Callable[[ShardKey], None] | None = meanwhile
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    def put(self, shard: ShardKey, *args: object, **kwargs: object) -> object:
+        act, self._meanwhile = self._meanwhile, None
+        if act:
+            act(shard)
+        return self._log.put(shard, *args, **kwargs)  # type: ignore[arg-type]

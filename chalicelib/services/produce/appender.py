@@ -76,7 +76,7 @@ class Appender:
             with self._turn(topic, key, free=shard is None) as key:
                 segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
                 if trail:
-                    if answer := trail.before(segment.first, self._clock.now_ms()):
+                    if answer := trail.before(segment):
                         return answer
                     segment = replace(segment, request_id=trail.row_id(segment.first, originals))
                 entries = [

@@ -1,8 +1,8 @@
 """A request that is sent again: what it wrote before is looked for near the end of its shard, and not written twice.
 
 Before each try for an offset, every row between where the last look ended and that offset is read: the log is dense, so
-of two tries of one request at once, whichever comes second meets the row of the first. A first try that wins its
-first offset reads nothing.
+of two tries of one request at once, whichever comes second meets the row of the first. (Where offsets are reserved,
+holes are closed on the way.) A first try that wins its first offset reads nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ...domain.errors import Conflict
-from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS, RESEND_SLACK
+from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_BATCH, MAX_LOOK_BACK_ROWS, RESEND_SLACK
 from ...domain.message import Draft, Message
 from ...domain.request import Request
-from ...domain.segment import Segment, ShardKey
+from ...domain.segment import Segment, ShardKey, Way
 from ...ports.log import Log
 from .dedup import content_hash
 
@@ -49,27 +49,45 @@ class Trail:
         """It has just written this: no trace of an earlier try."""
         self._seen = segment.end
 
-    def before(self, first: int, now_ms: int) -> Found | None:
-        """What of it stands below this offset and was not looked at yet.
+    def before(self, segment: Segment) -> Found | None:
+        """What of it stands below this segment, which is about to be put, and was not looked at yet.
 
         Raises Conflict (RESEND_TOO_LATE) where too much was stored since it was sent first.
         """
-        low, self._seen = self._seen, first
+        low, self._seen = self._seen, segment.first
         if low is None and self._request.window_ms is None:
             return None
-        since_ms = 0 if low is not None else now_ms - (self._request.window_ms or 0) - _SLACK_MS
+        since_ms = 0 if low is not None else segment.accepted_ms - (self._request.window_ms or 0) - _SLACK_MS
         own: list[Segment] = []
-        last, rows = first - 1, 0
-        while last >= (low or 0):
-            page = self._log.read_back(self._key, last, _ROWS_PER_PAGE, consistent=True)
-            fresh = [row for row in page if row.first >= (low or 0) and row.accepted_ms >= since_ms]
-            own += [row for row in fresh if self._request.wrote(self._key, row)]
+        following, rows = segment, 0
+        while following.first > (low or 0):
+            page = self._log.read_back(self._key, following.first - 1, _ROWS_PER_PAGE, consistent=True)
+            for row in page:
+                own += self._closed(row.end, following)
+                if row.first < (low or 0) or row.accepted_ms < since_ms:
+                    return self._found(own)
+                own += [row] if self._request.wrote(self._key, row) else []
+                following = row
             rows += len(page)
-            if len(fresh) < _ROWS_PER_PAGE:
+            if len(page) < _ROWS_PER_PAGE:
                 break
             if rows >= MAX_LOOK_BACK_ROWS:
                 raise _too_late()
-            last = page[-1].first - 1
+        return self._found(own)
+
+    def _closed(self, start: int, following: Segment) -> list[Segment]:
+        """Close a hole, offset by offset: where offsets are reserved, an earlier try may be about to write there. Its
+        rows, where it just has."""
+        own: list[Segment] = []
+        if following.way is not Way.RESERVED or following.first - start > MAX_BATCH:
+            return own
+        while start < following.first:
+            row = self._log.put_tombstone(self._key, start, following.accepted_ms, following.expires_s)
+            own += [row] if self._request.wrote(self._key, row) else []
+            start = row.end
+        return own
+
+    def _found(self, own: Sequence[Segment]) -> Found | None:
         return Found(self._key.shard, tuple(own)) if own else None
 
 
