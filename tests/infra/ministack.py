@@ -19,13 +19,15 @@ from typing import Any
 
 import boto3
 
-from local.problems import unavailable
+from local import problems
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements-ministack.txt"
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 300.0  # a busy machine takes minutes for a cold function
 REGION = "eu-central-1"
+# What the template makes API Gateway answer by itself (infra/api.py), and MiniStack does not.
+_REFUSALS = {401: problems.unauthorized, 403: problems.forbidden}
 
 
 def installed() -> Path:
@@ -74,8 +76,8 @@ class Calls:
             connection.request(method, self.root + path, body, {"Accept": "*/*", **headers})
             answer = connection.getresponse()
             data = _decoded(answer.read())
-            if answer.status >= 500 and not data.endswith(b"\n"):
-                return unavailable().answer()  # as the template makes API Gateway answer, but not MiniStack
+            if answer.status >= 400 and not data.endswith(b"\n"):  # its own, which has no shape of ours
+                return _REFUSALS.get(answer.status, problems.unavailable)().answer()
             return answer.status, dict(answer.headers), data
 
 
