@@ -21,6 +21,14 @@ _REFUSALS: dict[str, tuple[int, str, str, bool]] = {
 """What API Gateway refuses by itself, by its name for that: status, code, detail, whether to try again."""
 
 
+_AUTHORIZER = {
+    # What has not the form of a token is refused by API Gateway itself, and starts nothing.
+    "x-amazon-apigateway-authorizer": {
+        "identityValidationExpression": "^ *[Bb][Ee][Aa][Rr][Ee][Rr] +hr_[0-9A-Za-z]{1,64}_[0-9A-Za-z_-]{8,256} *$"
+    }
+}
+
+
 def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) -> dict[str, Any]:
     """What is added to Chalice's RestAPI. `rate`: calls a second, and at once after a pause, before API Gateway answers
     THROTTLED. `domain`: `name`, `certificate` (an ARN) and perhaps `zone` (Route 53)."""
@@ -30,7 +38,7 @@ def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) ->
         "OpenApiVersion": "2.0",  # else SAM adds a stage of the name "Stage"
         "TracingEnabled": tracing,
         "MethodSettings": [{**everything, "ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}],
-        "DefinitionBody": {"info": {"title": prefix}},
+        "DefinitionBody": {"info": {"title": prefix}, "securityDefinitions": {"authorize": _AUTHORIZER}},
         "GatewayResponses": {name: _response(*told) for name, told in _REFUSALS.items()},
     }
     if domain:

@@ -21,6 +21,8 @@ def parse_secret(text: str) -> bytes | str:
     except (binascii.Error, ValueError):
         return wrong
     fits = _MIN_BYTES <= len(secret) <= _MAX_BYTES and format_secret(secret) == text
+    if fits and len(set(secret)) == 1:
+        return "must be random: `whsec_$(openssl rand -base64 32)`"
     return secret if fits else wrong
 
 

@@ -120,7 +120,11 @@ def _result(context: Context, replay: Replay, index: int, outcome: Placed | Head
 
 
 def _find(context: Context) -> Replay:
-    """The replay, if the caller may use its topics."""
+    """The replay, if the caller may use its topics; else nothing tells that there is one."""
     replay = context.deps.replays.find(context.params["id"])
-    _check_topics(context, replay)
+    if _forbidden(context, replay):
+        from ...services.manage.replays import not_found
+
+        raise not_found()
+    check_group(context.caller, replay.group)
     return replay

@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from ...delivery.webhooks import format_secret
-from ...domain.errors import Forbidden, HeadraceError, Refused
+from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Draft
 from ...domain.transaction import Transaction, TransactionState
 from .. import parse, tracing
@@ -83,10 +83,12 @@ def get_transaction(context: Context) -> Response[TransactionView]:
 
 
 def _find(context: Context) -> Transaction:
-    """The transaction, if the caller may use its topic."""
+    """The transaction, if the caller may use its topic; else nothing tells that there is one."""
     transaction = context.deps.transactor.find(context.params["id"])
     if context.caller and not context.caller.may_use(transaction.topic):
-        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+        from ...services.produce.transactions import not_found
+
+        raise not_found()
     return transaction
 
 

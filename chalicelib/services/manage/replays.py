@@ -93,7 +93,7 @@ class Replays:
         """The replay, or NotFound."""
         replay = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
         if replay is None:
-            raise NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")
+            raise not_found()
         return replay
 
     def tell(self, replay: Replay, progress: Progress) -> Replay:
@@ -161,3 +161,8 @@ def _marked(replay: Replay, topic: Topic, archived: Archived) -> Draft:
         dedup_id=f"{replay.id}-{archived.id}",
         only=replay.group_uid,
     )
+
+
+def not_found() -> NotFound:
+    """The answer for an id that is nobody's, and for one that is somebody else's."""
+    return NotFound("REPLAY_NOT_FOUND", "There is no replay with this id.")

@@ -123,9 +123,7 @@ class Transactor:
         match = ids.TRANSACTION_ID.match(transaction_id)
         transaction = self._transactions.get(transaction_id) if match else None
         if transaction is None:
-            raise NotFound(
-                "TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired."
-            )
+            raise not_found()
         return transaction
 
     def listed(
@@ -203,6 +201,11 @@ class Transactor:
             return None
         self._waker.filed([timer])
         return new
+
+
+def not_found() -> NotFound:
+    """The answer for an id that is nobody's, and for one that is somebody else's."""
+    return NotFound("TRANSACTION_NOT_FOUND", "There is no transaction with this id; it may have expired.")
 
 
 def _patience_ms(new: Transaction) -> int:

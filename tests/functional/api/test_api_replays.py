@@ -99,7 +99,7 @@ def test_a_token_of_other_topics_may_neither_read_from_here_nor_send_into_there(
     made = api.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "topics": [here.name]}).expect(201)
     mine = api.with_token(made["token"])
     mine.post(f"{here.path}/replays", {**DAY, "into": there.name}).refused(403, "TOPIC_FORBIDDEN")
-    mine.get(f"/v1/replays/{replay(there)}").refused(403, "TOPIC_FORBIDDEN")
+    mine.get(f"/v1/replays/{replay(there)}").refused(404, "REPLAY_NOT_FOUND")
     mine.get(f"/v1/replays/{replay(here)}").expect(200)
 
 

@@ -267,7 +267,7 @@ def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> No
     stranger, consumer = holding(["produce"], ["other.*"]), holding(["consume"], ["*"])
     for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
         body = {} if call else None
-        stranger.call(method, path(made, call), body).refused(403, "TOPIC_FORBIDDEN")
+        stranger.call(method, path(made, call), body).refused(404, "TRANSACTION_NOT_FOUND")
         consumer.call(method, path(made, call), body).refused(403, "SCOPE_MISSING")
     stranger.get(f"{topic.path}/transactions").refused(403, "TOPIC_FORBIDDEN")
     assert state(topic, made)["state"] == "PREPARED"

@@ -22,9 +22,14 @@ SECRET = bytes(range(32))
 DAY_MS = 86_400_000
 
 
-@given(st.binary(min_size=24, max_size=64))
+@given(st.binary(min_size=24, max_size=64).filter(lambda secret: len(set(secret)) > 1))
 def test_a_secret_comes_back_as_it_was_given(secret: bytes) -> None:
     assert parse_secret(format_secret(secret)) == secret
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"A"])
+def test_a_secret_of_one_byte_again_and_again_is_refused(byte: bytes) -> None:
+    assert "random" in str(parse_secret(format_secret(byte * 32)))
 
 
 @given(st.binary(max_size=23) | st.binary(min_size=65, max_size=200))

@@ -22,7 +22,7 @@ from headrace.cli.session import topic_names
 from headrace.testing import LocalHeadrace, Push
 
 ROOT = Path(__file__).parents[4]
-SECRET = "whsec_" + "A" * 32
+SECRET = "whsec_" + "AbCd" * 8
 Command = Callable[..., Any]
 
 
