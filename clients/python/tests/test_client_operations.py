@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import typing
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from headrace import AsyncHeadrace, Headrace, HeadraceError, Outgoing, errors
+from headrace._sync.pager import Pager
 from headrace.errors import kind_of
-from headrace.models import Sent
+from headrace.models import Model, Sent
 
 CALLED_OTHERWISE = {"produce": "send", "produce_batch": "send_many"}
 ROOT = Path(__file__).parents[3]
@@ -26,6 +31,43 @@ def test_every_operation_of_the_interface_is_a_method(hr: Headrace, client: type
     assert not missing, (
         f"clients/python/src/headrace/_async lacks {sorted(missing)}; then run tools/make_sync.py"
     )
+
+
+def test_every_answers_fields_are_in_its_type(hr: Headrace) -> None:
+    document = hr.openapi_document()
+    looked_at = 0
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            method = getattr(
+                Headrace, CALLED_OTHERWISE.get(operation["operationId"], operation["operationId"])
+            )
+            kind = typing.get_type_hints(method)["return"]
+            answered = fields_of(answer_of(operation), document)
+            if typing.get_origin(kind) in (Pager, list):
+                (kind,) = typing.get_args(kind)
+                items = next(s for s in answered.values() if "items" in s)
+                answered = fields_of(items["items"], document)
+            if isinstance(kind, type) and issubclass(kind, Model):
+                known = {field.encode_name for field in msgspec.structs.fields(kind)}
+                assert answered.keys() <= known, f"{kind.__name__} lacks {sorted(answered.keys() - known)}"
+                looked_at += bool(answered)
+    assert looked_at > 30
+
+
+def answer_of(operation: Mapping[str, Any]) -> Any:
+    """The schema of a good answer."""
+    good = next(answer for status, answer in operation["responses"].items() if status.startswith("2"))
+    return next(iter(good.get("content", {"": {"schema": {}}}).values()))["schema"]
+
+
+def fields_of(schema: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an object, whatever it is put together of."""
+    while "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    fields = dict(schema.get("properties", {}))
+    for part in (each for how in ("anyOf", "allOf", "oneOf") for each in schema.get(how, [])):
+        fields |= fields_of(part, document)
+    return fields
 
 
 def test_every_documented_code_has_an_error_of_its_status() -> None:

@@ -36,7 +36,7 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     cap_seconds: int | None = None
 
 
-class States(Model, frozen=True, kw_only=True, rename={"skipped": "skipped"}):
+class States(Model, frozen=True, kw_only=True):
     """Deliveries of a group by their status."""
 
     NEW: int = 0
@@ -129,6 +129,7 @@ class Group(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     dead: int | None = None
     consumed: int | None = None
     oldest_age_seconds: float | None = None
+    states: States | None = None
     shards: list[Shard] = []
 
 
@@ -197,6 +198,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     accepted_at: datetime | None = None
     deliver_at: datetime | None = None
     expires_at: datetime | None = None
+    changed_at: datetime | None = None
 
     @property
     def body(self) -> Any:
@@ -243,7 +245,6 @@ class StoredMessage(Content, frozen=True, kw_only=True, rename={"raw_body": "bod
     size: int = 0
     transaction_id: str | None = None
     retries_left: int = 0
-    changed_at: datetime | None = None
     deliveries: dict[str, Delivery] = {}
 
 
@@ -347,6 +348,8 @@ class Replay(Model, frozen=True, kw_only=True, rename={"begin": "from", "end": "
     matched: int | None = None
     sent: int = 0
     error: str | None = None
+    started: bool | None = None
+    run_with: str | None = None
 
 
 class Token(Model, frozen=True, kw_only=True):
