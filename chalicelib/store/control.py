@@ -126,7 +126,15 @@ class DynamoControl:
         return self._page(TokenRow, "tokens", where, limit)
 
     def put_token(self, token: Token, old: Token | None) -> bool:
-        return self._save(TokenRow.of(Key("tokens", token.id), token, _version(old)))
+        key = Key("tokens", token.id)
+        if self._save(TokenRow.of(key, token, _version(old))):
+            return True
+        if old is None or old.version:
+            return False
+        row = TokenRow.of(key, token, None)  # release 0.1.0 wrote tokens without a version
+        return self._if_unchanged(
+            "put_item", row.get_save_kwargs_from_instance(condition=TokenRow.pk.exists())
+        )
 
     def delete_token(self, token_id: str) -> bool:
         there = self.token(token_id) is not None

@@ -1,0 +1,28 @@
+"""A token that release 0.1.0 stored: without a version. It can be replaced, and is not made anew once it is revoked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chalicelib.store.control_rows import Key, TokenRow
+from tests.support.background import Background
+from tests.support.factories import token
+
+
+def test_a_token_without_a_version_is_replaced_once_and_stays_revoked(running: Background) -> None:
+    control: Any = running.deps.adapters.control
+    old = token("of0")
+    control._put(TokenRow.of(Key("tokens", old.id), old))
+    read = control.token(old.id)
+    assert control.put_token(old, read)
+    assert not control.put_token(old, read), "it has a version by now"
+    control.delete_token(old.id)
+    assert not control.put_token(old, read)
+    assert control.token(old.id) is None
+
+
+def test_starting_with_such_a_token_ends(running: Background) -> None:
+    control: Any = running.deps.adapters.control
+    text = "hr_of1_secretsecret"
+    control._put(TokenRow.of(Key("tokens", "of1"), token("of1")))
+    assert running.deps.tokens.ensure_admin(text) == text
