@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta, timezone
 
@@ -27,7 +28,7 @@ def seconds(duration: Duration) -> float:
 
 def whole_seconds(duration: Duration) -> int:
     """The same, rounded up to whole seconds: nothing comes too early."""
-    return -int(-seconds(duration) // 1)
+    return math.ceil(seconds(duration))
 
 
 def _parsed(text: str) -> float:

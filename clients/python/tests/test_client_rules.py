@@ -1,0 +1,103 @@
+"""The client's rules without clock, chance or network."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import Outgoing, Retries
+from headrace.calls import resend_seconds
+from headrace.durations import rfc3339, seconds, whole_seconds
+from headrace.errors import NoAnswer, RateLimited, TopicNotFound, of_answer
+from headrace.outgoing import RequestIds, chunks
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
+CHANCE = st.floats(0, 1, exclude_max=True)
+
+
+@given(st.integers(1, 10), CHANCE, st.floats(0, 200), st.floats(0, 60))
+def test_a_pause_is_never_shorter_than_retry_after_nor_beyond_the_time(
+    tried: int, chance: float, elapsed: float, after: float
+) -> None:
+    rule = Retries(attempts=5, base_seconds=0.2, cap_seconds=10, total_seconds=120)
+    error = RateLimited("RATE_LIMITED", "slow down", retryable=True, retry_after=after)
+    pause = rule.pause(error, tried, elapsed, chance)
+    if pause is None:
+        assert tried >= 5 or elapsed + max(10.0, after) > 120
+    else:
+        assert tried < 5
+        assert pause >= after
+        assert elapsed + pause <= 120
+
+
+@given(CHANCE)
+def test_what_is_not_retryable_is_not_tried_again(chance: float) -> None:
+    assert Retries().pause(TopicNotFound("TOPIC_NOT_FOUND", "no"), 1, 0.0, chance) is None
+
+
+@given(st.integers(0, 9), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_durations_read_as_people_write_them(days: int, hours: int, minutes: int, rest: int) -> None:
+    whole = timedelta(days=days, hours=hours, minutes=minutes, seconds=rest)
+    assert seconds(f"{days}d{hours}h{minutes}m{rest}s") == seconds(whole) == whole.total_seconds()
+
+
+@given(st.floats(0, 1e8))
+def test_nothing_comes_too_early(number: float) -> None:
+    assert whole_seconds(number) == math.ceil(number)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "30", "m30", "1h x", "-5s", "1.h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        seconds(text)
+
+
+def test_times_need_their_zone() -> None:
+    berlin = timezone(timedelta(hours=1))
+    assert rfc3339(datetime(2026, 11, 22, 10, 0, 0, 123456, berlin)) == "2026-11-22T09:00:00.123Z"
+    with pytest.raises(ValueError, match="zone"):
+        rfc3339(datetime(2026, 11, 22))  # noqa: DTZ001
+
+
+def test_what_waits_has_one_time_and_one_dedup_id() -> None:
+    fields = Outgoing(1, key="k", keys=("k", "l"), delay="30m").fields(NOW)
+    assert fields["deliver_at"] == "2026-11-22T09:30:00.000Z"
+    assert fields["dedup_id"]
+    assert fields["keys"] == ["k", "l"]
+    assert "dedup_id" not in Outgoing(1, delay=0).fields(NOW)
+    with pytest.raises(ValueError, match="not both"):
+        Outgoing(1, delay=1, deliver_at=NOW).fields(NOW)
+
+
+@given(st.lists(st.integers(), max_size=50), st.integers(1, 10))
+def test_chunks_keep_all_in_order(numbers: list[int], size: int) -> None:
+    cut = list(chunks(numbers, size))
+    assert [message.body for chunk in cut for message in chunk] == numbers
+    assert all(1 <= len(chunk) <= size for chunk in cut)
+
+
+@given(st.floats(0, 2e9), st.floats(0, 1e6))
+def test_a_resend_never_understates_how_long_ago_the_first_try_was(first: float, later: float) -> None:
+    told = int(resend_seconds(first, first + later))
+    assert told >= min(86_400, (first + later) - first)
+    assert 1 <= told <= 86_400
+
+
+def test_names_of_requests_differ_and_share_their_sender() -> None:
+    ids, others = RequestIds(), RequestIds()
+    names = [ids.next() for _ in range(3)]
+    assert len({*names, others.next()}) == 4
+    assert len({name.rpartition("-")[0] for name in names}) == 1
+
+
+def test_an_answer_from_something_in_between_is_an_error_all_the_same() -> None:
+    gateway = of_answer(502, {}, b"<html>Bad Gateway</html>")
+    assert (gateway.code, gateway.status, gateway.retryable) == ("HTTP_502", 502, True)
+    throttled = of_answer(429, {"retry-after": "7"}, b'{"message": "Too Many Requests"}')
+    assert (throttled.retry_after, throttled.retryable) == (7.0, True)
+    assert "Too Many Requests" in throttled.detail
+    assert issubclass(NoAnswer, type(gateway))
