@@ -47,6 +47,7 @@ MAX_RATE_LIMIT = 1_000_000  # messages a second
 MAX_OFFSET = 10**15  # the store keeps sixteen digits, and a JSON number is exact up to 2**53
 MAX_IN_FLIGHT = 10_000
 MAX_TOPIC_PATTERNS = 32
+MAX_CONSUMERS = 1000  # of a group: each change of who is online deals the shards to all of them
 MAX_TOKEN_DAYS = 3650
 AUDIT_DAYS = 90
 MAX_AUDIT_LOOKS = 1000  # entries that a page with filters looks at

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.errors import HeadraceError, Refused
 from chalicelib.domain.topic import Consumer, Group, Secret
 from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.manage import admin
 from chalicelib.services.manage.admin import PULLS, Contact, Registration
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
@@ -140,6 +141,17 @@ def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: 
     desk.stage.clock.advance(HOUR_MS)
     assert register(desk, group, replace(HOOK, secret=MINE)).secret is None
     assert stored(desk, group).secrets == both
+
+
+def test_a_group_has_so_many_consumers_and_no_more(
+    desk: Desk, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "MAX_CONSUMERS", 2)
+    for name in ("a", "b"):
+        desk.deps.admin.register(desk.topic, group, name, HOOK)
+    with pytest.raises(Refused, match="2 consumers at most"):
+        desk.deps.admin.register(desk.topic, group, "c", HOOK)
+    desk.deps.admin.register(desk.topic, group, "a", OTHER)
 
 
 def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...domain.assignment import is_online
 from ...domain.breaker import Health
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
-from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
+from ...domain.limits import MAX_CONSUMERS, MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
 from ...domain.topic import Consumer, Group, Secret, Topic
 from ...modes import POLICIES
 from ...ports.control import Control
@@ -225,7 +225,10 @@ class Admin:
         if contact.kind != "pull":
             self._will_be_called(topic)
         for _ in range(_TRIES):
-            old = self._find(topic, group, name)
+            consumers = self._control.consumers(topic, group)
+            old = next((consumer for consumer in consumers if consumer.name == name), None)
+            if old is None and len(consumers) >= MAX_CONSUMERS:
+                raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
             base = old or Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state="")
