@@ -1,0 +1,114 @@
+"""What the console draws and links: pure functions, for every cursor and every message's path."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chalicelib.console.links import Links
+from chalicelib.console.views import figures, letters, message, strip
+from chalicelib.domain.cursor import Cursor, Lease
+from chalicelib.domain.spans import Span
+from chalicelib.domain.topic import cursor_key
+from chalicelib.services.inspect.statuses import DeliveryStatus
+from chalicelib.services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
+from chalicelib.services.inspect.trace import Event
+from tests.support import factories as make
+
+TOPIC = make.topic("orders", shards=1)
+GROUP = make.group(TOPIC)
+
+
+def survey(cursor: Cursor, first: int, tail: int) -> TopicSurvey:
+    place = Progress(cursor_key(TOPIC, GROUP, 0), 0, cursor, max(0, tail + 1 - cursor.floor))
+    of = GroupSurvey(GROUP, (place,), (), 0, 0)
+    return TopicSurvey(TOPIC, 0, (Extent(0, first, tail),), (of,))
+
+
+@given(st.integers(0, 500), st.integers(1, 500), st.integers(0, 200), st.integers(0, 60), st.integers(0, 60))
+def test_every_offset_that_is_shown_is_in_one_piece(
+    first: int, kept: int, floor: int, leased: int, waits: int
+) -> None:
+    tail = first + kept - 1
+    floor = min(first + floor, tail + 1)
+    leased = min(leased, tail + 1 - floor)
+    waits = min(waits, tail + 1 - floor - leased)
+    cursor = Cursor(
+        floor,
+        floor + leased + waits,
+        {"t": Lease("t", (Span(floor, leased),), 1)} if leased else {},
+        (Span(floor + leased, waits, 2),) if waits else (),
+    )
+    (drawn,) = strip.strips(survey(cursor, first, tail), {})
+    (lane,) = drawn.lanes
+    pieces = sorted((bar.low, bar.high) for bar in lane.bars)
+    covered = [offset for low, high in pieces for offset in range(low, high + 1)]
+    assert covered == list(range(drawn.low, tail + 1)), "no offset twice, none left out"
+    assert all(0 <= bar.x <= strip.WIDTH and bar.x + bar.width <= strip.WIDTH + 2.1 for bar in lane.bars)
+    assert drawn.older == drawn.low - first
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6)), min_size=1, max_size=8),
+    st.integers(0, 10**9),
+)
+def test_a_time_line_stays_within_its_width(attempts: list[tuple[int, int]], wait_ms: int) -> None:
+    events = [
+        Event(at_ms, "delivered", 0, "g", "c", n + 1, duration_ms=lasted, outcome="RETRY")
+        for n, (at_ms, lasted) in enumerate(sorted(attempts))
+    ]
+    now_ms = events[-1].at_ms + (events[-1].duration_ms or 0)
+    steps = {"g": [now_ms + 1 + wait_ms, now_ms + 2 + 2 * wait_ms]}
+    line = message.time_line(events, {"g": DeliveryStatus("RETRYING", len(events))}, steps, now_ms)
+    marks = [mark for lane in line.lanes for mark in lane.marks]
+    assert all(mark.x >= 0 and mark.x + mark.width <= message.WIDTH + 4.1 for mark in marks)
+    coming = [mark.x for mark in marks if mark.kind == "coming"]
+    assert coming == sorted(coming)
+    assert all(x >= 720 for x in coming), "what is to come is right of now"
+
+
+def test_links_hold_behind_any_prefix() -> None:
+    deep = Links("/console/topics/orders/groups/mailer")
+    assert deep.to() == "../../../../console"
+    assert deep.to("topics", "a/b", tag="x y") == "../../../../console/topics/a%2Fb?tag=x+y"
+    assert Links("/console").to("tokens") == "console/tokens"
+    assert deep.here == "topics/orders/groups/mailer"
+
+
+@given(st.text(max_size=40))
+def test_a_form_leads_back_into_the_console_only(place: str) -> None:
+    target = Links("/console/do").back(place)
+    assert target.startswith("../console")
+    rest = target.removeprefix("../console").partition("?")[0]
+    assert "//" not in rest
+    assert ".." not in rest.split("/")
+
+
+def test_a_place_elsewhere_leads_to_the_overview() -> None:
+    for place in ("//evil.example", "https://evil.example", "../../x", "topics/../../x", "a\r\nb", "\\evil"):
+        assert Links("/console/do").back(place) == "../console"
+    assert Links("/console/do").back("topics/a.b/messages?tag=x&did=produce").endswith("did=produce")
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_a_diff_holds_both_texts(before: str, after: str) -> None:
+    lines = letters.diff(before, after)
+    assert [line.text for line in lines if line.sign != "+"] == before.splitlines()
+    assert [line.text for line in lines if line.sign != "-"] == after.splitlines()
+
+
+def test_figures_are_told_as_people_read_them() -> None:
+    assert [figures.span(ms) for ms in (350, 1_500, 12_000, 200_000, 7_200_000, 5 * 86_400_000)] == [
+        "350 ms",
+        "1.5 s",
+        "12 s",
+        "3 m 20 s",
+        "2 h",
+        "5 d",
+    ]
+    assert figures.moment(0) == "1970-01-01T00:00:00.000Z"
+    assert (figures.count(1234567), figures.count(10, True), figures.size(1536)) == (
+        "1,234,567",
+        "10+",
+        "1.5 KiB",
+    )
