@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from .cursor import Cursor, Position, position
+from .status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
     waiting = {
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
     }
-    retrying, dead = left.count("RETRYING"), left.count("DEAD")
+    retrying, dead = left.count(Status.RETRYING), left.count(Status.DEAD)
     unsettled = cursor.in_flight + waiting[True] + waiting[False]
     settled = cursor.next - cursor.begin - unsettled
     skipped = min(cursor.skipped, max(0, settled - retrying - dead))

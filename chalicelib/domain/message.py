@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from . import strict_json
 from .errors import Malformed
-from .status import combined
+from .status import Status, combined
 
 JSON = "application/json"
 RATE_LIMITED = "RATE_LIMITED"
@@ -158,9 +158,9 @@ def traceparent(draft: Draft) -> str | None:
     return next((value for name, value in draft.headers.items() if name.lower() == TRACEPARENT), None)
 
 
-def overall(draft: Draft, statuses: Collection[str]) -> str:
+def overall(draft: Draft, statuses: Collection[Status]) -> Status:
     """The status of a message in the log over all groups."""
-    return "CANCELLED" if draft.cancelled else combined(statuses)
+    return Status.CANCELLED if draft.cancelled else combined(statuses)
 
 
 def expired(draft: Draft, now_ms: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .message import Message
+from .status import Status
 from .topic import CursorKey
 
 
@@ -35,7 +36,7 @@ class Record:
 
     shard: int
     offset: int
-    status: str
+    status: Status
     attempts: int
     at_ms: int
     consumer_uid: str = ""
@@ -51,7 +52,7 @@ class Record:
     def waited_in_cursor(self) -> bool:
         """Was the delivery to be tried again from its shard's cursor? Where that has settled the place, this one is of
         before a seek, and over."""
-        return self.status == "RETRYING" and self.next_ms is None
+        return self.status == Status.RETRYING and self.next_ms is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,6 @@ class Unfinished:
 
     shard: int
     offset: int
-    status: str
+    status: Status
     consumer_uid: str = ""
     timed: bool = False

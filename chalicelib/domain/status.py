@@ -1,14 +1,30 @@
-"""One status of many: of a message over its groups, of a broadcast's delivery over its consumers."""
+"""The status of a delivery, or of a message; and one of many: of a message over its groups, of a broadcast's delivery
+over its consumers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-
-OPEN = ("RUNNING", "RETRYING")  # the first of these that is among them is the status of all
-OVER = ("SUCCESS", "DEAD", "CANCELLED")
+from enum import StrEnum
 
 
-def combined(statuses: Collection[str]) -> str:
+class Status(StrEnum):
+    """Of a delivery; the last two are of a message before its log, CANCELLED is of both."""
+
+    NEW = "NEW"
+    RUNNING = "RUNNING"
+    RETRYING = "RETRYING"
+    SUCCESS = "SUCCESS"
+    DEAD = "DEAD"
+    CANCELLED = "CANCELLED"
+    DELAYED = "DELAYED"
+    PREPARED = "PREPARED"
+
+
+OPEN = (Status.RUNNING, Status.RETRYING)  # the first of these that is among them is the status of all
+OVER = (Status.SUCCESS, Status.DEAD, Status.CANCELLED)
+
+
+def combined(statuses: Collection[Status]) -> Status:
     """The table of docs/state_machine.md: what is open says so; what has begun for some and not for all is RUNNING;
     where all is over, one DEAD makes it DEAD. NEW where there is nobody."""
     words = set(statuses)
@@ -17,6 +33,6 @@ def combined(statuses: Collection[str]) -> str:
     for status in OPEN:
         if status in words:
             return status
-    if "NEW" in words:
-        return "RUNNING"
-    return "DEAD" if "DEAD" in words else "SUCCESS" if words else "NEW"
+    if Status.NEW in words:
+        return Status.RUNNING
+    return Status.DEAD if Status.DEAD in words else Status.SUCCESS if words else Status.NEW

@@ -12,6 +12,7 @@ from ..domain.errors import newer_format
 from ..domain.ids import message_id
 from ..domain.message import UNDECODABLE, Message
 from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
 from .dynamo import Dynamo
@@ -30,8 +31,6 @@ from .layout import (
     text_of,
 )
 
-DEAD = "DEAD"
-RETRYING = "RETRYING"
 _DELETED_AT_ONCE = 500
 _DAMAGE = (KeyError, ValueError, TypeError)
 
@@ -60,8 +59,8 @@ class DynamoRecords:
             ExpressionAttributeValues={
                 ":g": text(group_uid),
                 ":t": text(f"{topic_uid}/"),
-                ":d": text(DEAD),
-                ":r": text(RETRYING),
+                ":d": text(Status.DEAD),
+                ":r": text(Status.RETRYING),
             },
         )
         return [_unfinished(item) for item in found]
@@ -147,7 +146,7 @@ def record_writes(table: str, key: CursorKey, records: Sequence[Record]) -> list
         place = record.of or key
         item = {**record_key(place, record.offset), **_item(record)}
         actions.append({"Put": {"TableName": table, "Item": item}})
-        if record.status == DEAD:
+        if record.status == Status.DEAD:
             actions.append(_bury(table, place, record))
     return actions
 
@@ -182,7 +181,7 @@ def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, An
                 "Key": record_key(letter.key, letter.offset),
                 "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :a, v = :v REMOVE q, x",
                 "ExpressionAttributeValues": {
-                    ":j": text(RETRYING),
+                    ":j": text(Status.RETRYING),
                     ":n": number(letter.attempts),
                     ":a": number(at_ms),
                     ":v": {"N": FORMAT},
@@ -248,7 +247,7 @@ def _record(item: Item) -> Record:
         return Record(
             shard=shard,
             offset=offset,
-            status=str(item["j"]["S"]),
+            status=Status(item["j"]["S"]),
             attempts=int(item["n"]["N"]),
             at_ms=int(item["a"]["N"]),
             consumer_uid=consumer_uid,
@@ -259,12 +258,12 @@ def _record(item: Item) -> Record:
             expires_s=int_of(item, "x") if "x" in item else None,
         )
     except _DAMAGE:  # it was no success, and what it was nobody knows
-        return Record(shard, offset, DEAD, 0, 0, consumer_uid, UNDECODABLE)
+        return Record(shard, offset, Status.DEAD, 0, 0, consumer_uid, UNDECODABLE)
 
 
 def _unfinished(item: Item) -> Unfinished:
     shard, offset, consumer_uid = _place(item)
-    return Unfinished(shard, offset, text_of(item, "j") or "", consumer_uid, "d" in item)
+    return Unfinished(shard, offset, Status(text_of(item, "j") or Status.DEAD), consumer_uid, "d" in item)
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:

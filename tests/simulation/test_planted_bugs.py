@@ -178,7 +178,7 @@ BUGS: dict[str, Bug] = {
         "filters.status in (None, look.overall(message))",
     ),
     "a retry of before a seek that is still counted": Bug(
-        Lookup, "group_status", 'if each.timed or each.status == "DEAD"', "if True"
+        Lookup, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
     ),
 }
 

@@ -285,9 +285,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         _after_retention,
     ),
     "a broadcast that tells of one consumer": (
-        Bug(
-            statuses, "_together", "words.combined([each.status for each in statuses])", "statuses[-1].status"
-        ),
+        Bug(statuses, "_together", "combined([each.status for each in statuses])", "statuses[-1].status"),
         lambda: standing.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(memory_stage()),
     ),
     "a delayed message that forgets when it was accepted": (

@@ -19,6 +19,7 @@ from ...domain.sharding import unit_of
 from ...domain.sharing import Round, Seat
 from ...domain.signing import Receipt
 from ...domain.spans import Span
+from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, matches
 from ...domain.trace import Tried
 from ...modes import POLICIES, Candidate, ClaimVerdict, Policy
@@ -431,7 +432,7 @@ class _Claim:
         return Record(
             message.shard,
             message.offset,
-            "DEAD",
+            Status.DEAD,
             _before(message.draft) + candidate.attempt - 1,
             self._now_ms,
             self._key.consumer_uid,

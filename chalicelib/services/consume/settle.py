@@ -18,6 +18,7 @@ from ...domain.message import Draft, Message, Origin
 from ...domain.ranges import Ranges
 from ...domain.record import Record
 from ...domain.signing import Receipt, open_receipt
+from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import Tried
@@ -38,6 +39,7 @@ _LANE_SLACK_MS = (
     86_400_000  # a retry may wait so long in its lane: who might outlive the row takes its content along
 )
 
+_STATUSES = {Fate.SUCCESS: Status.SUCCESS, Fate.RETRY: Status.RETRYING, Fate.DEAD: Status.DEAD}
 _MISSES = 2  # of one lease: then its other receipts are not looked up either
 
 
@@ -327,8 +329,10 @@ class _Leased:
         step = Result(receipt.leased, ruled.fate, ruled.due_ms)
         if ruled.fate is Fate.RETRY_LATER:
             timer = self._timer(receipt, ruled, attempt)
-            return _Step(step, tried, receipt.shard, self._record(receipt, "RETRYING", ruled, attempt), timer)
-        status = {Fate.SUCCESS: "SUCCESS", Fate.RETRY: "RETRYING", Fate.DEAD: "DEAD"}.get(ruled.fate)
+            return _Step(
+                step, tried, receipt.shard, self._record(receipt, Status.RETRYING, ruled, attempt), timer
+            )
+        status = _STATUSES.get(ruled.fate)
         has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
         in_lane = receipt.entry is not None  # where only the record tells of attempts
         is_recorded = (
@@ -352,7 +356,7 @@ class _Leased:
             return ruled.due_ms
         return self._now_ms if ruled.fate is Fate.RETRY and receipt.entry is not None else None
 
-    def _record(self, receipt: Receipt, status: str, ruled: SettleDecision, attempt: int) -> Record:
+    def _record(self, receipt: Receipt, status: Status, ruled: SettleDecision, attempt: int) -> Record:
         dead = ruled.fate is Fate.DEAD
         ends_ms = max(self._now_ms, ruled.due_ms)
         return Record(

@@ -10,6 +10,7 @@ from ...domain.cursor_write import Change
 from ...domain.errors import unavailable
 from ...domain.message import UNDECODABLE
 from ...domain.record import Record
+from ...domain.status import Status
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...ports.cursors import Cursors, RefusalReason, WriteRefused
@@ -70,7 +71,7 @@ class CursorStore:
             if result.why is RefusalReason.UNKNOWN:
                 raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
             return None
-        self._counters.add(DEAD, sum(record.status == "DEAD" for record in records))
+        self._counters.add(DEAD, sum(record.status == Status.DEAD for record in records))
         self._tell_unreadable(key, [record for record in records if record.reason == UNDECODABLE])
         return self._keep(key, result)
 

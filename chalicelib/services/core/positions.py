@@ -11,6 +11,7 @@ from ...domain.errors import NotFound, Unreadable
 from ...domain.message import Origin
 from ...domain.segment import ShardKey
 from ...domain.spans import Span
+from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.log import Log
 from ...ports.records import Records
@@ -148,7 +149,7 @@ class Positions:
         offset, origin = entry
         place = cursor_key(topic, group, origin.shard, lane.consumer_uid)
         record = self._records.get(place, origin.offset)
-        if record is None or record.status != "RETRYING":
+        if record is None or record.status != Status.RETRYING:
             return None
         made = record.attempts - origin.attempts
         return Span(offset, attempt=made + 1) if not made or record.next_ms is None else None

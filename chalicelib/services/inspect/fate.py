@@ -9,7 +9,7 @@ from enum import StrEnum
 from ...domain.cursor import Cursor, Position, position
 from ...domain.message import Message
 from ...domain.record import Record
-from ...domain.status import OVER
+from ...domain.status import OVER, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.log import Log
 from ...ports.records import Records
@@ -105,15 +105,15 @@ class Fates:
 
     def _older(self, key: CursorKey, record: Record) -> str | None:
         """What a delivery from before a seek is, where its record tells that it left the cursor, and is not over."""
-        if record.status == "DEAD":
+        if record.status == Status.DEAD:
             return record.status if self._records.dead_letter(key, record.offset) else None
-        return record.status if record.status == "RETRYING" and record.next_ms is not None else None
+        return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
     def _left(self, topic: Topic, group: Group, key: CursorKey, record: Record | None) -> Place | None:
         """Where a delivery is that has left its cursor."""
-        if record is None or record.status == "SUCCESS" or record.waited_in_cursor:
+        if record is None or record.status == Status.SUCCESS or record.waited_in_cursor:
             return Place.SETTLED
-        if record.status == "DEAD":
+        if record.status == Status.DEAD:
             letter = self._records.dead_letter(key, record.offset)
             return Place.LETTER if letter else Place.SETTLED
         if self._statuses.retry_timer(group, key, record):

@@ -16,7 +16,7 @@ from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, RETENTION_GRACE
 from ...domain.message import Message
 from ...domain.record import Unfinished
 from ...domain.segment import Segment
-from ...domain.status import OPEN
+from ...domain.status import OPEN, Status
 from ...domain.topic import CursorKey, Group, Topic
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
 from ...ports.log import Log
@@ -31,7 +31,7 @@ from .statuses import Look, Statuses
 
 _ROWS = 16
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
-_UNDONE = (*OPEN, "NEW", "DEAD")
+_UNDONE = (*OPEN, Status.NEW, Status.DEAD)
 _MOST_COUNTING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 _MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: of more it is told "at least"
 _ROWS_PER_PAGE = 512  # what one page of a list reads at most; a sparse filter goes on with the next page
@@ -164,7 +164,7 @@ class Lookup:
             try:
                 message = self.find(topic, message_id)
             except (NotFound, Conflict):
-                return "NEW"
+                return Status.NEW
             return look.overall(message) if isinstance(message, Message) else before_log(message)
 
         return status_of
@@ -286,12 +286,14 @@ class Lookup:
         in_lanes = self._in_lanes(topic, group)
         waiting = sum(span.count for s in shards for span in s.cursor.waiting if span.attempt > 1)
         here = {(each.shard, each.consumer_uid) for each in shards}  # of who has left, nothing is counted
-        left = (each for each in unfinished if each.timed or each.status == "DEAD")  # else the cursor tells
+        left = (
+            each for each in unfinished if each.timed or each.status == Status.DEAD
+        )  # else the cursor tells
         apart = [each for each in left if (each.shard, each.consumer_uid) in here]
         return GroupStatus(
             backlog=sum(s.backlog for s in shards),
             in_flight=sum(s.cursor.in_flight for s in shards) + in_lanes,
-            retrying=waiting + sum(each.status == "RETRYING" for each in apart),
+            retrying=waiting + sum(each.status == Status.RETRYING for each in apart),
             dead=self._records.count_dead(topic.uid, group.uid),
             oldest_age_seconds=max(ages) // 1000 if ages else None,
             account=_account(shards, apart, in_lanes),

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ...domain import cursor_transitions as transitions
-from ...domain import status as words
 from ...domain.cursor import Cursor, Lease, Position, position
 from ...domain.message import Draft, Message, overall
 from ...domain.record import Record
 from ...domain.spans import Span
+from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
@@ -27,7 +27,7 @@ from ..core.log_reader import LogReader
 class DeliveryStatus:
     """How far one group is with one message; in a broadcast, with `consumers` by name, of which it is made."""
 
-    status: str
+    status: Status
     attempts: int
     next_attempt_ms: int | None = None
     last_error: str | None = None
@@ -124,7 +124,7 @@ class Statuses:
         if not statuses:
             return None
         if message.draft.cancelled:
-            return DeliveryStatus("CANCELLED", 0)
+            return DeliveryStatus(Status.CANCELLED, 0)
         if not POLICIES[group.mode].per_consumer:
             return statuses[""]
         names = {c.uid: c.name for c in self._catalog.consumers(topic, group)}
@@ -147,9 +147,9 @@ class Statuses:
             return None
         record = None if place is Position.NEW else self._records.get(key, message.offset)
         shown = _shown(place, span, record)
-        if place is Position.SETTLED and record and shown.status == "RETRYING":
+        if place is Position.SETTLED and record and shown.status == Status.RETRYING:
             shown = self._retrying(topic, group, key, record, shown)
-        if shown.status in words.OVER:
+        if shown.status in OVER:
             return shown
         spent = record.spent if record else 0
         left = spent + max_attempts(topic, group, message.draft) - max(1, shown.attempts)
@@ -164,7 +164,7 @@ class Statuses:
             return shown
         if begun := self._begun_in_lane(topic, group, key, record.offset):
             if begun.lease:
-                return DeliveryStatus("RUNNING", begun.attempt, None, shown.last_error)
+                return DeliveryStatus(Status.RUNNING, begun.attempt, None, shown.last_error)
             shown = replace(shown, attempts=max(shown.attempts, begun.attempt))
         return replace(shown, next_attempt_ms=None) if early else shown
 
@@ -221,17 +221,17 @@ def _shown(place: Position, span: Span | None, record: Record | None) -> Deliver
     """What cursor and record say together: the cursor about the present, the record about the past."""
     error = record.last_error if record else None
     if place is Position.RUNNING:
-        return DeliveryStatus("RUNNING", span.attempt if span else 1, None, error)
+        return DeliveryStatus(Status.RUNNING, span.attempt if span else 1, None, error)
     if place is Position.NEW:
-        return DeliveryStatus("NEW", 0)
+        return DeliveryStatus(Status.NEW, 0)
     if place is Position.RETRYING and span:
-        return DeliveryStatus("RETRYING", span.attempt - 1, span.due_ms or None, error)
+        return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.due_ms or None, error)
     if record is None or record.waited_in_cursor:
-        return DeliveryStatus("SUCCESS", 1)
+        return DeliveryStatus(Status.SUCCESS, 1)
     return DeliveryStatus(
         record.status,
         record.attempts,
-        record.next_ms if record.status == "RETRYING" else None,
+        record.next_ms if record.status == Status.RETRYING else None,
         error,
         record.reason,
     )
@@ -240,15 +240,15 @@ def _shown(place: Position, span: Span | None, record: Record | None) -> Deliver
 def _together(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus:
     """What a broadcast's consumers have come to: the most attempts, the next of all, what went wrong at worst."""
     statuses = list(consumers.values())
-    word = words.combined([each.status for each in statuses])
+    status = combined([each.status for each in statuses])
     failures = [each for each in statuses if each.last_error or each.reason]
-    worst = next((each for each in failures if each.status == word), failures[0] if failures else None)
+    worst = next((each for each in failures if each.status == status), failures[0] if failures else None)
     return DeliveryStatus(
-        word,
+        status,
         max(each.attempts for each in statuses),
         min((each.next_attempt_ms for each in statuses if each.next_attempt_ms), default=None),
         worst.last_error if worst else None,
-        worst.reason if worst and word == "DEAD" else None,
+        worst.reason if worst and status == Status.DEAD else None,
         max(each.retries_left for each in statuses),
         consumers,
     )

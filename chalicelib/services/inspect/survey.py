@@ -74,26 +74,32 @@ class GroupSurvey:
         is over, and more failures may be than were read."""
         statuses = [self._status(place, offset) for place in self.places if place.shard == shard]
         owed = [status for status in statuses if status]
-        return words.combined(owed) if owed and SETTLED not in owed else SETTLED if owed else None
+        return (
+            words.combined([words.Status(each) for each in owed])
+            if owed and SETTLED not in owed
+            else SETTLED
+            if owed
+            else None
+        )
 
     def _status(self, place: Progress, offset: int) -> str | None:
         where, span = position(place.cursor, offset)
         if where is Position.NOT_OWED:
             return None
         if where is Position.RETRYING and span and span.attempt == 1:
-            return "NEW"  # passed over for now: nobody has tried it
+            return words.Status.NEW  # passed over for now: nobody has tried it
         if where is not Position.SETTLED:
             return str(where)
         failed = self.failures.get((place.shard or 0, offset, place.key.consumer_uid))
-        return failed or (SETTLED if self.more_retrying else "SUCCESS")
+        return failed or (SETTLED if self.more_retrying else words.Status.SUCCESS)
 
     def places_of(self, status: str) -> list[tuple[int, int]]:
         """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the newest first."""
         places = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
         for place in self.places:
-            if status == "RUNNING":
+            if status == words.Status.RUNNING:
                 spans = [span for lease in place.cursor.leases.values() for span in lease.spans]
-            elif status == "RETRYING":
+            elif status == words.Status.RETRYING:
                 spans = [span for span in place.cursor.waiting if span.attempt > 1]
             else:
                 spans = []
@@ -231,7 +237,7 @@ class Surveyor:
             tuple(places),
             tuple(lanes),
             dead,
-            sum(each.status == "RETRYING" for each in failures),
+            sum(each.status == words.Status.RETRYING for each in failures),
             dead >= _MOST_LETTERS,
             len(failures) >= MOST_FAILURES,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},

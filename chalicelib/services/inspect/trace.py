@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ...domain import ids
 from ...domain.message import Draft, Message
 from ...domain.replay import MARK, MARK_OF
+from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
 from ...domain.trace import DELETED, EDITED, REDRIVEN, TraceRow, Tried
 from ...domain.transaction import Transaction
@@ -107,7 +108,7 @@ class Tracer:
             if uid in seen:
                 continue
             record = self._records.get(cursor_key(topic, group, message.shard, uid), message.offset)
-            if record and record.status == "DEAD":
+            if record and record.status == Status.DEAD:
                 yield Event(
                     record.at_ms,
                     "buried",

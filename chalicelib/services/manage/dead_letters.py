@@ -11,6 +11,7 @@ from ...domain.cursor import Position, position
 from ...domain.errors import Conflict, NotFound
 from ...domain.message import JSON, UNDECODABLE, Draft
 from ...domain.record import DeadLetter, Record
+from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import DELETED, EDITED, REDRIVEN, Tried
 from ...ports.records import Records
@@ -195,7 +196,7 @@ class Redriver:
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
         places = self._places(topic, group, message_id)
         records = [self._records.get(key, offset) for key, offset in places]
-        if any(record and record.status == "DEAD" for record in records):
+        if any(record and record.status == Status.DEAD for record in records):
             return Conflict(
                 "DEAD_LETTER_GONE",
                 f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted, or its "
@@ -217,7 +218,7 @@ class Redriver:
                 )
             return self.redrive(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
-        if record and record.status == "RETRYING" and record.next_ms is not None:
+        if record and record.status == Status.RETRYING and record.next_ms is not None:
             return self._hurry_timer(topic, group, key, record)
         return self._hurry_in_place(key, offset)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...domain.record import DeadLetter, Record, Unfinished
+from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
 from .tables import MemoryTables, letter_place, record_place
 
@@ -23,7 +24,9 @@ class MemoryRecords:
             return [
                 Unfinished(r.shard, r.offset, r.status, r.consumer_uid, r.next_ms is not None)
                 for (g, k), r in self._tables.records.items()
-                if g == group_uid and k.startswith(f"{topic_uid}/") and r.status in ("DEAD", "RETRYING")
+                if g == group_uid
+                and k.startswith(f"{topic_uid}/")
+                and r.status in (Status.DEAD, Status.RETRYING)
             ][:most]
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:

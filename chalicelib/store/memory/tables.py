@@ -10,13 +10,14 @@ from ...domain.cursor import Cursor
 from ...domain.cursor_transitions import amend
 from ...domain.record import DeadLetter, Record
 from ...domain.segment import Segment, ShardKey
+from ...domain.status import Status
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey
 from ...domain.transaction import Transaction, check_timer, committed
 from ...ports.log import DedupEntry, Promotable
 from .. import codec
 from ..layout import record_key, timer_key
-from ..records import DEAD, RETRYING, letter_of
+from ..records import letter_of
 
 Place = tuple[str, str]  # partition and sort key, as on DynamoDB
 
@@ -54,7 +55,7 @@ class MemoryTables:
         for record in records:
             at = record.of or key
             self.records[record_place(at, record.offset)] = replace(record, of=None, message=None)
-            if record.status == DEAD:
+            if record.status == Status.DEAD:
                 self.letters.setdefault(record_place(at, record.offset, dead=True), None)
                 if letter := letter_of(at, record):
                     self.put_letter(letter)
@@ -115,7 +116,7 @@ class MemoryTables:
         self.records[place] = Record(
             moved.key.shard.shard,
             moved.offset,
-            RETRYING,
+            Status.RETRYING,
             attempts,
             at_ms,
             moved.key.consumer_uid,
