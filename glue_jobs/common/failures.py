@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 _OURS = re.compile(r"^glue_jobs\.\S+: (.+)$", re.MULTILINE)
 _DISK = "The disk is full: free some space, and run the job again."
 _MEMORY = "Spark ran out of memory: run the job again with more of it (on AWS: more workers)."
 _KILLED = "Spark's process has ended: it was killed, or ran out of memory. Run the job again."
+_NO_START = (
+    "Spark did not start: see that Java 17 or newer is installed and memory is free, and run the job again."
+)
 _SIGNS = (
+    ("JAVA_GATEWAY_EXITED", _NO_START),
     ("No space left on device", _DISK),
     ("Disk quota exceeded", _DISK),
     ("OutOfMemoryError", _MEMORY),
@@ -47,8 +51,8 @@ def sentence(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}"
     if ours := _OURS.findall(text):
         return str(ours[-1])
-    if isinstance(error, Py4JNetworkError | ConnectionError):
-        return _KILLED
+    if isinstance(error, Py4JNetworkError | ConnectionError) or type(error) is Py4JError:
+        return _KILLED  # what Java itself raises is a Py4JJavaError
     for sign, meaning in _SIGNS:
         if sign in text:
             return meaning
@@ -57,4 +61,4 @@ def sentence(error: BaseException) -> str:
 
 def ends_the_run(error: BaseException) -> bool:
     """Would whatever comes next fail as well?"""
-    return bool(_ENDED) or sentence(error) in (_DISK, _MEMORY, _KILLED)
+    return bool(_ENDED) or sentence(error) in (_DISK, _MEMORY, _KILLED, _NO_START)

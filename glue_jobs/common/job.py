@@ -35,16 +35,19 @@ def run(job: str, options: argparse.Namespace, work: Callable[[Start, Bucket], i
 def guarded(job: str, work: Callable[[], int]) -> int:
     """The work's exit code. What it raises is told in a sentence and in the summary; HEADRACE_DEBUG=1 shows where."""
     before = signal.signal(signal.SIGTERM, _end)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells each broken connection at length
+    is_debugging = bool(os.environ.get("HEADRACE_DEBUG"))
+    if not is_debugging:
+        logging.disable()  # py4j shows the stack of each broken connection
     try:
         return work()
     except Exception as error:  # noqa: BLE001
-        if os.environ.get("HEADRACE_DEBUG"):
+        if is_debugging:
             traceback.print_exc()
         print(f"The job {job} failed: {sentence(error)}", file=sys.stderr, flush=True)
         summary(job, error=sentence(error))
         return FAILED
     finally:
+        logging.disable(logging.NOTSET)
         signal.signal(signal.SIGTERM, before)
 
 

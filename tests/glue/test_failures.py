@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from glue_jobs.archiving.publish import Mismatch
 from glue_jobs.common import job
@@ -33,7 +33,9 @@ ROOT = Path(__file__).parents[2]
         (OSError(errno.ENOSPC, "No space left on device"), "The disk is full", True),
         (RuntimeError("task failed\n\tjava.io.IOException: No space left on device\n\tat x"), "The disk is full", True),
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's process has ended", True),
+        (Py4JError("An error occurred while calling o12.collect"), "Spark's process has ended", True),
         (ConnectionRefusedError(111, "Connection refused"), "Spark's process has ended", True),
+        (RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "Spark did not start", True),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space\n\tat x"), "ran out of memory", True),
         (RuntimeError("x\nglue_jobs.common.service.Refused: NO: it says no\n at y"), "NO: it", False),
         (Mismatch("the files do not hold what the manifest says"), "the files do not", False),
@@ -133,10 +135,10 @@ def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen([*command, "--backfill", "no"], cwd=ROOT, stdout=stdout, stderr=stderr)
-        jvm = None
-        while jvm is None:
+        while not (place.folder / "archive/_aside").exists():
             assert process.poll() is None
-            jvm = _java_below(process.pid) if b" up to " in err.read_bytes() else None
+        jvm = _java_below(process.pid)
+        assert jvm
         os.kill(jvm, signal.SIGKILL)
         assert process.wait() == FAILED
     assert told(out.read_text())["error"].startswith("Spark's process has ended")
