@@ -221,7 +221,7 @@ class DynamoControl:
 
     def _retire(self, model: type[Row[V]], key: Key, mark: Key, old: V) -> bool:
         """Delete a row that is as it was read; before that, mark that this was begun."""
-        self._put(model.of(mark, old))
+        self._put(model.of(mark, old, old.version))
         return self._if_unchanged(
             "delete_item", model.of(key, old, old.version).get_delete_kwargs_from_instance()
         )

@@ -24,10 +24,10 @@ def test_no_fault_at_any_call_breaks_a_transaction(stage: Stage, name: str, faul
 
 
 CALLS = {
-    "prepare": 2,
-    "prepare with a dedup id": 2,
+    "prepare": 3,
+    "prepare with a dedup id": 3,
     "commit": 4,
-    "prepare by key": 3,
+    "prepare by key": 4,
     "commit by key": 4,
     "commit for later": 3,
     "commit, and nobody repeats it": 4,

@@ -16,8 +16,8 @@ import pytest
 from chalicelib import functions, wiring
 from chalicelib.domain.errors import unavailable
 from chalicelib.store.layout import Tables
+from local.dynamodb import client
 from local.stream import StreamPoller, stream_event
-from local.triggers import client
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import dynamo_stage

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
 from itertools import product
@@ -208,7 +208,9 @@ def guarded(guard: Guard) -> Iterator[Guard]:
     threads that they start."""
     events = clients._session().events
     events.register(_EVENT, guard.check)
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
+        stack.callback(events.unregister, _EVENT, guard.check)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in _FUNCTIONS:
             patch.setattr(functions, name, working_as(name, getattr(functions, name)))
         patch.setattr(access, "authorize", working_as(names.AUTHORIZE, access.authorize))
@@ -217,7 +219,6 @@ def guarded(guard: Guard) -> Iterator[Guard]:
             patch.setattr(invoker, "invoke", _asking(guard, invoker.invoke))
         patch.setattr(ThreadPoolExecutor, "submit", _with_context(ThreadPoolExecutor.submit))
         yield guard
-    events.unregister(_EVENT, guard.check)
 
 
 def _asking(guard: Guard, invoke: Callable[..., None]) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..http import Page, SeeOther, Shown, Visit, page
+from ..http import Page, Shown, Visit, page
 
 _JOBS = ("sweep", "assign", "watch", "checkpoint", "expire")
 
@@ -31,9 +31,3 @@ def system(visit: Visit) -> Shown:
     visit.deps.readiness.check()
     places = {job: rounds.place(job) for job in _JOBS}
     return Page("system.html", {"places": places, "version": __version__})
-
-
-@page("GET", "/", open=True)
-def root(visit: Visit) -> Shown:
-    """Where a browser arrives that was given the address only."""
-    return SeeOther("console")

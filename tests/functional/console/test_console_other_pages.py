@@ -101,7 +101,3 @@ def test_the_schedules_say_when_they_last_came_round(browser: Browser) -> None:
     text = page(browser, "system").text
     assert "Every table can be read." in text
     assert "sweep" in text
-
-
-def test_the_address_alone_leads_to_the_console(stranger: Browser) -> None:
-    assert "password" in stranger.get("/").html

@@ -1,6 +1,6 @@
 """The examples of openapi.json: there is one for each call, of its schema, and taken from a service that runs.
 
-`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/api/test_examples.py` takes them anew.
+`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/api/test_documented_examples.py` takes them anew.
 """
 
 from __future__ import annotations
