@@ -43,6 +43,7 @@ def fresh_logger() -> Iterator[None]:
     observe._logger.cache_clear()
     yield
     observe._logger.cache_clear()
+    vars(log).clear()
     vars(log).update(before)
     log.handlers[:] = handlers
 

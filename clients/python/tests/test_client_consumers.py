@@ -265,7 +265,7 @@ from headrace import Headrace
 hr = Headrace.from_env()
 @hr.consumer(sys.argv[1], group="g", concurrency=2, wait=1, lease=2, name=sys.argv[2])
 def handle(message):
-    print(f"{message.body} {message.attempt}\n", end="", flush=True)  # whole: two threads print
+    print(f"{message.body} {message.attempt}\\n", end="", flush=True)  # whole: two threads print
     time.sleep(float(sys.argv[3]))
 hr.run()
 print("ended", flush=True)
