@@ -89,6 +89,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     assert {numbers[0] for numbers in desk.subscribers.numbers().values()} == {1}
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
 @pytest.mark.parametrize("most", [20, 50, 100, 200])
 def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(

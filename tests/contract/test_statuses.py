@@ -124,6 +124,7 @@ def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage:
     assert desk.deps.lookup.group_status(desk.topic, group).retrying == 1
 
 
+@pytest.mark.many_calls
 def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
     desk = Desk.at(stage)
     now_ms = stage.clock.now_ms

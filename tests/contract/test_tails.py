@@ -83,6 +83,7 @@ def test_i8_without_any_checkpoint_the_log_goes_on_where_a_broadcasts_consumers_
         assert offsets(fresh.receive(group, consumer=consumer)) == [3]
 
 
+@pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage, mode=mode, retry=Retry(5, (1,), jitter=0.0))

@@ -228,6 +228,7 @@ def test_a_missing_token_a_missing_server_and_a_bad_file_are_told(tmp_path: Path
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.soak
 def test_the_examples_find_the_server_by_its_url_or_port(server: tuple[str, str], tmp_path: Path) -> None:
     url, token = server
     port = {"HEADRACE_PORT": url.rpartition(":")[2]}

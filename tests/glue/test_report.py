@@ -43,6 +43,7 @@ def folder(place: Place) -> Path:
     return page.parent
 
 
+@pytest.mark.soak
 def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) -> None:
     assert run(filled) == DONE
     made = folder(filled)
@@ -66,6 +67,7 @@ def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) ->
     assert {waiting for *_, waiting in hours} == {1}
 
 
+@pytest.mark.soak
 def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(filled: Place) -> None:
     run(filled)
     first = {path: path.read_bytes() for path in folder(filled).glob("*.*")}

@@ -122,6 +122,7 @@ def test_many_raw_bodies_come_in_answers_that_fit(api: Client, sizes: list[int])
     assert sum(len(page) for page in api.pages(f"{topic.path}/messages", 200)) == 30
 
 
+@pytest.mark.soak
 def test_a_list_is_newest_first_over_many_shards(api: Client) -> None:
     topic = api.topic(shards=48)
     for n in range(48 * 14):
