@@ -63,7 +63,8 @@ def served(made: Stage) -> Iterator[Served]:
         port = int(probe.getsockname()[1])
     environment = {**made.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
     command = [sys.executable, "-m", "local"]
-    process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=quiet, stderr=quiet)
     try:
         _await(process, port)
         yield Served(port, process.pid)
