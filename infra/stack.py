@@ -14,7 +14,7 @@ from .__main__ import add_options, given
 from .cli import Aws, Refused
 from .package import BUILD, GLUE, TEMPLATE
 from .stages import CONFIG, read
-from .template import Stack, Wrong
+from .template import ALWAYS, Stack, Wrong
 
 _UNRESERVED = 100  # Lambda keeps so much for functions that reserve none
 _CAPABILITIES = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
@@ -33,10 +33,20 @@ _WAYS = {
 _DELETE = "run `make destroy` with the same options, which keeps tables and bucket; then deploy again"
 
 
+_RESERVED = "ReservedConcurrentExecutions"
+
+
 def _reservations(template: dict[str, Any]) -> int:
     """How much of Lambda's concurrency a template's functions reserve."""
     properties = (each.get("Properties", {}) for each in template["Resources"].values())
-    return sum(each.get("ReservedConcurrentExecutions", 0) for each in properties)
+    return sum(each.get(_RESERVED, 0) for each in properties)
+
+
+def _without_reservations(template: dict[str, Any]) -> dict[str, Any]:
+    """The template, its functions with what the account has left."""
+    for each in template["Resources"].values():
+        each.get("Properties", {}).pop(_RESERVED, None)
+    return template
 
 
 class Deployment:
@@ -48,6 +58,7 @@ class Deployment:
         self._build = build
         self._name = stack.prefix
         self._artifacts = bucket.artifacts(aws.account, aws.region)
+        self._reserves = True
 
     def deploy(self) -> dict[str, str]:
         """Create or update it and wait for the end; its outputs. Raises Wrong."""
@@ -55,7 +66,7 @@ class Deployment:
         status = self._status()
         self._check_status(status)
         new = not status or status == "REVIEW_IN_PROGRESS"
-        self._check_concurrency(0 if new else self._reserved())
+        self._reserves = self._may_reserve(0 if new else self._reserved())
         self._make_artifacts()
         if new:
             self._drop_logs()
@@ -109,23 +120,34 @@ class Deployment:
         body = found["TemplateBody"] if found else None
         return _reservations(json.loads(body) if isinstance(body, str) else body) if body else None
 
-    def _check_concurrency(self, reserved: int | None) -> None:
-        """Lambda refuses reservations that leave too little to others, and would do so in the middle of a deployment.
-        `reserved` is what the stack has already."""
+    def _may_reserve(self, reserved: int | None) -> bool:
+        """Does the account lend what the functions reserve? Lambda would refuse it in the middle of a deployment.
+        `reserved` is what the stack has already. Wrong, where it does not and the stage is not to be without."""
         if reserved is None:
-            return
+            return True
         wanted = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reserved
         if wanted <= 0:
-            return
-        told = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
-        free = told["UnreservedConcurrentExecutions"]
-        if free - wanted < _UNRESERVED:
-            raise Wrong(
-                f"The stage {self._stack.stage} reserves {wanted} more of Lambda's concurrency, and {_UNRESERVED} must "
-                f"stay unreserved, but the account has only {free} left in {self._aws.region}. Ask for more "
-                "(`aws service-quotas request-service-quota-increase --service-code lambda --quota-code L-B99A9384 "
-                f"--desired-value 1000`), or take reserved_concurrency out of {CONFIG}."
-            )
+            return True
+        lent = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
+        free = lent["UnreservedConcurrentExecutions"]
+        if free - wanted >= _UNRESERVED:
+            return True
+        short = (
+            f"The stage {self._stack.stage} reserves {wanted} more of Lambda's concurrency, and {_UNRESERVED} must "
+            f"stay unreserved, but the account has only {free} left in {self._aws.region}."
+        )
+        more = (
+            "Ask for more (`aws service-quotas request-service-quota-increase --service-code lambda --quota-code "
+            "L-B99A9384 --desired-value 1000`)"
+        )
+        if self._stack.reserve == ALWAYS:
+            raise Wrong(f"{short} {more}, or set lower numbers of reserved_concurrency in {CONFIG}.")
+        print(
+            f"{short} It is deployed without: subscribers that hang may use up what callers need. {more} and deploy "
+            "again.",
+            file=sys.stderr,
+        )
+        return False
 
     def _status(self) -> str:
         """The stack's status; empty if there is none."""
@@ -166,6 +188,8 @@ class Deployment:
         told = json.loads(packaged.read_text())
         # Only what has its name in plain text is taken in again.
         told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._bucket
+        if not self._reserves:
+            told = _without_reservations(told)
         packaged.write_text(json.dumps(told))
         key = f"{self._name}/{TEMPLATE}"
         self._aws.run("s3", "cp", "--quiet", str(packaged), f"s3://{self._artifacts}/{key}")

@@ -14,7 +14,10 @@ from .template import Stack, Wrong
 
 CONFIG = Path(".chalice/config.json")
 _NAMES = {"api_handler": names.API}
-_SETTINGS = ("prefix", "log_days", "calls_per_second", "domain", "certificate", "zone", "email", "archive")
+_SETTINGS = (
+    *("prefix", "log_days", "calls_per_second", "domain", "certificate", "zone", "email", "archive"),
+    "reserve",
+)
 
 
 def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:

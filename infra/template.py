@@ -37,6 +37,7 @@ _LOG_DAYS = (
     3653,
 )
 ALARMS = "AlarmTopic"
+ALWAYS, IF_POSSIBLE = "always", "if_possible"
 
 
 class Wrong(ValueError):
@@ -59,6 +60,8 @@ class Stack:
     certificate: str = ""
     zone: str = ""
     email: str = ""
+    reserve: str = IF_POSSIBLE
+    """Where the account lends too little for the functions' reservations: ALWAYS refuses, IF_POSSIBLE does without."""
     archive: bool = False
     """Do the archive's jobs run by themselves?"""
     glue: str = ""
@@ -84,6 +87,8 @@ class Stack:
             raise Wrong(f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}.")
         if not isinstance(self.calls_per_second, int) or self.calls_per_second < 1:
             raise Wrong(f"calls_per_second must be a whole number from 1, not {self.calls_per_second!r}.")
+        if self.reserve not in (ALWAYS, IF_POSSIBLE):
+            raise Wrong(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
         if not isinstance(self.archive, bool):
             raise Wrong(f"archive must be true or false, not {self.archive!r}.")
         if self.domain and not _DOMAIN.fullmatch(self.domain):

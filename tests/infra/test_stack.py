@@ -147,6 +147,29 @@ def test_an_update_that_reserves_more_than_there_is_is_noticed_first(
         Deployment(Aws(made), read("prod"), tmp_path).deploy()
 
 
+def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reservations(
+    environment: Environment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resources = {
+        "Deliver": {"Type": "AWS::Serverless::Function", "Properties": {"ReservedConcurrentExecutions": 100}},
+        "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}},
+    }
+    for file in ("template.json", "packaged.json"):
+        (tmp_path / file).write_text(json.dumps({"Resources": resources}))
+    limits = {"AccountLimit": {"UnreservedConcurrentExecutions": 10}}
+    made = environment(
+        cloudformation__describe_stacks=(255, "does not exist"),
+        lambda__get_account_settings=(0, json.dumps(limits)),
+        s3api__head_bucket=(0, "{}"),
+        cloudformation__create_change_set=(255, "so far"),
+    )
+    with pytest.raises(Wrong, match="so far"):
+        Deployment(Aws(made), read("dev"), tmp_path).deploy()
+    sent = json.loads((tmp_path / "packaged.json").read_text())["Resources"]
+    assert sent["Deliver"]["Properties"] == {}
+    assert "only 10 left in eu-central-1. It is deployed without" in capsys.readouterr().err
+
+
 def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
     events = [
         {"LogicalResourceId": "Api", "ResourceStatus": "CREATE_FAILED", "ResourceStatusReason": "limit of 10"}

@@ -312,6 +312,7 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
         ({"log_days": 8}, "one of 1, 3, 5, 7"),
         ({"calls_per_second": 0}, "from 1"),
         ({"archive": "yes"}, "true or false"),
+        ({"reserve": "never"}, "'always' or 'if_possible'"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(given: dict[str, Any], told: str) -> None:
@@ -340,15 +341,3 @@ def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
 def test_a_function_without_a_role_makes_no_template() -> None:
     with pytest.raises(Wrong, match="no role"):
         template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
-
-
-def test_a_stage_in_earnest_keeps_room_for_its_callers_whatever_deliveries_hang(packaged: Path) -> None:
-    functions = resources(packaged, "AWS::Serverless::Function")
-    found = {name: each["Properties"].get("ReservedConcurrentExecutions") for name, each in functions.items()}
-    reserved = {name: most for name, most in found.items() if most}
-    if "prod" not in str(packaged):
-        assert not reserved, "a new account lends 10"
-        return
-    for name in (names.API, names.AUTHORIZE, "deliver", "mover", "sweep"):
-        assert reserved[function_id(name)] > 0
-    assert sum(reserved.values()) <= 1000 - 100, "what an account lends, and what must stay unreserved"

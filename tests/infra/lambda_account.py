@@ -1,0 +1,59 @@
+"""How Lambda shares an account's concurrency out, in virtual time: who is started, and who is throttled.
+
+A function with a reservation has just that much, whatever the others do; those without share what is left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+At = Callable[[float], None]
+
+
+class Timeline:
+    """Deeds at times, in order."""
+
+    def __init__(self) -> None:
+        self._deeds: list[tuple[float, int, At]] = []
+        self._count = 0
+
+    def at(self, when: float, deed: At) -> None:
+        """Do it then; it is told the time."""
+        self._count += 1
+        heapq.heappush(self._deeds, (when, self._count, deed))
+
+    def run(self, until: float) -> None:
+        while self._deeds and self._deeds[0][0] <= until:
+            when, _, deed = heapq.heappop(self._deeds)
+            deed(when)
+
+
+class Account:
+    """An account's concurrency in one region."""
+
+    def __init__(self, timeline: Timeline, limit: int, reserved: Mapping[str, int]) -> None:
+        self._timeline = timeline
+        self._reserved = reserved
+        self._shared = limit - sum(reserved.values())
+        self._busy: Counter[str] = Counter()
+        self.throttles: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    def start(self, function: str, now: float, seconds: float, then: At | None = None) -> bool:
+        """Run a function for so long, then do something; False where it is throttled."""
+        pool = function if function in self._reserved else ""
+        if self._busy[pool] >= self._reserved.get(function, self._shared):
+            self.throttles[function] += 1
+            return False
+        self._busy[pool] += 1
+        self.most[pool] = max(self.most[pool], self._busy[pool])
+
+        def end(when: float) -> None:
+            self._busy[pool] -= 1
+            if then:
+                then(when)
+
+        self._timeline.at(now + seconds, end)
+        return True
