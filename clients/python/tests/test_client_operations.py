@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import threading
 import typing
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
@@ -142,6 +143,20 @@ def test_a_message_is_sent_received_settled_and_traced(hr: Headrace, topic: str)
     assert hr.get_fate(topic, sent.id).complete
     assert [m.id for m in hr.list_messages(topic, key="order-188")] == [sent.id]
     assert "accepted" in {event.event for event in hr.get_trace(topic, sent.id)}
+
+
+def test_a_producer_may_wait_until_the_work_is_done(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "quick", begin="earliest")
+    hr.put_group(topic, "slow", begin="earliest")
+    sent = hr.send(topic, {"order": 188})
+    assert not hr.wait_until_complete(topic, sent.id, group="quick", within=0.1).is_complete("quick")
+    worker = threading.Thread(target=lambda: hr.ack(topic, "quick", *hr.receive(topic, "quick")))
+    worker.start()
+    fate = hr.wait_until_complete(topic, sent.id, group="quick", within=30)
+    worker.join()
+    assert (fate.groups["quick"].status, fate.groups["slow"].status) == ("SUCCESS", "NEW")
+    hr.nack(topic, "slow", *hr.receive(topic, "slow"), dead_letter=True)
+    assert hr.wait_until_complete(topic, sent.id, within=30).complete
 
 
 def test_bytes_come_back_as_they_went(hr: Headrace, topic: str) -> None:

@@ -300,6 +300,11 @@ class Fate(Model, frozen=True, kw_only=True):
     complete: bool
     adds_up: bool
 
+    def is_complete(self, group: str | None = None) -> bool:
+        """Will nothing happen to it any more, in this group or in all?"""
+        one = self.groups.get(group) if group is not None else None
+        return self.complete or (one is not None and one.status in ("SUCCESS", "DEAD"))
+
 
 class Settled(Model, frozen=True, kw_only=True):
     """What came of one receipt. `already`: this lease had settled it before; `error` is a problem document."""

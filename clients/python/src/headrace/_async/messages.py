@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ..calls import given, path
-from ..durations import rfc3339
+from ..durations import Duration, rfc3339, seconds
 from ..models import DeadLetter, Delivery, Event, Fate, Replay, StoredMessage, Trace
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
@@ -56,6 +57,20 @@ class AsyncMessages(AsyncCaller):
     async def get_fate(self, topic: str, id: str) -> Fate:
         """Where a message stands everywhere."""
         return await self._ask(Fate, "GET", path("topics", topic, "messages", id, "fate"))
+
+    async def wait_until_complete(
+        self, topic: str, id: str, *, group: str | None = None, within: Duration = "25s"
+    ) -> Fate:
+        """Wait until every group (or this one) is done with a message: success, a dead letter, or cancelled; when
+        `within` is over, its fate as it is then. Looks at growing pauses of up to a second; each look costs reads."""
+        until, pause = time.monotonic() + seconds(within), 0.05
+        while True:
+            fate = await self.get_fate(topic, id)
+            left = until - time.monotonic()
+            if fate.is_complete(group) or left <= 0:
+                return fate
+            await self._transport.pause(min(pause, left))
+            pause = min(pause * 2, 1.0)
 
     async def retry_now(self, topic: str, id: str, group: str) -> Delivery:
         """Make the next attempt of a RETRYING or DEAD delivery now."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ..calls import given, path
-from ..durations import rfc3339
+from ..durations import Duration, rfc3339, seconds
 from ..models import DeadLetter, Delivery, Event, Fate, Replay, StoredMessage, Trace
 from .caller import Caller, group_path
 from .pager import Pager
@@ -56,6 +57,20 @@ class Messages(Caller):
     def get_fate(self, topic: str, id: str) -> Fate:
         """Where a message stands everywhere."""
         return self._ask(Fate, "GET", path("topics", topic, "messages", id, "fate"))
+
+    def wait_until_complete(
+        self, topic: str, id: str, *, group: str | None = None, within: Duration = "25s"
+    ) -> Fate:
+        """Wait until every group (or this one) is done with a message: success, a dead letter, or cancelled; when
+        `within` is over, its fate as it is then. Looks at growing pauses of up to a second; each look costs reads."""
+        until, pause = time.monotonic() + seconds(within), 0.05
+        while True:
+            fate = self.get_fate(topic, id)
+            left = until - time.monotonic()
+            if fate.is_complete(group) or left <= 0:
+                return fate
+            self._transport.pause(min(pause, left))
+            pause = min(pause * 2, 1.0)
 
     def retry_now(self, topic: str, id: str, group: str) -> Delivery:
         """Make the next attempt of a RETRYING or DEAD delivery now."""
