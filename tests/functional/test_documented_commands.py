@@ -1,4 +1,5 @@
-"""Every command of the quickstart and of the how-to pages does what its page says."""
+"""Every command of the quickstart and of the how-to pages, and every program of the migration pages, does what its page
+says."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,8 @@ from tests.support.pages import ROOT, Command, Shell, agrees, commands_of
 
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 HOW_TO = sorted((ROOT / "docs" / "howto").glob("*.md"))
+MIGRATE = sorted((ROOT / "docs" / "migrate").glob("*.md"))
+_PROGRAM = re.compile(r"^```python\n(?P<code>.*?)^```\n```text\n(?P<output>.*?)^```$", re.M | re.S)
 
 
 def _free_port() -> int:
@@ -83,6 +87,25 @@ def test_the_commands_of_a_how_to_page_do_what_it_says(page: Path, shell: Shell)
     shell.follow(set_up)
     for command in commands_of(page.read_text()):
         shell.follow(command)
+
+
+@pytest.mark.parametrize("page", MIGRATE, ids=lambda page: page.stem)
+def test_the_program_of_a_migration_page_prints_what_it_says(
+    page: Path,
+    service: tuple[Path, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, url = service
+    monkeypatch.setenv("HEADRACE_URL", url)
+    monkeypatch.setenv("HEADRACE_TOKEN", (folder / ".data" / "token").read_text().strip())
+    (program,) = _PROGRAM.finditer(page.read_text())
+    names: dict[str, Any] = {"__name__": "__main__"}
+    try:
+        exec(compile(program["code"], str(page), "exec"), names)
+    finally:
+        names["hr"].close()
+    assert capsys.readouterr().out == program["output"]
 
 
 def test_a_page_that_promises_something_else_fails(shell: Shell) -> None:
