@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer
@@ -57,6 +58,9 @@ class _Subscriber:
 
     def greet(self, url: str) -> Outcome:
         return Outcome(Verdict.DONE)
+
+    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+        raise AssertionError("nobody is tested here")
 
     def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         raise AssertionError("nothing here is in a transaction")

@@ -255,6 +255,6 @@ class TokenBody(Struct, forbid_unknown_fields=True):
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):
-    """A new text for a token: for how long the old one stays good beside it."""
+    """A new text for a token, or a new secret: for how long the old one stays good beside it."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.outcome import Outcome, Parcel, Verdict
 from ..domain.topic import Consumer
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
-from . import checks, events, function_batch, handshake, webhooks
+from . import checks, events, function_batch, handshake, ping, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
@@ -50,6 +51,18 @@ class Sender:
 
     def greet(self, url: str) -> Outcome:
         return handshake.greet(self._egress, url, self._origin)
+
+    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+        post = ping.post(consumer, id, self._world.now_ms())
+        secrets = live_secrets(consumer, self._clock.now_ms())
+        headers = {**post.headers, **webhooks.sign(secrets, post.id, self._world.now_ms() // 1000, post.body)}
+        answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
+        if isinstance(answer, Unreached):
+            outcome = Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+            return Exchange(consumer.target, headers, post.body, outcome, {})
+        shown = answer.body[:MOST_SHOWN_BYTES]
+        outcome, size = self._judge(answer), len(answer.body)
+        return Exchange(consumer.target, headers, post.body, outcome, answer.headers, shown, size)
 
     def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
         body = checks.question(transaction)

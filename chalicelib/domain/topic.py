@@ -142,6 +142,10 @@ class Consumer:
         """Does Headrace call it (rather than it us)?"""
         return self.kind != "pull"
 
+    def overlap_until_ms(self, now_ms: int) -> int | None:
+        """Until when a secret from before a rotation signs beside the present one; None: none does."""
+        return max((s.until_ms for s in self.secrets if s.until_ms and s.until_ms > now_ms), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class CursorKey:

@@ -59,3 +59,8 @@ class Traces(Protocol):
         """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
         is not consistent may miss the newest."""
         ...
+
+    def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
+        """Up to `limit` rows of a group (all its consumers) on one shard, those of the highest offsets first. Not
+        consistent: it may miss the newest."""
+        ...

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..domain.exchange import Exchange
 from ..domain.outcome import Outcome, Parcel
 from ..domain.topic import Consumer
 from ..domain.transaction import CheckAnswer, Transaction
@@ -59,6 +60,10 @@ class Sender(Protocol):
 
     def greet(self, url: str) -> Outcome:
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
+        ...
+
+    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+        """Send a signed test event to a consumer's URL, within `seconds`. It is no attempt: nothing comes of it."""
         ...
 
     def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from ..domain.limits import MAX_RECEIVE
 from ..domain.segment import ShardKey
@@ -36,6 +37,16 @@ class DynamoTraces:
             },
         )
         return in_order((row for item in found if (row := _readable(key, item))), offset)
+
+    def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
+        items = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="k = :k",
+            ExpressionAttributeValues={":k": text(trace_home(key))},
+            ScanIndexForward=False,
+            Limit=limit,
+        )
+        return [row for item in islice(items, limit) if (row := _readable(key, item))]
 
 
 def parts(row: TraceRow) -> Iterator[TraceRow]:

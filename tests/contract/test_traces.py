@@ -140,6 +140,16 @@ def test_an_attempt_never_comes_before_its_message_whatever_the_clocks_say(stage
     ]
 
 
+def test_the_newest_are_those_of_the_highest_offsets_whoever_tried(traces: Traces, key: CursorKey) -> None:
+    rows = [make.trace(key, make.tried([n]), started_ms=START_MS - n) for n in range(9)]
+    mine = make.trace(replace(key, consumer_uid="c1"), make.tried([9]))
+    other = replace(key, shard=replace(key.shard, shard=1))
+    traces.write([*rows, mine, make.trace(other, make.tried([99]))])
+    assert traces.newest(key, 3) == [mine, rows[8], rows[7]]
+    assert traces.newest(key, 99) == [mine, *reversed(rows)]
+    assert traces.newest(replace(key, group_uid="nobody"), 3) == []
+
+
 def test_rows_go_at_their_time(stage: Stage, key: CursorKey) -> None:
     now_s = START_MS // 1000
     rows: list[TraceRow] = [make.trace(key, make.tried([n]), expires_s=now_s + n) for n in (1, 2)]

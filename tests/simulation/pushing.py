@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib.domain.cursor import Fate
+from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
 from chalicelib.domain.signing import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
@@ -223,6 +224,9 @@ class Line:
 
     def greet(self, url: str) -> Outcome:
         return Outcome(Verdict.DONE)
+
+    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+        raise AssertionError("nobody is tested here")
 
 
 class Subscribers:

@@ -16,7 +16,7 @@ State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED")]
 
 class ConsumerView(TypedDict):
     """A consumer. One that pulls was seen at `last_seen_at`; one that is called has a `url` or a `function`, and the
-    health of that."""
+    health of that. Until `overlap_until_at` a secret from before a rotation signs, too."""
 
     consumer: str
     topic: str
@@ -32,6 +32,7 @@ class ConsumerView(TypedDict):
     disables_at: NotRequired[Time | None]
     breaker: NotRequired[Annotated[str, one_of("closed", "open", "half-open")]]
     open_until_at: NotRequired[Time | None]
+    overlap_until_at: NotRequired[Time | None]
     created_at: Time
 
 
@@ -74,8 +75,13 @@ def masked(member: MemberView) -> MemberView:
     """The same without what a URL tells beside its host: its path or query may be a secret."""
     if "url" not in member:
         return member
-    url = urlsplit(member["url"])
-    return {**member, "url": f"{url.scheme}://{url.netloc.rpartition('@')[2]}/…"}
+    return {**member, "url": without_path(member["url"])}
+
+
+def without_path(url: str) -> str:
+    """A URL without what may be a secret: its path, its query, its user."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
@@ -95,6 +101,7 @@ def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
         shown["timeout_seconds"] = consumer.timeout_seconds
     else:
         shown["url"] = consumer.target
+        shown["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
     shown["why"] = consumer.why
     shown["failing_since_at"] = at_or_none(consumer.failing_ms)
     shown["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms))

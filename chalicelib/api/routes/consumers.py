@@ -11,7 +11,7 @@ from ...domain.topic import Consumer, Group, Topic
 from ...wiring import Deps
 from .. import parse
 from ..http import ANY, Context, Response, call, invalid
-from ..requests import ConsumerBody, NoBody
+from ..requests import ConsumerBody, NoBody, RotateBody
 from ..responses import consumers
 from ..responses.common import Page, page
 from ..responses.consumers import MemberView, RegisteredConsumer, SecretView
@@ -93,11 +93,11 @@ def heartbeat(context: Context) -> Response[MemberView]:
     return Response(_view(context, context.deps.admin.heartbeat(topic, group, consumer)))
 
 
-@call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=NoBody)
+@call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
-    """Sign with a new secret; for a day more also with the old one."""
+    """Sign with a new secret; for `overlap_seconds` (a day) more also with the old one."""
     topic, group, consumer = _find(context)
-    secret = context.deps.admin.rotate_secret(topic, group, consumer)
+    secret = context.deps.admin.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
     return Response({"secret": format_secret(secret)})
 
 

@@ -281,14 +281,18 @@ class Admin:
         except Unavailable:
             self._signs.drop(uid)
 
-    def rotate_secret(self, topic: Topic, group: Group, consumer: Consumer) -> bytes:
-        """A new secret to sign with; what is sent in the next day is signed with the old one as well."""
+    def rotate_secret(
+        self, topic: Topic, group: Group, consumer: Consumer, overlap_seconds: int = _OVERLAP_MS // 1000
+    ) -> bytes:
+        """A new secret to sign with; what is sent within the overlap is signed with the old one as well."""
         if consumer.kind != "url":
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
         secret, now_ms = self._random.secret(), self._clock.now_ms()
-        if not self._amend(topic, group, consumer, lambda row: _signing(row, secret, now_ms)):
+        if not self._amend(
+            topic, group, consumer, lambda row: _signing(row, secret, now_ms, overlap_seconds * 1000)
+        ):
             raise _busy()
         return secret
 
@@ -386,14 +390,14 @@ def _fresh(consumer: Consumer, state: str, why: str | None = None) -> Consumer:
     return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
 
 
-def _signing(consumer: Consumer, secret: bytes, now_ms: int) -> Consumer:
-    """The consumer with a secret as its present one; the one before it ends a day from now, older ones when they
-    would have anyway. Refused where too many would sign at once."""
+def _signing(consumer: Consumer, secret: bytes, now_ms: int, overlap_ms: int = _OVERLAP_MS) -> Consumer:
+    """The consumer with a secret as its present one; those before it end with the overlap, or when they would have
+    anyway. Refused where too many would sign at once."""
     new = Secret(secret.hex())
     if new in consumer.secrets[:1]:
         return consumer
     former = [
-        Secret(old.hex, old.until_ms or now_ms + _OVERLAP_MS)
+        Secret(old.hex, min(old.until_ms or now_ms + overlap_ms, now_ms + overlap_ms))
         for old in consumer.secrets
         if old.hex != new.hex
     ]

@@ -30,6 +30,11 @@ class MemoryTraces:
             rows = self._homes.get(trace_home(key), {})
             return in_order((rows[place] for place in sorted(rows)), offset)
 
+    def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
+        with self._lock:
+            rows = self._homes.get(trace_home(key), {})
+            return [rows[place] for place in sorted(rows, reverse=True)[:limit]]
+
     def drop_expired(self, now_s: int) -> None:
         """What DynamoDB's TTL does."""
         with self._lock:

@@ -207,6 +207,15 @@ def test_a_pushed_message_says_where_it_comes_from() -> None:
     assert event.accepted_at == datetime(2026, 11, 21, 8, 8, 44, 951000, timezone.utc)
 
 
+def test_a_test_event_is_taken_and_no_handler_sees_it() -> None:
+    webhook, seen = Webhook(SECRET, clock=lambda: NOW), list[Any]()
+    webhook.handler(seen.append)
+    headers = {**signed(b"{}", NOW), "ce-type": "headrace.test"}
+    assert webhook.answer("POST", headers, b"{}").status == 204
+    assert webhook.answer("POST", headers, b"{ }").status == 401, "it is verified as any event is"
+    assert seen == []
+
+
 def test_structured_and_batch_modes_are_the_same_messages() -> None:
     events: list[Event] = []
     event = {

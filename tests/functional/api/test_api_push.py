@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import trustme
 
-from chalicelib.delivery import webhooks
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.connections import dial
 from chalicelib.delivery.egress import Egress
@@ -23,6 +22,7 @@ from tests.functional.api.conftest import ORIGIN
 from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group, ShiftingClock, Topic
+from tests.support.webhooks import signed
 
 OWN_SECRET = "whsec_" + "QUJD" * 11
 
@@ -41,13 +41,6 @@ def attempts(receiver: Receiver) -> list[int]:
 
 def seconds(later: str, earlier: str) -> float:
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
-
-
-def signed(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
-    raw = webhooks.parse_secret(secret)
-    assert isinstance(raw, bytes)
-    told = headers["webhook-id"], int(headers["webhook-timestamp"]), body, headers["webhook-signature"]
-    return webhooks.verify([raw], *told)
 
 
 def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(

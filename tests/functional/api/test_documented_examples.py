@@ -26,6 +26,7 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.sender import Sender
 from local.gateway import Gateway
+from tests.functional.delivery.receivers import http_receiver
 from tests.support import described
 from tests.support.http import Client, Reply, ShiftingClock
 
@@ -99,6 +100,9 @@ def tour(visitor: Recorder) -> None:
     hook = f"{ORDERS}/groups/billing/consumers/hook"
     put(hook, {"url": "http://127.0.0.1:9000/orders"}).expect(201)
     post(f"{hook}/rotate-secret").expect(200)
+    with http_receiver() as receiver:
+        put(f"{ORDERS}/groups/billing/consumers/tested", {"url": receiver.url}).expect(201)
+        post(f"{ORDERS}/groups/billing/consumers/tested/test").expect(200)
     order = {
         "body": {"order": 188, "total": 19.9},
         "keys": ["order-188"],
@@ -124,6 +128,7 @@ def tour(visitor: Recorder) -> None:
     post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
     get("/v1/audit?limit=2").expect(200)
     delete(f"/v1/tokens/{made['id']}").expect(204)
+    get(f"{MAILER}/consumers/worker-1/attempts").expect(200)
     for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
         get(path).expect(200)
     for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics"):

@@ -155,6 +155,38 @@ class Consumer(Model, frozen=True, kw_only=True):
     disables_at: datetime | None = None
     breaker: str | None = None
     open_until_at: datetime | None = None
+    overlap_until_at: datetime | None = None
+
+
+class Attempt(Model, frozen=True, kw_only=True):
+    """One attempt at a consumer, with the message at this place."""
+
+    at: datetime
+    shard: int
+    offset: int
+    attempt: int
+    outcome: str
+    duration_ms: int
+    detail: str | None = None
+
+
+class Attempts(Model, frozen=True, kw_only=True):
+    """The latest attempts at a consumer, the newest first. `complete`: there are no others."""
+
+    items: list[Attempt]
+    p50_ms: int | None
+    p95_ms: int | None
+    complete: bool
+
+
+class Tested(Model, frozen=True, kw_only=True):
+    """A test event: the `request` that was sent and the `answer` (None: there was none, and `detail` says why)."""
+
+    ok: bool
+    detail: str
+    duration_ms: int
+    request: dict[str, Any]
+    answer: dict[str, Any] | None = None
 
 
 class Assignment(Model, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, 
 from headrace.cli.profiles import Profiles, Unusable, access
 from headrace.cli.session import topic_names
 from headrace.testing import LocalHeadrace, Push
+from headrace.testing.subscriber import Subscriber
 
 ROOT = Path(__file__).parents[4]
 SECRET = "whsec_" + "AbCd" * 8
@@ -308,3 +309,22 @@ def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -
     assert len(tour) > 8
     for line in tour:
         command(*shlex.split(line))
+
+
+def test_a_subscriber_is_looked_at_tested_and_given_a_secret(
+    command: Command, headrace: LocalHeadrace
+) -> None:
+    subscriber = Subscriber()
+    try:
+        headrace.put_consumer("orders", "mailer", "shop", url=subscriber.url)
+        (shop,) = command("consumers", "list", "orders", "mailer", "--json")
+        assert (shop["consumer"], shop["state"]) == ("shop", "ACTIVE")
+        (tested,) = command("consumers", "test", "orders", "mailer", "shop", "--json")
+        assert (tested["ok"], tested["answer"]["status"]) == (True, 204)
+        assert subscriber.pushes[0].headers["ce-type"] == "headrace.test"
+        subscriber.answer = lambda push: 500
+        command("consumers", "test", "orders", "mailer", "shop", code=REFUSED)
+        assert command("consumers", "rotate-secret", "orders", "mailer", "shop").startswith("whsec_")
+        assert command("consumers", "attempts", "orders", "mailer", "shop", "--json") == []
+    finally:
+        subscriber.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calls import given, path
 from ..durations import rfc3339
-from ..models import Assignment, Consumer, Group
+from ..models import Assignment, Attempts, Consumer, Group, Tested
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
 
@@ -83,10 +83,25 @@ class AsyncGroups(AsyncCaller):
             Consumer, "POST", group_path(topic, group, "consumers", consumer, "heartbeat"), {}
         )
 
-    async def rotate_secret(self, topic: str, group: str, consumer: str) -> str:
-        """A new signing secret; the old one is good for a day more. Not repeated after a lost answer."""
+    async def rotate_secret(
+        self, topic: str, group: str, consumer: str, *, overlap_seconds: int | None = None
+    ) -> str:
+        """A new signing secret; the old one signs, too, for the overlap (a day). Not repeated after a lost answer."""
         where = group_path(topic, group, "consumers", consumer, "rotate-secret")
-        return (await self._ask(dict[str, str], "POST", where, {}, repeatable=False))["secret"]
+        body = given(overlap_seconds=overlap_seconds)
+        return (await self._ask(dict[str, str], "POST", where, body, repeatable=False))["secret"]
+
+    async def get_attempts(
+        self, topic: str, group: str, consumer: str, *, limit: int | None = None
+    ) -> Attempts:
+        """The latest attempts at a consumer that is called, and how long they took."""
+        where = group_path(topic, group, "consumers", consumer, "attempts")
+        return await self._ask(Attempts, "GET", where, limit=limit)
+
+    async def test_consumer(self, topic: str, group: str, consumer: str) -> Tested:
+        """Send a signed test event to a consumer's URL; what was sent, and what came back. It is no message."""
+        where = group_path(topic, group, "consumers", consumer, "test")
+        return await self._ask(Tested, "POST", where, {}, repeatable=False)
 
     async def delete_consumer(self, topic: str, group: str, consumer: str) -> None:
         """Leave the group; its shards go to the others at once."""

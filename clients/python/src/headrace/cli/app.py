@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from ..errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
-from . import dead, delayed, doctor, groups, listen, messages, profile, receive, send, stats, tokens, topics
+from . import (
+    consumers,
+    dead,
+    delayed,
+    doctor,
+    groups,
+    listen,
+    messages,
+    profile,
+    receive,
+    send,
+    stats,
+    tokens,
+    topics,
+)
 from .output import Output
 from .profiles import Unusable
 from .session import Session
@@ -48,7 +62,7 @@ def root(
     context.call_on_close(session.close)
 
 
-for module in (topics, groups, dead, delayed, tokens, profile):
+for module in (topics, groups, consumers, dead, delayed, tokens, profile):
     app.add_typer(module.app)
 app.command()(groups.seek)
 for module in (send, receive, messages, stats, listen, doctor):

@@ -13,6 +13,9 @@ import msgspec
 
 from ..models import Message
 
+TEST = "headrace.test"
+"""The type of an event that somebody sent to see whether a subscriber answers."""
+
 _STRUCTURED = "application/cloudevents+json"
 _BATCH = "application/cloudevents-batch+json"
 _NOT_THE_PRODUCERS = (

@@ -18,7 +18,7 @@ from ..consume.handlers import bound, is_async
 from ..consume.outcomes import Bury, Retry
 from ..consume.settings import Middleware
 from ..models import Message
-from .events import Event, events_of
+from .events import TEST, Event, events_of
 from .signing import SignatureError, key_of, verify
 
 _LOG = logging.getLogger("headrace")
@@ -56,8 +56,9 @@ class Webhook:
 
     What the handler returns is success. What it raises lets the message come again by its ladder; `Retry(in_seconds)`
     asks for a longer wait, `Bury("why")` makes it a dead letter. The handler is called as a consumer's is: with the
-    message, a typed body, or both. `secrets` may be several: the old and the new one while they rotate, and the
-    `check_secret` of a topic. `origins` are the host names that may call.
+    message, a typed body, or both. A test event is answered with success, and no handler sees it. `secrets` may be
+    several: the old and the new one while they rotate, and the `check_secret` of a topic. `origins` are the host names
+    that may call.
     """
 
     def __init__(
@@ -132,6 +133,8 @@ class Webhook:
             verify(self._secrets, headers, body, self._clock())
             if "ce-id" not in headers and (check := _check_of(body)) is not None:
                 return self._decide(check)
+            if headers.get("ce-type") == TEST:
+                return Answer(204)
             events = events_of(headers, body)
         except SignatureError as error:
             return Answer(401, _TEXT, str(error).encode())

@@ -1,0 +1,49 @@
+"""Consumers that are called: how they answered lately, and a test."""
+
+from __future__ import annotations
+
+from ...domain.errors import Conflict, Refused
+from ...domain.topic import Consumer, Group, Topic
+from .. import parse
+from ..http import ANY, Context, Response, call
+from ..requests import NoBody
+from ..responses import subscribers
+from ..responses.subscribers import AttemptsView, TestView
+
+_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
+_TEST_SECONDS = 10
+_ID_CHARS = 20
+
+
+@call("GET", f"{_CONSUMER}/attempts", scopes=ANY, query=("limit",))
+def get_attempts(context: Context) -> Response[AttemptsView]:
+    """The latest attempts at a consumer, and how long they took."""
+    from ...services.inspect.attempts import latest
+
+    topic, group, consumer = _find(context)
+    limit = parse.limit(context.query)
+    shards = context.deps.admin.membership(topic, group, consumer).shards
+    history = latest(context.deps.adapters.traces, topic, group, consumer, shards, limit)
+    return Response(subscribers.attempts(history))
+
+
+@call("POST", f"{_CONSUMER}/test", scopes=("consume", "admin"), body=NoBody)
+def test_consumer(context: Context) -> Response[TestView]:
+    """Send a signed test event (`ce-type: headrace.test`) to a consumer's URL. It is no message and no attempt; the
+    answer says what was sent and what came back within ten seconds."""
+    _, _, consumer = _find(context)
+    if consumer.kind != "url":
+        raise Refused("TEST_NEEDS_URL", f"Consumer {consumer.name!r} has no URL: only a URL can be tested.")
+    if consumer.state == "PENDING":
+        raise Conflict(
+            "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
+        )
+    id = f"test-{context.deps.adapters.random.id(_ID_CHARS)}"
+    exchange = context.deps.sender.ping(consumer, id, _TEST_SECONDS)
+    is_admin = context.caller is not None and "admin" in context.caller.scopes
+    return Response(subscribers.test(exchange, whole=is_admin))
+
+
+def _find(context: Context) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group()
+    return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])

@@ -1,0 +1,27 @@
+"""One request to a subscriber and what came back, to be looked at by people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .outcome import Outcome
+
+MOST_SHOWN_BYTES = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A `POST` to a URL, as it was sent, and its outcome.
+
+    `answer_headers` and the beginning of the answer's body are the subscriber's own words; both are empty where nobody
+    answered, and the outcome says why. `answer_bytes` is how long the whole body was.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    outcome: Outcome
+    answer_headers: Mapping[str, str]
+    answer_body: bytes = b""
+    answer_bytes: int = 0

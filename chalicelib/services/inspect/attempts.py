@@ -1,0 +1,94 @@
+"""The latest attempts at a consumer, out of the traces: nothing is written for it.
+
+Traces lie by shard and offset. So these are the attempts at the messages at the end of each shard's log: a retry of a
+message that lies further back is not among them, and neither is what was tried on shards beyond MOST_SHARDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...domain.topic import Consumer, Group, Topic, cursor_key
+from ...domain.trace import TraceRow
+from ...modes import POLICIES
+from ...ports.indexes import Traces
+
+MOST_SHARDS = 16
+_FEWEST_ROWS = 10
+_OUTCOMES = {"SUCCESS", "RETRY", "DEAD", "LAPSED"}
+_ENDED = {"SUCCESS", "RETRY", "DEAD"}  # a lapsed one tells no duration of the consumer's
+
+
+@dataclass(frozen=True, slots=True)
+class PastAttempt:
+    """One attempt at the message at a place."""
+
+    at_ms: int
+    shard: int
+    offset: int
+    attempt: int
+    outcome: str
+    duration_ms: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The newest first. `is_whole`: no older attempts are stored."""
+
+    attempts: Sequence[PastAttempt]
+    is_whole: bool
+
+    def percentile_ms(self, percent: int) -> int | None:
+        """How long at most this part of the attempts took (nearest rank); None where none came to an end."""
+        durations = sorted(each.duration_ms for each in self.attempts if each.outcome in _ENDED)
+        return durations[-(-percent * len(durations) // 100) - 1] if durations else None
+
+
+def latest(
+    traces: Traces,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer,
+    shards: Sequence[int],
+    limit: int,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> History:
+    """Up to `limit` attempts at a consumer. `shards` are its own: they are looked at first. One query a shard, while
+    it may go on."""
+    in_turn = list(dict.fromkeys([*(s for s in shards if s < topic.shards), *range(topic.shards)]))
+    looked_at = in_turn[:MOST_SHARDS]
+    rows_each = max(_FEWEST_ROWS, -(-2 * limit // len(looked_at)))
+    attempts: list[PastAttempt] = []
+    is_whole = len(looked_at) == len(in_turn)
+    for shard in looked_at:
+        if not may_go_on():
+            is_whole = False
+            break
+        rows = traces.newest(cursor_key(topic, group, shard), rows_each)
+        is_whole &= len(rows) < rows_each
+        attempts += (attempt for row in rows if _is_of(row, group, consumer) for attempt in _attempts(row))
+    attempts.sort(key=lambda each: (each.at_ms, each.offset), reverse=True)
+    return History(attempts[:limit], is_whole and len(attempts) <= limit)
+
+
+def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:
+    """One that had the name before it was another consumer."""
+    if POLICIES[group.mode].per_consumer:
+        return row.key.consumer_uid == consumer.uid
+    return row.consumer == consumer.name and row.started_ms >= consumer.created_ms
+
+
+def _attempts(row: TraceRow) -> Iterator[PastAttempt]:
+    for tried in row.tried:
+        if tried.outcome in _OUTCOMES:
+            yield PastAttempt(
+                row.started_ms,
+                row.key.shard.shard,
+                tried.offset,
+                tried.attempt,
+                tried.outcome,
+                tried.duration_ms,
+                tried.detail,
+            )

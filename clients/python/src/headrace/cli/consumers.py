@@ -1,0 +1,90 @@
+"""`headrace consumers`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .. import models
+from .arguments import Group, Topic
+from .output import Output
+from .session import session
+
+app = typer.Typer(
+    name="consumers",
+    help="Consumers: list, their attempts, a test, a new secret.",
+    no_args_is_help=True,
+)
+Consumer = Annotated[str, typer.Argument(help="The consumer.")]
+
+
+@app.command("list")
+def list_consumers(context: typer.Context, topic: Topic, group: Group) -> None:
+    """A group's consumers, and how those that are called are."""
+    s = session(context)
+    rows = ((c, _row(c)) for c in s.hr.list_consumers(topic, group))
+    columns = ("CONSUMER", "KIND", "STATE", "WHY", "CIRCUIT", "FAILING SINCE")
+    s.output.many(columns, rows, "No consumers yet.")
+
+
+def _row(c: models.Consumer) -> tuple[Any, ...]:
+    return c.consumer, c.kind, c.state, c.why, c.breaker, c.failing_since_at
+
+
+@app.command()
+def attempts(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer,
+    limit: Annotated[int, typer.Option(help="So many at most.")] = 32,
+) -> None:
+    """The latest attempts at a consumer, and how long they took."""
+    s = session(context)
+    latest = s.hr.get_attempts(topic, group, consumer, limit=limit)
+    rows = ((each, _attempt(each)) for each in latest.items)
+    columns = ("AT", "SHARD", "OFFSET", "ATTEMPT", "OUTCOME", "MS", "DETAIL")
+    s.output.many(columns, rows, "No attempt yet.")
+    if latest.p50_ms is not None:
+        s.output.say(f"Half took {latest.p50_ms} ms at most, 95 % took {latest.p95_ms} ms.")
+
+
+def _attempt(each: models.Attempt) -> tuple[Any, ...]:
+    return each.at, each.shard, each.offset, each.attempt, each.outcome, each.duration_ms, each.detail
+
+
+@app.command()
+def test(context: typer.Context, topic: Topic, group: Group, consumer: Consumer) -> None:
+    """Send a signed test event to a consumer's URL. Exit code 1 where it would not have taken a message."""
+    s = session(context)
+    tested = s.hr.test_consumer(topic, group, consumer)
+    _show(s.output, tested)
+    if not tested.ok:
+        raise typer.Exit(1)
+
+
+def _show(output: Output, tested: models.Tested) -> None:
+    request, answer = tested.request, tested.answer or {}
+    lines = [("ok", tested.ok), ("detail", tested.detail), ("duration_ms", tested.duration_ms)]
+    lines += [("sent to", request["url"]), *request["headers"].items(), ("body", request["body"])]
+    lines += [("answer", answer.get("status")), *(answer.get("headers") or {}).items()]
+    output.one(tested, [*lines, ("answer's body", answer.get("body"))])
+
+
+@app.command("rotate-secret")
+def rotate_secret(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer,
+    overlap_seconds: Annotated[
+        int | None, typer.Option(help="For how long the old secret signs, too (a day; 0: no longer).")
+    ] = None,
+) -> None:
+    """A new signing secret. It is printed this once."""
+    s = session(context)
+    s.output.out.print(
+        s.hr.rotate_secret(topic, group, consumer, overlap_seconds=overlap_seconds), soft_wrap=True
+    )
+    s.output.say("Keep it now: nobody can show it again.")

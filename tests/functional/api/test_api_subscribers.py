@@ -1,0 +1,168 @@
+"""Consumers that are called: their latest attempts, a signed test, and a secret that ends at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chalicelib import wiring
+from tests.functional.delivery.receivers import Receiver
+from tests.support.background import Background
+from tests.support.http import Client, Group
+from tests.support.webhooks import signed
+
+
+def subscribe(group: Group, **fields: Any) -> Any:
+    return group.api.put(f"{group.path}/consumers/c", fields).expect(201)
+
+
+def attempts(group: Group, query: str = "") -> Any:
+    return group.api.get(f"{group.path}/consumers/c/attempts{query}").expect(200)
+
+
+def test_attempts_are_told_newest_first_with_what_came_of_them(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=2, retry={"max_attempts": 2, "ladder": [60], "jitter": 0})
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    assert attempts(group) == {"items": [], "p50_ms": None, "p95_ms": None, "complete": True}
+    topic.produce("taken", shard=0)
+    background.push(topic)
+    receiver.status = 500
+    failed = topic.produce("fails", shard=1)
+    background.push(topic)
+    background.later(topic, 61)
+    shown = attempts(group)
+    assert [(each["outcome"], each["attempt"], each["detail"]) for each in shown["items"]] == [
+        ("DEAD", 2, "HTTP 500"),
+        ("RETRY", 1, "HTTP 500"),
+        ("SUCCESS", 1, None),
+    ]
+    assert [(each["shard"], each["offset"]) for each in shown["items"]][:2] == [(1, failed["offset"])] * 2
+    assert 0 <= shown["p50_ms"] <= shown["p95_ms"]
+    assert shown["complete"]
+    assert len(attempts(group, "?limit=2")["items"]) == 2
+    assert not attempts(group, "?limit=2")["complete"]
+
+
+def test_what_another_consumer_of_the_name_was_sent_is_not_told(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    topic.produce("before")
+    background.push(topic)
+    assert len(attempts(group)["items"]) == 1
+    api.delete(f"{group.path}/consumers/c").expect(204)
+    background.clock.advance(1)
+    subscribe(group, url=receiver.url)
+    assert attempts(group)["items"] == []
+
+
+def test_in_a_broadcast_each_consumer_has_attempts_of_its_own(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group(mode="broadcast")
+    subscribe(group, url=receiver.url)
+    group.api.put(f"{group.path}/consumers/other", {"url": receiver.url}).expect(201)
+    topic.produce("for both")
+    background.push(topic)
+    assert len(receiver.seen) == 2
+    assert len(attempts(group)["items"]) == 1
+
+
+def test_looking_at_attempts_of_many_shards_costs_few_reads(api: Client) -> None:
+    topic = api.topic(shards=64)
+    group = topic.group()
+    group.register("c")
+    with wiring.deps().adapters.read_units() as units:
+        assert not attempts(group)["complete"], "only some of the shards were looked at"
+    assert units.number <= 20
+
+
+def test_a_test_is_signed_and_shows_both_sides(api: Client, receiver: Receiver) -> None:
+    group = api.topic().group()
+    secret = subscribe(group, url=receiver.url)["secret"]
+    receiver.headers, receiver.body = {"X-Shop": "7"}, b"thanks" + b"x" * 2000
+    shown = api.post(f"{group.path}/consumers/c/test").expect(200)
+    [request] = receiver.seen
+    assert signed(secret, request.headers, request.body)
+    assert request.headers["ce-type"] == "headrace.test"
+    assert request.headers["ce-id"] == request.headers["webhook-id"]
+    assert request.headers["ce-id"].startswith("test-")
+    assert "headrace-attempt" not in request.headers
+    assert shown["ok"]
+    assert shown["request"]["url"] == receiver.url
+    assert shown["request"]["body"].encode() == request.body
+    told = {name.lower(): value for name, value in shown["request"]["headers"].items()}
+    assert request.headers.items() >= told.items()
+    answer = shown["answer"]
+    assert (answer["status"], answer["headers"]["x-shop"]) == (200, "7")
+    assert answer["body"] == "thanks" + "x" * 1018
+    assert answer["body_bytes"] == 2006
+
+
+@pytest.mark.parametrize(
+    ("status", "ok", "detail"), [(500, False, "HTTP 500"), (410, False, "HTTP 410"), (204, True, "HTTP 204")]
+)
+def test_a_test_changes_nothing(api: Client, receiver: Receiver, status: int, ok: bool, detail: str) -> None:
+    group = api.topic().group()
+    subscribe(group, url=receiver.url)
+    before = api.get(f"{group.path}/consumers/c").expect(200)
+    receiver.status = status
+    for _ in range(12):  # more failures than open a circuit
+        shown = api.post(f"{group.path}/consumers/c/test").expect(200)
+    assert (shown["ok"], shown["detail"]) == (ok, detail)
+    assert api.get(f"{group.path}/consumers/c").expect(200) == before
+    assert attempts(group)["items"] == []
+
+
+def test_where_nobody_answers_a_test_says_why(api: Client) -> None:
+    group = api.topic().group()
+    subscribe(group, url="http://127.0.0.1:1/")
+    shown = api.post(f"{group.path}/consumers/c/test").expect(200)
+    assert (shown["ok"], shown["answer"], shown["detail"]) == (False, None, "no connection")
+
+
+def test_who_is_no_admin_sees_no_path_and_no_words_of_the_answer(api: Client, receiver: Receiver) -> None:
+    group = api.topic().group()
+    subscribe(group, url=receiver.url)
+    receiver.body = b"the answer's own secret"
+    token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"]}).expect(201)["token"]
+    reply = api.with_token(token).post(f"{group.path}/consumers/c/test")
+    shown = reply.expect(200)
+    assert shown["ok"]
+    assert shown["answer"] == {"status": 200, "headers": None, "body": None, "body_bytes": 23}
+    assert "from=headrace" not in reply.raw.decode()
+    assert "own secret" not in reply.raw.decode()
+
+
+def test_only_a_url_whose_owner_agreed_is_tested(api: Client) -> None:
+    group = api.topic().group()
+    group.register("w")
+    api.post(f"{group.path}/consumers/w/test").refused(422, "TEST_NEEDS_URL")
+    subscribe(group, function="charge")
+    api.post(f"{group.path}/consumers/c/test").refused(422, "TEST_NEEDS_URL")
+    api.post(f"{group.path}/consumers/nobody/test").refused(404, "CONSUMER_NOT_FOUND")
+
+
+def test_an_old_secret_signs_until_the_overlap_ends(api: Client, receiver: Receiver) -> None:
+    group = api.topic().group()
+    first = subscribe(group, url=receiver.url)["secret"]
+    rotate = f"{group.path}/consumers/c/rotate-secret"
+    second = api.post(rotate, {"overlap_seconds": 3600}).expect(200)["secret"]
+    assert api.get(f"{group.path}/consumers/c").expect(200)["overlap_until_at"]
+    third = api.post(rotate, {"overlap_seconds": 0}).expect(200)["secret"]
+    assert api.get(f"{group.path}/consumers/c").expect(200)["overlap_until_at"] is None
+    api.post(f"{group.path}/consumers/c/test").expect(200)
+    [request] = receiver.seen
+    assert [signed(each, request.headers, request.body) for each in (first, second, third)] == [
+        False,
+        False,
+        True,
+    ]
+    api.post(rotate, {"overlap_seconds": 7 * 86_400 + 1}).refused(400, "VALIDATION")
