@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .ports.indexes import Keys, Traces
     from .ports.log import Log
     from .ports.rates import Rates
+    from .ports.readings import Readings
     from .ports.records import Records
     from .ports.rounds import Marks, Rounds
     from .ports.timers import Timers
@@ -85,6 +86,7 @@ class Adapters:
     keys: Keys
     rates: Rates
     rounds: Rounds
+    readings: Readings
     audit: Audit
     marks: Marks
     control: Control
@@ -152,6 +154,7 @@ def dynamo_adapters(
     from .store.marks import DynamoMarks
     from .store.rates import DynamoRates
     from .store.read_units import counted, watch
+    from .store.readings import DynamoReadings
     from .store.records import DynamoRecords
     from .store.rounds import DynamoRounds
     from .store.tables import create_missing, unreadable
@@ -180,6 +183,7 @@ def dynamo_adapters(
         keys=DynamoKeys(dynamo),
         rates=DynamoRates(dynamo),
         rounds=DynamoRounds(dynamo),
+        readings=DynamoReadings(dynamo),
         audit=DynamoAudit(dynamo),
         marks=DynamoMarks(dynamo),
         control=DynamoControl(dynamo),
@@ -247,6 +251,7 @@ def memory_adapters(
         keys=memory.MemoryKeys(),
         rates=memory.MemoryRates(),
         rounds=memory.MemoryRounds(),
+        readings=memory.MemoryReadings(),
         audit=memory.MemoryAudit(),
         marks=memory.MemoryMarks(),
         control=memory.MemoryControl(),

@@ -31,13 +31,16 @@ _METRICS = {
 }
 """Which counts of reports are metrics."""
 
-_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_ms", "watched"}
+_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_ms", "watched", "read"}
 """What reports count although nothing was to do, or all went well."""
 
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:
     """New rows of the log (a batch of its stream): wake their deliveries."""
-    return _of_stream("route", event, lambda: {"woken": deps.waker.route(_shards(event))})
+    shards = list(_shards(event))
+    report = _of_stream("route", event, lambda: {"woken": deps.waker.route(shards)})
+    deps.meter_notes.see(shards)
+    return report
 
 
 def _shards(event: Event) -> Iterator[str]:
@@ -95,11 +98,12 @@ def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
-    """Wake what nobody is at work on; see how much lies where somebody wants to be warned."""
+    """Wake what nobody is at work on; see how much lies where somebody wants to be warned; read the meters."""
     stage = deps.adapters.stage
     # A third of the time is the watch's: neither starves the other.
     watched = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
     swept = deps.sweeper.run_once(_has_time(context))
+    read = deps.meter_reader.run_once(watched.moving, _has_time(context))
     for backlog in watched.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, counts, topic=backlog.topic)
@@ -107,7 +111,7 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(stage, _worst(watched.backlogs) | ({"Forgotten": swept.woken} if swept.woken else {}))
     _tell("sweep", [*watched.stretch.troubles, *swept.stretch.troubles])
-    report = swept.as_dict() | {"over": len(watched.over), "watched": watched.stretch.topics}
+    report = swept.as_dict() | {"over": len(watched.over), "watched": watched.stretch.topics, "read": read}
     report["troubles"] += len(watched.stretch.troubles)
     report["finished"] = swept.stretch.finished and watched.stretch.finished
     return _told("sweep", report, deps)

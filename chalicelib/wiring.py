@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .scheduler.assigner import Assigner
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer
+    from .scheduler.meter_reader import MeterReader
     from .scheduler.mover import Mover
     from .scheduler.sweeper import Sweeper
     from .scheduler.watch import Watch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .services.core.expiring_cache import TtlCache
     from .services.core.log_reader import LogReader
     from .services.core.marker import Marker
+    from .services.core.meter_notes import MeterNotes
     from .services.core.positions import Positions
     from .services.core.readiness import Readiness
     from .services.core.tails import Tails
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from .services.inspect.fate import Fates
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.lookup import Lookup
+    from .services.inspect.rates import RateCharts
     from .services.inspect.statuses import Statuses
     from .services.inspect.survey import Board, Surveyor
     from .services.inspect.trace import Tracer
@@ -380,7 +383,26 @@ class Deps:
     def board(self) -> Board:
         from .services.inspect.survey import Board
 
-        return Board(self.surveyor, self.adapters.clock)
+        return Board(self.surveyor, self.adapters.readings, self.adapters.clock)
+
+    @cached_property
+    def rate_charts(self) -> RateCharts:
+        from .services.inspect.rates import RateCharts
+
+        return RateCharts(self.surveyor, self.adapters.readings, self.adapters.clock)
+
+    @cached_property
+    def meter_notes(self) -> MeterNotes:
+        from .services.core.meter_notes import MeterNotes
+
+        return MeterNotes(self.adapters.marks, self.adapters.clock)
+
+    @cached_property
+    def meter_reader(self) -> MeterReader:
+        from .scheduler.meter_reader import MeterReader
+
+        a = self.adapters
+        return MeterReader(a.control, a.marks, a.readings, self.surveyor.reading)
 
     @cached_property
     def fates(self) -> Fates:

@@ -43,12 +43,12 @@ _TABLES: dict[str, dict[str, str]] = {
         "dedup": "GetItem PutItem",
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
-        "rounds": "GetItem PutItem",
+        "rounds": "GetItem Query PutItem",
         "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
     names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem"},
-    "route": {"control#topics": "GetItem", "control#topic": _READ},
+    "route": {"rounds": "PutItem", "control#topics": "GetItem", "control#topic": _READ},
     "deliver": {
         "log": "Query PutItem",
         "cursors": f"{_CLAIM} Query",
@@ -78,7 +78,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topic": _READ,
     },
     "sweep": {
-        "log": "Query",
+        "log": "GetItem Query",
         "cursors": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
         "control#topics": "GetItem",

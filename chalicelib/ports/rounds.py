@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,15 @@ class Place:
     passed_ms: int = 0
     is_open: bool = False
     version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EachMinute:
+    """The topics that are looked at each minute, by name: those `watched`, with the versions told, and those that are
+    `moving`, whose meters are read."""
+
+    watched: Mapping[str, int]
+    moving: Set[str]
 
 
 class Rounds(Protocol):
@@ -50,6 +59,14 @@ class Marks(Protocol):
 
     def unwatch(self, topic: str) -> None: ...
 
-    def watched(self) -> dict[str, int]:
-        """The topics that are watched, with the versions told; it may be a moment old."""
+    def moves(self, topic: str) -> None:
+        """Have a topic's meters read, for something came into it. Harmless to repeat."""
+        ...
+
+    def rests(self, topic: str) -> None:
+        """Have them read no more."""
+        ...
+
+    def each_minute(self) -> EachMinute:
+        """Both in one read; it may be a moment old."""
         ...

@@ -6,7 +6,7 @@ move can change (a seek back) is looked for every so many runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from ..domain import ranges
@@ -42,9 +42,11 @@ class Backlog:
 
 @dataclass(slots=True)
 class WatchReport:
-    """What one run found: topics with a backlog, or that had one at the last look."""
+    """What one run found: topics with a backlog, or that had one at the last look; those whose meters are to be read,
+    which stand in the same list."""
 
     backlogs: list[Backlog] = field(default_factory=list)
+    moving: Set[str] = frozenset()
     stretch: Stretch = field(default_factory=Stretch)
 
     @property
@@ -84,7 +86,8 @@ class Watch:
 
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
         """Look at each, or as many as there is time for, those first that the last run had none for."""
-        report, versions = WatchReport(), self._marks.watched()
+        each_minute = self._marks.each_minute()
+        report, versions = WatchReport(moving=each_minute.moving), each_minute.watched
         self._known = {name: entry for name, entry in self._known.items() if name in versions}
         if not versions:
             return report

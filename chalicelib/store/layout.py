@@ -114,8 +114,9 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s: a time long past is as good as no row
 
 **rounds** · what the jobs that come by topics have to know.
-    r  S   partition key: `place`, `mark` or `watched`
-    k  S   sort key: of a place the job; of a mark `<ms, 15 digits>#<topic's name>`; else a topic's name
+    r  S   partition key: `place`, `mark`, `watched` or `meter#<topic uid>#<level>`
+    k  S   sort key: of a place the job; of a mark `<ms, 15 digits>#<topic's name>`; of a reading `<begin of its hour,
+           ten minutes or minute, ms, 15 digits>`; else a topic's name, or `~<name>`
   Where a job stands on its way round all topics is its place.
     a  S   the topic it came to last      p  N   when it last came past the end of the list, ms: of the sweeper, earlier
            marks are done with      o  BOOL  a run is under way, or died
@@ -123,7 +124,12 @@ Attribute names are short because a row is billed by its size, names included.
   A mark says that from this time on a topic may have something to deliver that nobody is at work on. It is written
   before the append it is about, once in two minutes; the sweeper reads from its place on, and leaves rows to their
   TTL (`x`).
-  `watched` are the topics with an `alarm_backlog`; `e` is the version of their settings.
+  In `watched` stand the topics with an `alarm_backlog`; `e` is the version of their settings.
+  So do those (`~<name>`) whose meters are to be read, for something moves in them.
+  A reading of meters is kept once, with the first of the levels `h`, `t`, `m` that has none of this hour, ten minutes,
+  minute; TTL removes it (`x`).
+    a  N   read at, ms      n  N  messages accepted in the topic's life
+    g  S   JSON: by group's name `[settled, backlog, retries handed out]`
 
 **audit** · who changed what: a row for each call that did, or tried to.
     d  S   partition key: the month, UTC: `2026-11`      k  S  sort key: `<at, ms, 15 digits>#<request id>`

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..domain.mark import Mark
+from ..ports.rounds import EachMinute
 from .dynamo import Dynamo
 from .layout import FORMAT, Item, int_of, number, text
 
 _MARKS, _WATCHED = "mark", "watched"
+_MOVING = "~"  # before the name; none begins so
 _KEEP_SECONDS = 7 * 86_400  # longer than anybody leaves the sweep switched off
 
 
@@ -34,8 +36,16 @@ class DynamoMarks:
     def unwatch(self, topic: str) -> None:
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(topic)}])
 
-    def watched(self) -> dict[str, int]:
-        return {item["k"]["S"]: int_of(item, "e") for item in self._query(_WATCHED, "", {})}
+    def moves(self, topic: str) -> None:
+        self._put(_WATCHED, _MOVING + topic, {})
+
+    def rests(self, topic: str) -> None:
+        self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_MOVING + topic)}])
+
+    def each_minute(self) -> EachMinute:
+        versions = {item["k"]["S"]: int_of(item, "e") for item in self._query(_WATCHED, "", {})}
+        moving = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
+        return EachMinute({k: e for k, e in versions.items() if not k.startswith(_MOVING)}, moving)
 
     def _put(self, home: str, key: str, rest: Item) -> None:
         row = {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}

@@ -52,10 +52,10 @@ def test_watched_topics_are_listed_with_their_versions(stage: Stage) -> None:
     marks, name = stage.adapters.marks, make.uid("w-")
     marks.watch(name, 1)
     marks.watch(name, 2)
-    assert marks.watched()[name] == 2
+    assert marks.each_minute().watched[name] == 2
     marks.unwatch(name)
     marks.unwatch(name)
-    assert name not in marks.watched()
+    assert name not in marks.each_minute().watched
 
 
 @given(

@@ -27,7 +27,7 @@ class Counting:
 @pytest.fixture
 def desk(stage: Stage) -> Desk:
     """The only watched topic there is."""
-    for name in stage.adapters.marks.watched():
+    for name in stage.adapters.marks.each_minute().watched:
         stage.adapters.marks.unwatch(name)
     return Desk.at(stage, shards=2, alarm_backlog=2)
 

@@ -29,9 +29,10 @@ SELDOM = {
     # A job whose time ends before its work starts itself again.
     ("checkpoint", "lambda:InvokeFunction", "checkpoint"),
     ("expire", "lambda:InvokeFunction", "expire"),
-    # A run that time ends keeps its place; a topic is watched no more.
+    # The tail of an empty shard is asked for, and somebody appends to it at that moment.
+    ("sweep", "dynamodb:GetItem", "log"),
+    # A run that time ends keeps its place.
     ("assign", "dynamodb:PutItem", "rounds"),
-    ("sweep", "dynamodb:DeleteItem", "rounds"),
     # Who appends to a shard that was quiet for a day asks the cursors where it ends.
     ("check", "dynamodb:GetItem", "cursors"),
     ("mover", "dynamodb:GetItem", "cursors"),

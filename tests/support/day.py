@@ -198,6 +198,7 @@ def work(world: World, receiver: Receiver) -> None:
     journal(world, topic)
     age(world)
     world.api.get("/v1/audit").expect(200)
+    world.api.get(f"{topic.path}/rates").expect(200)
 
 
 def produce(world: World, topic: Topic) -> None:

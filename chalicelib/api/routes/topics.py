@@ -5,10 +5,11 @@ from __future__ import annotations
 from ...domain.errors import Malformed
 from ...domain.topic import DEFAULT_RETRY
 from .. import parse
-from ..http import ANY, Context, Response, call
+from ..http import ANY, Context, Response, call, invalid
 from ..requests import TopicBody
-from ..responses import topics
+from ..responses import rates, topics
 from ..responses.common import Page, page
+from ..responses.rates import RatesView
 from ..responses.topics import TopicDetail, TopicView
 
 
@@ -29,6 +30,19 @@ def get_topic(context: Context) -> Response[TopicDetail]:
     topic = context.topic()
     (stats,) = context.deps.lookup.stats([topic])
     return Response(topics.detail(topic, stats))
+
+
+@call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
+def get_rates(context: Context) -> Response[RatesView]:
+    """How fast messages came in and were settled, and how far groups were behind: `window` 1h (each minute; the
+    default), 24h (ten minutes) or 7d (hours)."""
+    from ...domain.meter import WINDOWS
+
+    window = WINDOWS.get(context.query.get("window", "1h"))
+    if window is None:
+        raise invalid("window", f"must be one of {', '.join(WINDOWS)}")
+    topic = context.topic()
+    return Response(rates.view(topic, window, context.deps.rate_charts.of(topic, window), context.caller))
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))

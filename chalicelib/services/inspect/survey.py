@@ -16,10 +16,12 @@ from ...domain import ranges
 from ...domain import status as words
 from ...domain.cursor import Cursor, Position, fold, position
 from ...domain.limits import MAX_OFFSET
+from ...domain.meter import MINUTES, GroupReading, Reading
 from ...domain.segment import Segment
 from ...domain.topic import Caller, CursorKey, Group, Topic, cursor_key
 from ...ports.cursors import Cursors
 from ...ports.log import Log
+from ...ports.readings import Readings
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.catalog import Catalog
@@ -30,7 +32,9 @@ MOST_FAILURES = 50
 _MOST_LETTERS = 10
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64
+_MOST_SEED = 40
 _FRESH_MS = 1_000
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class Progress:
     cursor: Cursor
     backlog: int
     oldest_ms: int | None = None
+
+    @property
+    def settled(self) -> int:
+        """How many offsets are behind the cursor, whatever became of them."""
+        return self.cursor.next - self.cursor.begin - _unsettled(self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ class GroupSurvey:
     @property
     def settled(self) -> int:
         """How many offsets are behind the group, whatever became of them."""
-        return sum(each.cursor.next - each.cursor.begin - _unsettled(each.cursor) for each in self.places)
+        return sum(each.settled for each in self.places)
 
     @property
     def oldest_ms(self) -> int | None:
@@ -214,13 +223,28 @@ class Surveyor:
         first = self._log.read(key, 0, 1)[0] if whole else last[0]
         return Extent(shard, first.first, last[0].end - 1, first.accepted_ms, last[0].accepted_ms)
 
-    def _group(
+    def reading(self, topic: Topic) -> Reading:
+        """The topic's meters now, of all its shards: half a read unit for each, and as much for a group's cursors."""
+        extents = [self._extent(topic, shard) for shard in range(topic.shards)]
+        groups = {group.name: self._meter(topic, group, extents) for group in self._catalog.groups(topic)}
+        return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), groups)
+
+    def _meter(self, topic: Topic, group: Group, extents: Sequence[Extent]) -> GroupReading:
+        places, lanes = self._places(topic, group, extents, None)
+        return GroupReading(
+            sum(place.settled for place in places),
+            sum(place.backlog for place in places),
+            sum(lane.cursor.next for lane in lanes),
+        )
+
+    def _places(
         self,
         topic: Topic,
         group: Group,
         extents: Sequence[Extent],
         oldest: dict[tuple[int, int], int | None] | None,
-    ) -> GroupSurvey:
+    ) -> tuple[list[Progress], list[Progress]]:
+        """A group's cursors on these shards, and on its retry lanes."""
         places: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
@@ -230,6 +254,16 @@ class Surveyor:
                 places.append(self._progress(topic, key, cursors, extent, oldest))
             lane = cursor_key(topic, group, None, uid)
             lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard))), 0))
+        return places, lanes
+
+    def _group(
+        self,
+        topic: Topic,
+        group: Group,
+        extents: Sequence[Extent],
+        oldest: dict[tuple[int, int], int | None] | None,
+    ) -> GroupSurvey:
+        places, lanes = self._places(topic, group, extents, oldest)
         failures = self._records.unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
@@ -291,8 +325,9 @@ class Board:
     """The last surveys of each topic, kept by this process, so that a page of many topics costs as much as one of a
     few: each look renews those that were looked at longest ago, and stops where it has cost enough."""
 
-    def __init__(self, surveyor: Surveyor, clock: Clock) -> None:
+    def __init__(self, surveyor: Surveyor, readings: Readings, clock: Clock) -> None:
         self._surveyor = surveyor
+        self._readings = readings
         self._clock = clock
         self._surveys: dict[str, TopicSurvey] = {}
         self._points: dict[str, deque[Point]] = {}
@@ -304,8 +339,22 @@ class Board:
             if not may_go_on():
                 break
             if self._seen_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
+                self._remember(topic)
                 self.keep(self._surveyor.look(topic, may_go_on=may_go_on))
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
+
+    def _remember(self, topic: Topic) -> None:
+        """What the meter reader read in the last hour, for a process that has not looked at the topic before."""
+        if topic.uid in self._points:
+            return
+        since_ms = self._clock.now_ms() - _HOUR_MS
+        readings = self._readings.latest(topic.uid, MINUTES, _MOST_SEED)
+        points = [
+            Point(reading.at_ms, reading.accepted, sum(each.settled for each in reading.groups.values()))
+            for reading in readings
+            if reading.at_ms >= since_ms
+        ]
+        self._points[topic.uid] = deque(points, maxlen=_MOST_POINTS)
 
     def points(self, topic: Topic) -> Sequence[Point]:
         """What was counted of the topic lately, the oldest first."""
@@ -322,7 +371,8 @@ class Board:
             points.append(Point(survey.at_ms, survey.accepted, settled))
             while len(self._surveys) > _MOST_TOPICS:
                 oldest = next(iter(self._surveys))
-                del self._surveys[oldest], self._points[oldest]
+                del self._surveys[oldest]
+                self._points.pop(oldest, None)
 
     def _seen_ms(self, uid: str) -> int:
         survey = self._surveys.get(uid)

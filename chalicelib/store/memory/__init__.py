@@ -8,6 +8,7 @@ from .keys import MemoryKeys
 from .log import MemoryLog
 from .marks import MemoryMarks
 from .rates import MemoryRates
+from .readings import MemoryReadings
 from .records import MemoryRecords
 from .rounds import MemoryRounds
 from .tables import MemoryTables
@@ -24,6 +25,7 @@ __all__ = [
     "MemoryLog",
     "MemoryMarks",
     "MemoryRates",
+    "MemoryReadings",
     "MemoryRecords",
     "MemoryRounds",
     "MemoryTables",

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from ...domain.mark import Mark
+from ...ports.rounds import EachMinute
 
 
 class MemoryMarks:
@@ -15,6 +16,7 @@ class MemoryMarks:
         self._lock = threading.Lock()
         self._marks: set[tuple[int, str]] = set()
         self._watched: dict[str, int] = {}
+        self._moving: set[str] = set()
         self.writes = 0
 
     def mark(self, mark: Mark) -> None:
@@ -35,6 +37,16 @@ class MemoryMarks:
         with self._lock:
             self._watched.pop(topic, None)
 
-    def watched(self) -> dict[str, int]:
+    def moves(self, topic: str) -> None:
         with self._lock:
-            return dict(self._watched)
+            self._moving.add(topic)
+            self.writes += 1
+
+    def rests(self, topic: str) -> None:
+        with self._lock:
+            self._moving.discard(topic)
+            self.writes += 1
+
+    def each_minute(self) -> EachMinute:
+        with self._lock:
+            return EachMinute(dict(self._watched), set(self._moving))

@@ -68,6 +68,30 @@ class TopicStats(Model, frozen=True, kw_only=True):
     topic: str | None = None
 
 
+class GroupRates(Model, frozen=True, kw_only=True):
+    """Of a group, a second; its backlog at the end. None: not known."""
+
+    settled_per_second: float | None = None
+    retried_per_second: float | None = None
+    backlog: int | None = None
+
+
+class RatePoint(Model, frozen=True, kw_only=True):
+    """Rates from `at` on, for a bucket's length. None: not known."""
+
+    at: datetime
+    accepted_per_second: float | None = None
+    groups: dict[str, GroupRates] = {}
+
+
+class Rates(Model, frozen=True, kw_only=True):
+    """Rates in buckets of one length, the oldest first."""
+
+    topic: str
+    bucket_seconds: int
+    points: list[RatePoint] = []
+
+
 class Topic(Model, frozen=True, kw_only=True):
     topic: str
     mode: str

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calls import Call, given, path
 from ..durations import rfc3339
-from ..models import AuditEntry, Health, Ladder, Token, Topic, TopicStats
+from ..models import AuditEntry, Health, Ladder, Rates, Token, Topic, TopicStats
 from .caller import Caller
 from .pager import Pager
 
@@ -26,6 +26,10 @@ class Topics(Caller):
     def list_topics(self, *, limit: int | None = None) -> Pager[Topic]:
         """Topics by name, those the token may use."""
         return self._list(Topic, path("topics"), limit=limit)
+
+    def rates(self, topic: str, window: str = "1h") -> Rates:
+        """How fast messages came in and were settled, and how far groups were behind: 1h, 24h or 7d."""
+        return self._ask(Rates, "GET", path("topics", topic, "rates"), window=window)
 
     def delete_topic(self, topic: str, *, confirm: str) -> None:
         """Delete a topic with its groups and messages; `confirm` repeats its name. Takes some three seconds."""

@@ -1,0 +1,72 @@
+"""How fast messages come and go."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from msgspec import Meta
+
+from ...domain.meter import Bucket, GroupBucket, Window
+from .common import Count, Time, at
+
+if TYPE_CHECKING:
+    from ...domain.topic import Caller, Topic
+
+Rate = Annotated[float, Meta(ge=0)]
+
+
+class GroupRates(TypedDict):
+    """Of a group: messages settled and retries handed out a second (of a SERIAL group 0: its failures wait in place),
+    and its backlog at the end. Null: not known."""
+
+    settled_per_second: Rate | None
+    retried_per_second: Rate | None
+    backlog: Count | None
+
+
+class RatePoint(TypedDict):
+    """Rates from `at` on, for a bucket's length; the last one ends now. Null: not known."""
+
+    at: Time
+    accepted_per_second: Rate | None
+    groups: dict[str, GroupRates]
+
+
+class RatesView(TypedDict):
+    """Rates in buckets of one length, the oldest first."""
+
+    topic: str
+    bucket_seconds: Count
+    points: list[RatePoint]
+
+
+def view(topic: "Topic", window: Window, buckets: Sequence[Bucket], caller: "Caller | None") -> RatesView:
+    """The buckets, with the groups that the caller may use."""
+    return {
+        "topic": topic.name,
+        "bucket_seconds": window.bucket_ms // 1_000,
+        "points": [_point(bucket, caller) for bucket in buckets],
+    }
+
+
+def _point(bucket: Bucket, caller: "Caller | None") -> RatePoint:
+    return {
+        "at": at(bucket.from_ms),
+        "accepted_per_second": _rounded(bucket.accepted),
+        "groups": {
+            name: _group(rates)
+            for name, rates in bucket.groups.items()
+            if caller is None or caller.may_use_group(name)
+        },
+    }
+
+
+def _group(rates: GroupBucket) -> GroupRates:
+    return {
+        "settled_per_second": _rounded(rates.settled),
+        "retried_per_second": _rounded(rates.retried),
+        "backlog": rates.backlog,
+    }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 4)

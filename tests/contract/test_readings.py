@@ -1,0 +1,132 @@
+"""Meters on both stores: who is read, when no more, and what charts show of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.meter import HOURS, LEVELS, MINUTES, WINDOWS, GroupReading, Reading
+from chalicelib.services.consume.settle import Nack
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, HOUR_MS, START_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+MINUTE_MS = 60_000
+
+
+def test_readings_of_a_level_come_back_in_order_of_time(stage: Stage) -> None:
+    readings, uid = stage.adapters.readings, make.uid("t")
+    for n in (3, 1, 2):
+        at_ms = START_MS + n * MINUTE_MS + 7
+        readings.keep(uid, MINUTES, Reading(at_ms, n, {"mailer": GroupReading(n, 9, 1)}))
+    kept = readings.latest(uid, MINUTES, 2)
+    assert [each.accepted for each in kept] == [2, 3]
+    assert kept[1] == Reading(START_MS + 3 * MINUTE_MS + 7, 3, {"mailer": GroupReading(3, 9, 1)})
+    assert readings.latest(uid, HOURS, 9) == []
+
+
+def test_a_level_holds_one_reading_of_its_time(stage: Stage) -> None:
+    readings, uid = stage.adapters.readings, make.uid("t")
+    for n in (1, 2):
+        readings.keep(uid, HOURS, Reading(START_MS + n * MINUTE_MS, n))
+    assert [each.accepted for each in readings.latest(uid, HOURS, 9)] == [2]
+
+
+def run(desk: Desk) -> None:
+    """A minute later, the meter reader."""
+    desk.stage.clock.advance(MINUTE_MS)
+    desk.deps.meter_reader.run_once(desk.stage.adapters.marks.each_minute().moving)
+
+
+def note(desk: Desk) -> None:
+    desk.deps.meter_notes.see([str(desk.topic.shard_key(0))])
+
+
+def is_noted(desk: Desk) -> bool:
+    return desk.topic.name in desk.stage.adapters.marks.each_minute().moving
+
+
+def test_a_topic_is_read_while_something_moves_and_then_no_more(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    note(desk)
+    desk.produce(*make.drafts(60))
+    run(desk)
+    desk.ack(group, desk.receive(group, 20))
+    run(desk)
+    assert is_noted(desk), "a consumer is at work"
+    run(desk)
+    assert not is_noted(desk), "the same was read twice"
+    kept = [each for level in LEVELS for each in stage.adapters.readings.latest(desk.topic.uid, level, 99)]
+    assert sorted((each.accepted, each.groups["billing"].settled) for each in kept) == [
+        (60, 0),
+        (60, 20),
+        (60, 20),
+    ]
+    note(desk)
+    assert is_noted(desk), "what comes later is seen"
+
+
+def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    note(desk)
+    for _ in range(5):
+        desk.produce(*make.drafts(60))
+        desk.ack(group, desk.receive(group, 30))
+        run(desk)
+    found = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"])
+    rates = [each.accepted for each in found if each.accepted is not None]
+    assert rates == pytest.approx([1.0] * 4)
+    settled = [rates.settled for each in found if (rates := each.groups["billing"]).settled is not None]
+    assert settled == pytest.approx([0.5] * 4)
+    assert found[-1].groups["billing"].backlog == 150
+    (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"]) if each.accepted]
+    assert day.accepted == pytest.approx(1.0)
+
+
+def test_retries_show_apart(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    desk.nack(group, desk.receive(group, 3), Nack(delay_ms=5_000))
+    stage.clock.advance(DAY_MS // 24)
+    again = desk.receive(group, 3)
+    assert len(again) == 3
+    reading = desk.deps.surveyor.reading(desk.topic)
+    assert reading.groups["billing"] == GroupReading(settled=3, backlog=0, retried=3)
+
+
+def test_a_topic_that_is_gone_is_let_go(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    note(desk)
+    desk.deps.admin.delete_topic(desk.topic)
+    stage.clock.advance(HOUR_MS)
+    run(desk)
+    assert not is_noted(desk)
+
+
+def test_a_topic_is_noted_once_a_minute_and_of_a_lane_its_own(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    notes = desk.deps.meter_notes
+    lane = f"{desk.topic.name}~billing:uid/0"
+    notes.see([lane])
+    assert is_noted(desk)
+    stage.adapters.marks.rests(desk.topic.name)
+    notes.see([lane])
+    assert not is_noted(desk), "it was noted a moment ago"
+    stage.clock.advance(MINUTE_MS + 1)
+    notes.see([lane])
+    assert is_noted(desk)
+
+
+def test_a_stage_at_rest_writes_nothing(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    desk.produce(*make.drafts(3))
+    note(desk)
+    for _ in range(3):
+        run(desk)
+    assert not is_noted(desk)
+    before = stage.adapters.readings.latest(desk.topic.uid, MINUTES, 99)
+    run(desk)
+    assert stage.adapters.readings.latest(desk.topic.uid, MINUTES, 99) == before
