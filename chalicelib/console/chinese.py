@@ -327,6 +327,22 @@ PHRASES: dict[str, str] = {
     "Filter": "过滤",
     "paused": "已暂停",
     "Pause": "暂停",
+    "Rates": "速率",
+    "at most {n}": "最高 {n}",
+    "mean {n}": "平均 {n}",
+    "not read yet": "尚未读取",
+    "an hour": "一小时",
+    "a day": "一天",
+    "a week": "一周",
+    "Behind": "积压",
+    "Tried again": "重试",
+    "{n} more groups are in the call.": "另有 {n} 个消费组, 请用接口查看。",
+    "Read each minute while something comes in; nobody who sends pays for it.": (
+        "有消息进入时每分钟读取一次, 发送者不为此付费。"
+    ),
+    "A serial group's failures wait in place: they are not counted as tried again.": (
+        "串行组的失败就地等待, 不计入重试。"
+    ),
     "{n} more groups are not counted here.": "还有 {n} 个消费组未计数。",
     "No group reads this topic yet. Its messages wait for one that begins at the earliest.": (
         "还没有消费组读取此主题。消息等待一个从最早处开始的消费组。"

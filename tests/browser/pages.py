@@ -9,6 +9,7 @@ def paths(message_id: str) -> dict[str, str]:
     return {
         "overview": "console",
         "topic": orders,
+        "rates": f"{orders}/rates",
         "messages": f"{orders}/messages",
         "message": f"{orders}/messages/{message_id}",
         "group": f"{orders}/groups/mailer",

@@ -8,6 +8,8 @@ from ...ports.readings import Readings
 from ...ports.world import Clock
 from .survey import Surveyor
 
+_MOST_ROWS = 1_000
+
 
 class RateCharts:
     """Reads only."""
@@ -17,19 +19,22 @@ class RateCharts:
         self._readings = readings
         self._clock = clock
 
-    def of(self, topic: Topic, window: Window) -> list[Bucket]:
-        """The buckets of a window up to now. Costs two read units or so, and what `reading` does."""
-        kept = self.kept(topic, window)
-        now = self._surveyor.reading(topic)
-        return buckets(
-            [*(each for each in kept if each.at_ms < now.at_ms), now], window, self._clock.now_ms()
-        )
+    def of(
+        self, topic: Topic, window: Window, *, most_rows: int = _MOST_ROWS, reads_now: bool = True
+    ) -> list[Bucket]:
+        """The buckets of a window up to now, or (not `reads_now`) to the last reading that was kept. Costs two read
+        units or so for those, of each level the last `most_rows`; and what `reading` does."""
+        readings = self._kept(topic, window, most_rows)
+        if reads_now:
+            now = self._surveyor.reading(topic)
+            readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
+        return buckets(readings, window, self._clock.now_ms())
 
-    def kept(self, topic: Topic, window: Window) -> list[Reading]:
+    def _kept(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
         """The readings that were kept, in order of time."""
         readings = [
             reading
             for level in window.levels
-            for reading in self._readings.latest(topic.uid, level, window.most(level))
+            for reading in self._readings.latest(topic.uid, level, min(window.most(level), most_rows))
         ]
         return sorted(readings, key=lambda reading: reading.at_ms)

@@ -339,7 +339,6 @@ class Board:
             if not may_go_on():
                 break
             if self._seen_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
-                self._remember(topic)
                 self.keep(self._surveyor.look(topic, may_go_on=may_go_on))
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
 
@@ -362,6 +361,7 @@ class Board:
 
     def keep(self, survey: TopicSurvey) -> None:
         """Remember a survey."""
+        self._remember(survey.topic)
         uid = survey.topic.uid
         settled = sum(group.settled for group in survey.groups)
         with self._lock:

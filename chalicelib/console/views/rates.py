@@ -1,0 +1,99 @@
+"""Rates over time: one chart for what came in, and for each group what it settled, tried again, and was behind.
+
+Charts are SVG paths, drawn here: they need no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ...domain.meter import Bucket, GroupBucket, Window
+
+WIDTH, HEIGHT = 600, 72
+_TOP = 4  # of the height, above the highest point
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A curve: its line and the area below it as paths; its highest value, its mean, the last one. None: not known."""
+
+    line: str
+    area: str
+    most: float | None
+    mean: float | None
+    last: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCharts:
+    """The charts of a group."""
+
+    group: str
+    settled: Chart
+    retried: Chart
+    backlog: Chart
+
+
+@dataclass(frozen=True, slots=True)
+class RateCharts:
+    """Everything that the page shows, between two moments."""
+
+    from_ms: int
+    to_ms: int
+    accepted: Chart
+    groups: Sequence[GroupCharts]
+
+
+def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]) -> RateCharts:
+    """The charts of a window that ends now, of these groups."""
+    from_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
+
+    def chart(value: Callable[[Bucket], float | None]) -> Chart:
+        return _chart([(bucket, value(bucket)) for bucket in buckets], from_ms, now_ms)
+
+    def of_group(name: str, value: Callable[[GroupBucket], float | None]) -> Chart:
+        return chart(lambda bucket: value(bucket.groups[name]) if name in bucket.groups else None)
+
+    return RateCharts(
+        from_ms,
+        now_ms,
+        chart(lambda bucket: bucket.accepted),
+        [
+            GroupCharts(
+                name,
+                of_group(name, lambda rates: rates.settled),
+                of_group(name, lambda rates: rates.retried),
+                of_group(name, lambda rates: rates.backlog),
+            )
+            for name in groups
+        ],
+    )
+
+
+def _chart(values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: int) -> Chart:
+    known = [value for _, value in values if value is not None]
+    most = max(known, default=None)
+    lines: list[list[str]] = [[]]
+    for bucket, value in values:
+        if value is None:
+            lines.append([])
+            continue
+        y = HEIGHT - 1 - value / (most or 1) * (HEIGHT - 1 - _TOP)
+        for at_ms in (bucket.from_ms, bucket.to_ms):  # steps: a bucket has one rate
+            x = WIDTH * (at_ms - from_ms) / max(1, to_ms - from_ms)
+            lines[-1].append(f"{min(max(x, 0), WIDTH):.1f} {y:.1f}")
+    drawn = [points for points in lines if points]
+    return Chart(
+        "".join("M" + "L".join(points) for points in drawn),
+        "".join(_closed(points) for points in drawn),
+        most,
+        sum(known) / len(known) if known else None,
+        known[-1] if known else None,
+    )
+
+
+def _closed(points: Sequence[str]) -> str:
+    """The area below a line."""
+    first, last = points[0].split()[0], points[-1].split()[0]
+    return f"M{first} {HEIGHT}L" + "L".join(points) + f"L{last} {HEIGHT}Z"

@@ -1,0 +1,90 @@
+"""Rates: charts of what came in, was settled, tried again, and lay behind; drawn without script, at a bounded cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.meter import HOURS, MINUTES, TENS, GroupReading, Reading
+from tests.support.background import Background
+from tests.support.browser import Browser
+from tests.support.http import Client, ShiftingClock, Topic
+
+
+def read(background: Background, topic: Topic) -> None:
+    """What the sweep's schedule does for a topic in which rows came up."""
+    found = background.deps.catalog.topic(topic.name)
+    background.deps.meter_notes.see([str(found.shard_key(0))])
+    background.deps.meter_reader.run_once([topic.name])
+
+
+def test_the_charts_of_a_topic_and_its_groups(
+    api: Client, browser: Browser, background: Background, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=2)
+    group = topic.group("mailer")
+    for _ in range(4):
+        read(background, topic)
+        topic.batch([{"body": n} for n in range(60)])
+        group.ack(*group.receive(30))
+        clock.advance(60)
+    screen = browser.get(f"/console/topics/{topic.name}/rates")
+    assert screen.status == 200
+    assert screen.units <= 20
+    assert screen.html.count('class="c-line"') == 4
+    assert "Behind 120" in screen.text
+    assert "Accepted 1 /s" in screen.text
+    assert "at most 1 " in screen.text
+    assert "/rates?window=1h" in screen.html
+    for window in ("24h", "7d", "x"):
+        assert browser.get(f"/console/topics/{topic.name}/rates?window={window}").status == 200
+
+
+def test_a_topic_that_was_never_read_says_so(api: Client, browser: Browser) -> None:
+    screen = browser.get(f"/console/topics/{api.topic().name}/rates")
+    assert "not read yet" in screen.text
+
+
+def test_a_token_of_one_group_sees_its_charts_only(api: Client, stranger: Browser) -> None:
+    topic = api.topic()
+    mine, other = topic.group("mine"), topic.group("other")
+    body = {"name": "one", "scopes": ["consume"], "topics": [topic.name], "groups": [mine.name]}
+    stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])
+    screen = stranger.get(f"/console/topics/{topic.name}/rates")
+    assert f'id="{mine.name}"' in screen.html
+    assert f'id="{other.name}"' not in screen.html
+
+
+@pytest.mark.parametrize("groups", [1, 90])
+def test_what_was_read_in_a_week_costs_twenty_units_at_most(
+    api: Client, browser: Browser, background: Background, clock: ShiftingClock, groups: int
+) -> None:
+    topic = api.topic(shards=64)
+    found = background.deps.catalog.topic(topic.name)
+    numbers = {f"group-{n:03d}": GroupReading(10**6, 10**6, 10**4) for n in range(groups)}
+    background.deps.admin.put_group(found, "group-000", {})
+    for n in range(1, groups):
+        background.deps.admin.put_group(found, f"group-{n:03d}", {})
+    now_ms = clock.now_ms()
+    for level in (HOURS, TENS, MINUTES):
+        for n in range(180):
+            at_ms = now_ms - n * level.every_ms
+            reading = Reading(at_ms, 10**8 - n, numbers)
+            background.deps.adapters.readings.keep(found.uid, level, reading)
+    for window in ("1h", "24h", "7d"):
+        screen = browser.get(f"/console/topics/{topic.name}/rates?window={window}")
+        assert screen.units <= 20, window
+        assert "c-line" in screen.html
+
+
+def test_the_overview_shows_the_hour_also_in_a_new_process(
+    api: Client, stranger: Browser, background: Background, clock: ShiftingClock
+) -> None:
+    topic = api.topic()
+    found = background.deps.catalog.topic(topic.name)
+    for n in range(5):
+        at_ms = clock.now_ms() - (5 - n) * 60_000
+        background.deps.adapters.readings.keep(found.uid, MINUTES, Reading(at_ms, n * n * 10))
+    topic.produce("x")
+    body = {"name": "one", "scopes": ["admin"], "topics": [topic.name]}
+    screen = stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])
+    assert '<path d="M' in screen.html, "what a new process has not seen was read by the sweep"
