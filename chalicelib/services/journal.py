@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +26,7 @@ MESSAGES, DELIVERIES = "messages", "deliveries"
 QUARANTINE = "quarantine"
 TOMBSTONE, CANCELLED, DAMAGED = "tombstone", "cancelled", "undecodable"
 Line = dict[str, Any]
-Records = list[Mapping[str, Any]]
+Records = Sequence[Mapping[str, Any]]
 
 
 class Journal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -117,9 +118,9 @@ def test_of_two_changes_of_different_things_none_is_lost_whoever_comes_between(e
             deps.delayed.amend(desk.topic, message, {"body": b'"y"'})
 
         third = patch(desk, placed, 900)
-        middle = interrupted(empty_stage, [within], [lambda act=third: act(desk.deps)])
+        middle = interrupted(empty_stage, [within], [partial(third, desk.deps)])
         second = patch(desk, placed, 800)
-        body(interrupted(empty_stage, [before], [lambda act=second, middle=middle: act(middle)]))
+        body(interrupted(empty_stage, [before], [partial(second, middle)]))
         found = desk.deps.lookup.find(desk.topic, placed.id)
         assert isinstance(found, Waiting)
         assert found.message.draft.body == b'"y"'
@@ -132,7 +133,7 @@ def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
         placed = waiting(desk, 5)
         empty_stage.clock.advance(5 * SECOND_MS)
         mover = empty_stage.process().mover
-        deps = interrupted(empty_stage, [before], [lambda mover=mover: mover.tick(range(FRAGMENTS))])
+        deps = interrupted(empty_stage, [before], [partial(mover.tick, range(FRAGMENTS))])
         message = deps.lookup.find(desk.topic, placed.id)
         if isinstance(message, Message):
             continue

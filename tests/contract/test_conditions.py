@@ -439,10 +439,11 @@ def a_transaction_is_decided_as_it_was_read(stage: Stage) -> None:
     assert transactions.prepare(made) == ()
     checked = replace(made, checks=1)
     assert transactions.change(made, checked)
-    for decide in (
+    decisions: tuple[Callable[[], bool], ...] = (
         lambda: transactions.change(made, rolled_back(made, START_MS)),
         lambda: _put(stage, make.shard(), make.segment(0, 1), made) == Stored(),
-    ):
+    )
+    for decide in decisions:
         assert not decide()
         undecided = transactions.get(made.id)
         assert undecided

@@ -18,7 +18,7 @@ from chalicelib.ports.control import Control, Staffed
 from chalicelib.store import control_rows
 from chalicelib.store.layout import number, text
 from tests.support import factories as make
-from tests.support.factories import START_MS
+from tests.support.clock import START_MS
 from tests.support.stages import Stage
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -151,7 +152,7 @@ def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, ho
     stage.clock.advance(5 * SECOND_MS)
     assert move(desk) == 1
     delayed = desk.deps.delayed
-    late = {
+    late: dict[str, Callable[[], object]] = {
         "cancel": lambda: delayed.cancel(desk.topic, found),
         "amend": lambda: delayed.amend(desk.topic, found, {"body": b"1"}),
     }

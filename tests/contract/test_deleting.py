@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -227,9 +228,10 @@ class Dying:
     left: int
 
     def adapters(self) -> Adapters:
-        return replace(
-            self.of, control=_Counted(self.of.control, self), cursors=_Counted(self.of.cursors, self)
-        )  # type: ignore[arg-type]
+        counted: dict[str, Any] = {
+            name: _Counted(getattr(self.of, name), self) for name in ("control", "cursors")
+        }
+        return replace(self.of, **counted)
 
     def count(self) -> None:
         self.left -= 1

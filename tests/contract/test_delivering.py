@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,10 @@ from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
 
 EXACT = Retry(4, (10, 30, 60), jitter=0.0)
+
+
+def _always(outcome: Outcome, _: Parcel) -> Outcome:
+    return outcome
 
 
 def test_a_message_is_pushed_to_the_subscriber_once_and_settled(stage: Stage) -> None:
@@ -66,6 +71,7 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     desk.push()
     assert desk.subscribers.numbers() == {p.id: [1] for p in (first, *others)}
     assert desk.deps.lookup.group_status(desk.topic, group).backlog == 0
+    assert first.offset is not None
     record = desk.deps.adapters.records.get(desk.cursor_key(group), first.offset)
     assert record
     assert (record.status, record.attempts) == ("RETRYING", 1)
@@ -393,7 +399,7 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
         desk = PushDesk.at(stage, retry=Retry(attempts, (60,), jitter=0.0))
         group = desk.group(batch_size=8, payload="batch")
         failed = Outcome(Verdict.FAILED, "no", answered=is_answered)
-        desk.subscriber(group, "one", does=lambda _, failed=failed: failed)
+        desk.subscriber(group, "one", does=partial(_always, failed))
         desk.produce(*make.drafts(8))
         desk.push()
         assert len(desk.subscribers.calls) == calls
@@ -592,7 +598,7 @@ class Watched:
     ) -> None:
         self._claimer = claimer
         self._first = [first]
-        self._when_empty = [at_the_end, lambda: None]
+        self._when_empty: list[Callable[[], object]] = [at_the_end, lambda: None]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._claimer, name)

@@ -336,7 +336,8 @@ def _control(topics: dict[str, Topic], prefix: str, what: str, name: str, stage:
         there = control.group(topic, "g")
         return control.retire_group(topic, there or group), control.retired_groups(topic)
     if what == "delete":
-        return control.delete_topic(topic), control.retired_topics(topic.name)
+        control.delete_topic(topic)
+        return control.retired_topics(topic.name)
     if what == "group":
         return control.put_group(topic, group, control.group(topic, "g"))
     if what == "join":

@@ -53,7 +53,7 @@ def found(desk: Desk, key: str, filters: Filters = EVERYTHING, limit: int = 32) 
     while True:
         page, mark = desk.deps.key_lookup.newest_first(desk.topic, key, filters, limit, mark)
         assert len(page) <= limit
-        seen += ids(page)
+        seen += [item.id for item in page if isinstance(item, Message)]
         if mark is None:
             return seen
 

@@ -4,6 +4,7 @@ are due together in the order in which they were accepted."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -125,11 +126,10 @@ def test_any_fragment_has_names_for_any_line(topic_uid: str, key: str) -> None:
     lines = Deps(memory_stage().another()).producer._lines
     topic = make.topic(uid=topic_uid)
     for shard in (None, 0, 255):
-        name = lines.name(topic, key, lambda name, shard=shard: ids.timed_id(name, shard, 4_102_444_800_000))
-        assert fragment_of(ids.timed_id(name, shard, 4_102_444_800_000)) == fragment_of_line(topic_uid, key)
-        assert ids.parse_timed_id(ids.timed_id(name, shard, 4_102_444_800_000)) == ids.Timed(
-            4_102_444_800_000, shard
-        )
+        timed_id = partial(ids.timed_id, shard=shard, due_ms=4_102_444_800_000)
+        name = lines.name(topic, key, timed_id)
+        assert fragment_of(timed_id(name)) == fragment_of_line(topic_uid, key)
+        assert ids.parse_timed_id(timed_id(name)) == ids.Timed(4_102_444_800_000, shard)
     transaction = lines.name(topic, key, ids.half_id)
     assert fragment_of(ids.half_id(transaction)) == fragment_of_line(topic_uid, key)
     assert ids.parse_half_id(ids.half_id(transaction)) == transaction

@@ -69,7 +69,7 @@ class Sleeper:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self.meanwhile: Callable[[], None] | None = None
+        self.meanwhile: Callable[[], object] | None = None
         clock.sleep = self.sleep  # type: ignore[method-assign]
 
     def sleep(self, seconds: float) -> None:

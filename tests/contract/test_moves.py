@@ -13,6 +13,7 @@ from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
+from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors
@@ -155,7 +156,7 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
     assert a.records.count_dead(key.shard.topic_uid, key.group_uid) == 0
     at_ms = START_MS + 5_000
     assert a.records.get(key, 7) == Record(
-        0, 7, "RETRYING", 5, at_ms, "c1", last_error="503", next_ms=at_ms, spent=5
+        0, 7, Status.RETRYING, 5, at_ms, "c1", last_error="503", next_ms=at_ms, spent=5
     )
 
 

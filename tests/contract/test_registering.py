@@ -91,7 +91,7 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
         active = desk.deps.admin.activate(desk.topic, group, member.consumer)
         assert active is not None
         assert (active.state, active.why) == ("ACTIVE", None)
-    assert desk.deps.admin.membership(desk.topic, group, active).shards == (0, 1)
+        assert desk.deps.admin.membership(desk.topic, group, active).shards == (0, 1)
     assert register(desk, group, waiting).member.consumer.state == "ACTIVE", "its owner has agreed once"
 
 

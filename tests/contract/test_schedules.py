@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -28,7 +28,7 @@ SLOT_MS = 6 * HOUR_MS  # the checkpointer and the expirer come by every six hour
 def at_once(desk: Desk, job: Callable[[Deps], T]) -> list[T]:
     """Several processes run a job beside one another."""
     a = desk.deps.adapters
-    ways_out = {"sender": a.sender, "invoker": a.invoker, "threads": Inline}
+    ways_out: dict[str, Any] = {"sender": a.sender, "invoker": a.invoker, "threads": Inline}
     others = [Deps(replace(desk.stage.another(), **ways_out)) for _ in range(TIMES)]
     with ThreadPoolExecutor(TIMES) as pool:
         return list(pool.map(job, others))

@@ -229,7 +229,7 @@ def test_i10_what_was_put_in_long_after_its_mark_is_found(stage: Stage) -> None:
     world = World(1)
 
     def five_minutes(_: ShardKey) -> None:
-        for _ in range(5):
+        for _minute in range(5):
             world.minute()
             world.sweep()
 

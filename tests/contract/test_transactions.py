@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ ASKED = Checks(URL, 60)
 COMMIT, ROLLBACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK
 
 
-def prepare(desk: Desk, draft: Draft | None = None, checks: Checks = ASKED, **how: bool) -> Transaction:
+def prepare(desk: Desk, draft: Draft | None = None, checks: Checks = ASKED, **how: Any) -> Transaction:
     return desk.deps.transactor.prepare(desk.topic, draft or make.draft({"paid": 1}), checks, **how)[0]
 
 

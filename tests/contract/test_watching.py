@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -34,8 +34,8 @@ def desk(stage: Stage) -> Desk:
 
 def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
     a, noted = desk.deps.adapters, [] if calls is None else calls
-    ports: list[Any] = [Counting(port, noted) for port in (a.control, a.log, a.cursors)]
-    return Watch(*ports, a.marks, a.rounds, a.clock)
+    control, log, cursors = (cast(Any, Counting(port, noted)) for port in (a.control, a.log, a.cursors))
+    return Watch(control, log, cursors, a.marks, a.rounds, a.clock)
 
 
 def seen(watch: Watch) -> list[tuple[str, int]]:

@@ -117,6 +117,11 @@ def _nacked(scene: Scene, client: Runner) -> None:
     client.move()
 
 
+def _move_and_run(_: Scene, client: Runner) -> None:
+    client.move()
+    client.run()
+
+
 def _race_to_move(scene: Scene, client: Runner) -> None:
     """Another mover is faster with what this one has just read."""
     slowly(client, lambda: scene.client().move())
@@ -181,7 +186,7 @@ PUSH_FLOWS: Mapping[str, Flow] = {
         group=PUSHED,
     ),
     "wake": Flow(
-        lambda scene, client: (client.move(), client.run()),
+        _move_and_run,
         steps(subscribe("one", HELD), _batch, push(), passing(1)),
         group=PUSHED,
     ),

@@ -28,7 +28,7 @@ def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if request.param == "dynamodb":
         request.getfixturevalue("engine")
     data = str(tmp_path_factory.mktemp("data"))
-    names = {"HEADRACE_PREFIX": f"clock{uuid4().hex[:8]}", "HEADRACE_DATA": data}
+    names: dict[str, Any] = {"HEADRACE_PREFIX": f"clock{uuid4().hex[:8]}", "HEADRACE_DATA": data}
     with serving("--engine", request.param, **names) as service:
         yield service.ask
 

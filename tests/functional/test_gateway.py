@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tiny_app import GOOD, OPEN, Clock, make
 
 from local.gateway import BODY_LIMIT_BYTES, INTEGRATION_SECONDS, Gateway
+from tests.functional.tiny_app import GOOD, OPEN, Clock, make
 
 
 @pytest.fixture

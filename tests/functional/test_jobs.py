@@ -28,8 +28,8 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalJobs
     (tmp_path / "glue_jobs").mkdir()
     (tmp_path / "glue_jobs" / "replay.py").write_text(SCRIPT)
     monkeypatch.setattr(jobs, "_ROOT", tmp_path)
-    monkeypatch.setattr(jobs.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(jobs.shutil, "which", lambda name: name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.chdir(tmp_path)
     started = LocalJobs(tmp_path / "jobs", "http://127.0.0.1:1")
     yield started
@@ -64,8 +64,8 @@ def test_nothing_is_started_where_pyspark_or_java_is_missing(
     local: LocalJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     there = lambda name: None if name == missing else name  # noqa: E731
-    monkeypatch.setattr(jobs.importlib.util, "find_spec", there)
-    monkeypatch.setattr(jobs.shutil, "which", there)
+    monkeypatch.setattr("importlib.util.find_spec", there)
+    monkeypatch.setattr("shutil.which", there)
     assert local.start("replay", {"replay": "r1"}) is False
     assert not (tmp_path / "jobs").exists()
 

@@ -11,12 +11,12 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import BinaryIO
 
 import pytest
-from tiny_app import GOOD, OPEN, make
 
 from local.gateway import BODY_LIMIT_BYTES, Gateway
 from local.problems import Answer
 from local.server import Server, serve
 from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
+from tests.functional.tiny_app import GOOD, OPEN, make
 
 _ACCEPT = b"Accept: */*\r\n"
 

@@ -424,7 +424,8 @@ def app_of(seen: Seen) -> Chalice:
 
     @app.schedule(Rate(1, Rate.MINUTES))
     def minutely(event: CloudWatchEvent) -> None:
-        seen.add((event.context.function_name, event.detail_type, event.resources))
+        context: Any = event.context
+        seen.add((context.function_name, event.detail_type, event.resources))
 
     @app.schedule("rate(6 hours)", name="quarterly")
     def renamed(event: CloudWatchEvent) -> None:
@@ -597,7 +598,12 @@ def test_idle_threads_go_and_come_again(seen: Seen) -> None:
 
     def deliver(event: Any, context: Context) -> None:
         thread = threading.current_thread()
-        threading.Thread(target=lambda: (thread.join(_BOUND_SECONDS), ended.add(thread.is_alive()))).start()
+
+        def wait() -> None:
+            thread.join(_BOUND_SECONDS)
+            ended.add(thread.is_alive())
+
+        threading.Thread(target=wait).start()
         seen.add(event)
 
     invocations = Invocations({"deliver": deliver}, idle_seconds=0.01)

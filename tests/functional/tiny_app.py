@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import Any, cast
 
 from chalice import AuthResponse, Chalice, CORSConfig, Response
-from chalice.app import AuthRequest
+from chalice.app import AuthRequest, Request
 
 GOOD = {"Authorization": "Bearer good", "Accept": "*/*"}
 OPEN = {"Accept": "*/*"}
@@ -43,18 +43,23 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
         app.api.binary_types = ["*/*"]
     authorizer = app.authorizer()(_authorize)
 
+    def current() -> Request:
+        assert app.current_request
+        return app.current_request
+
     def reply(**fields: Any) -> Response:
         return Response(json.dumps(fields).encode(), headers={"Content-Type": "application/json"})
 
     @app.route("/echo/{name}", methods=["POST", "PUT"], content_types=["*/*"])
     def echo(name: str) -> Response:
-        request = app.current_request
+        request = current()
+        body = cast(bytes, request.raw_body)
         query = {} if request.query_params is None else dict(request.query_params.items())
         return reply(
             name=name,
             query=query,
-            body=request.raw_body.decode("latin-1")[:100],
-            size=len(request.raw_body),
+            body=body.decode("latin-1")[:100],
+            size=len(body),
             headers=dict(request.headers),
             context=app.lambda_context.aws_request_id == request.context["requestId"],
         )
@@ -64,10 +69,10 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
     @app.route("/meet/{name}")
     def meet(name: str) -> Response:
         both.wait(10)  # both requests are under way: what is read now must still be one's own
-        request = app.current_request
+        request = current()
         answer = reply(
             name=name,
-            seen=request.uri_params["name"],
+            seen=(request.uri_params or {})["name"],
             context=app.lambda_context.aws_request_id == request.context["requestId"],
         )
         both.wait(10)
@@ -75,7 +80,7 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
 
     @app.route("/private", authorizer=authorizer)
     def private() -> Response:
-        return reply(caller=app.current_request.context["authorizer"]["principalId"])
+        return reply(caller=current().context["authorizer"]["principalId"])
 
     @app.route("/slow/{seconds}")
     def slow(seconds: str) -> Response:

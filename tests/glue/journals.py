@@ -56,8 +56,8 @@ class Place:
     def journal(self, name: str, lines: Iterable[Line], day: str = "", hour: str = "") -> Path:
         """Put one object, where its first line belongs; its path."""
         lines = list(lines)
-        at_ms = lines[0].get("accepted_ms", lines[0].get("started_ms"))
         table = "messages" if "accepted_ms" in lines[0] else "deliveries"
+        at_ms = lines[0]["accepted_ms" if table == "messages" else "started_ms"]
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         path = (
             self.folder / f"journal/{table}/day={day or at.date()}/hour={hour or f'{at:%H}'}/{name}.jsonl.gz"
@@ -115,7 +115,7 @@ class Place:
         rows = (
             f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
         )
-        return duckdb.sql(f"select {what.replace('%', rows)}").fetchall()
+        return duckdb.execute(f"select {what.replace('%', rows)}").fetchall()
 
     def places(self) -> list[tuple[Any, ...]]:
         """Topic, shard and offset of every row."""

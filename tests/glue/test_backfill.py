@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,7 @@ class Queue:
 
 
 @pytest.fixture
-def queue(engine: str, place: Place) -> Iterator[Queue]:
+def queue(engine: str, place: Place) -> Queue:
     return Queue(place)
 
 

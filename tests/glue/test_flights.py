@@ -153,7 +153,7 @@ class Flow:
         named = {file.name for manifest in load_all(self.bucket) for file in manifest.files(table)}
         files = [str(self._folder / name) for name in sorted(named)]
         found = f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR'}})"
-        return duckdb.sql(f"select {what.replace('%', found)}").fetchall()
+        return duckdb.execute(f"select {what.replace('%', found)}").fetchall()
 
     def _start(self, is_small: bool = False) -> SparkSession:
         return self._spark
@@ -265,19 +265,19 @@ def test_departures_go_all_the_way(
     assert len(replayed) == len(chosen)
 
     folder = flow.report()
-    [counts] = duckdb.sql(
+    [counts] = duckdb.execute(
         f"select sum(attempts), sum(delivered), sum(dead_letters) from '{folder}/daily.csv' where topic = 'flights'"
     ).fetchall()
     assert counts == (len(events), len(events) - grounded, grounded)
-    [(reason, count)] = duckdb.sql(
+    [(reason, count)] = duckdb.execute(
         f"select reason, sum(attempts) from '{folder}/failures/*.parquet' group by 1"
     ).fetchall()
     assert (reason, count) == ("never took off", grounded)
-    accepted = duckdb.sql(
+    accepted = duckdb.execute(
         f"select topic, sum(accepted) from '{folder}/volumes/*.parquet' group by 1"
     ).fetchall()
     assert dict(accepted) == {"flights": len(events), "again": len(chosen)}
-    [(waiting,)] = duckdb.sql(
+    [(waiting,)] = duckdb.execute(
         f"select arg_max(waiting, hour) from '{folder}/backlog/*.parquet' where topic = 'flights'"
     ).fetchall()
     assert waiting == 0

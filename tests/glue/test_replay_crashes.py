@@ -328,9 +328,13 @@ def test_a_task_that_was_given_up_too_early_goes_on_beside_its_successor(
     task.check()
 
 
+def _meet(barrier: threading.Barrier) -> None:
+    barrier.wait()
+
+
 def test_two_attempts_at_a_task_in_step_send_every_message_once(world: World, shard: list[Any]) -> None:
     task, together = Task(world, shard), threading.Barrier(2, timeout=_BOUND_SECONDS)
-    world.road.meeting = lambda number: together.wait() and None
+    world.road.meeting = lambda number: _meet(together)
     with ThreadPoolExecutor(2) as threads:
         first, second = [
             each.result(_BOUND_SECONDS) for each in [threads.submit(task.attempt) for _ in range(2)]

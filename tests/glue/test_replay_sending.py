@@ -69,7 +69,7 @@ class Time:
 
 
 def row(number: int, **fields: Any) -> Row:
-    plain = {
+    plain: dict[str, Any] = {
         "content_type": "application/json",
         "keys": [],
         "tag": None,

@@ -56,12 +56,12 @@ def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled: Place) ->
         ("explained", 1),
         ("backlog", 48),
     ):
-        in_parquet = duckdb.sql(f"select count(*) from '{made}/{name}/*.parquet'").fetchall()
-        in_csv = duckdb.sql(f"select count(*) from '{made}/{name}.csv'").fetchall()
+        in_parquet = duckdb.execute(f"select count(*) from '{made}/{name}/*.parquet'").fetchall()
+        in_csv = duckdb.execute(f"select count(*) from '{made}/{name}.csv'").fetchall()
         assert in_parquet == in_csv == [(rows,)]
-    days = duckdb.sql(f"select delivered, latency_max_ms from '{made}/daily.csv' order by day").fetchall()
+    days = duckdb.execute(f"select delivered, latency_max_ms from '{made}/daily.csv' order by day").fetchall()
     assert days == [(4, 60_000), (5, 86_400_000)]
-    hours = duckdb.sql(f"select came, ended, waiting from '{made}/backlog.csv' order by hour").fetchall()
+    hours = duckdb.execute(f"select came, ended, waiting from '{made}/backlog.csv' order by hour").fetchall()
     assert hours[0] == (5, 4, 1)
     assert hours[24] == (5, 5, 1)
     assert {waiting for *_, waiting in hours} == {1}
@@ -80,9 +80,9 @@ def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
     assert run(filled, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
     made = folder(filled)
     assert made.name == f"{NEXT}_{NEXT}_orders"
-    counts = duckdb.sql(f"select accepted from '{made}/volumes.csv'").fetchall()
+    counts = duckdb.execute(f"select accepted from '{made}/volumes.csv'").fetchall()
     assert counts == [(5,)]
-    [(delivered, slowest)] = duckdb.sql(
+    [(delivered, slowest)] = duckdb.execute(
         f"select delivered, latency_max_ms from '{made}/daily.csv'"
     ).fetchall()
     assert (delivered, slowest) == (5, 86_400_000)
@@ -122,7 +122,7 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
     def files(table: str) -> str:
         return f"read_parquet('{place.folder}/archive/{table}/*/*/*.parquet', hive_partitioning=true)"
 
-    asked = duckdb.sql(f"""
+    asked = duckdb.execute(f"""
         with m as (select * from {files("messages")}), d as (select * from {files("deliveries")}),
         g as (select distinct topic_uid, "group" from d),
         e as (select topic_uid, "group", shard, "offset", bool_or(outcome = 'SUCCESS') as good,
@@ -133,15 +133,17 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
             count_if(good is null and "offset" < reached)
         from m join g using (topic_uid) left join e using (topic_uid, "group", shard, "offset")
         left join f using (topic_uid, "group", shard) group by all order by all""").fetchall()
-    told = duckdb.sql(
+    told = duckdb.execute(
         'select "group", accepted, delivered, dead, under_way, waiting, passed_over '
         f"from '{made}/explained/*.parquet' order by all"
     ).fetchall()
     assert told == asked
     assert all(sum(fates) == accepted for _, accepted, *fates in told)
-    [daily] = duckdb.sql(f"select sum(attempts), sum(delivered) from '{made}/daily/*.parquet'").fetchall()
-    [hourly] = duckdb.sql(f"select sum(attempts), sum(delivered) from '{made}/hourly/*.parquet'").fetchall()
-    counted = duckdb.sql(
+    [daily] = duckdb.execute(f"select sum(attempts), sum(delivered) from '{made}/daily/*.parquet'").fetchall()
+    [hourly] = duckdb.execute(
+        f"select sum(attempts), sum(delivered) from '{made}/hourly/*.parquet'"
+    ).fetchall()
+    counted = duckdb.execute(
         f"select count(*), count_if(outcome = 'SUCCESS') from {files('deliveries')}"
     ).fetchall()
     assert [daily] == [hourly] == counted

@@ -61,7 +61,7 @@ def test_each_message_is_compared_and_all_are_summed_up(
         "SUCCESS -> SUCCESS": 2, "DEAD -> SUCCESS": 1, "OPEN -> OPEN": 1, "SUCCESS -> DEAD": 1,
     }  # fmt: skip
     [table] = filled.folder.glob("reports/shadows/*.csv")
-    rows = duckdb.sql(
+    rows = duckdb.execute(
         f"select id, outcome, shadow_outcome, attempts, shadow_attempts from '{table}'"
     ).fetchall()
     assert rows == [

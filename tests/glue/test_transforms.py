@@ -40,13 +40,13 @@ def told(found: DataFrame, *names: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
-    text, binary, empty, nothing = (
+    bodies: tuple[dict[str, Any], ...] = (
         {"body": "ä"},
         {"body": None, "body_base64": "AP8="},
         {"body": ""},
         {"body": None},
     )
-    found = [journals.message(n, **body) for n, body in enumerate((text, binary, empty, nothing))]
+    found = [journals.message(n, **body) for n, body in enumerate(bodies)]
     rows = transforms.messages(journal(spark, MESSAGES, *found), {})
     assert told(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
@@ -37,8 +37,9 @@ def comes(alarm: Alarm, points: Points, days: int = 4) -> bool:
 def is_breach(alarm: Alarm, values: Mapping[int, list[float]], period: int) -> bool:
     if period not in values:
         return alarm.missing == "breaching"
-    value = {"Sum": sum, "Maximum": max}[alarm.statistic](values[period])
-    return value < alarm.over if alarm.below else value > alarm.over
+    statistics: dict[str, Callable[[list[float]], float]] = {"Sum": sum, "Maximum": max}
+    value = statistics[alarm.statistic](values[period])
+    return bool(value < alarm.over if alarm.below else value > alarm.over)
 
 
 def runs(function: str, jitter: int = 0, days: int = 4) -> list[int]:

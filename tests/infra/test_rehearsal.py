@@ -17,6 +17,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 import trustme
 
+from chalicelib.domain.status import Status
 from infra.cli import Aws
 from infra.names import TABLES
 from infra.package import package
@@ -198,8 +200,12 @@ def is_pushed_retried_buried_and_redriven(api: Client, subscriber: Subscriber) -
     assert api.post(f"{groups['broken'].path}/dead-letters/redrive").expect(200)["redriven"] == 1
     wait_until(lambda: len(subscriber.bodies("/broken")) == 2, _PATIENCE_SECONDS)
     for group in groups.values():
-        wait_until(lambda group=group: group.status_of(sent["id"])["status"] == "SUCCESS", _PATIENCE_SECONDS)
+        wait_until(partial(_has_succeeded, group, sent["id"]), _PATIENCE_SECONDS)
     assert api.get(f"{topic.path}/messages?key=order-188").expect(200)["items"]
+
+
+def _has_succeeded(group: Group, message_id: str) -> bool:
+    return bool(group.status_of(message_id)["status"] == Status.SUCCESS)
 
 
 def is_updated_without_losing_a_message(
@@ -211,7 +217,8 @@ def is_updated_without_losing_a_message(
     package(changed, build)
     with zipfile.ZipFile(build / "deployment.zip", "a") as code:
         code.writestr("chalicelib/revision.txt", "2")
-    sent, got = set(), set()
+    sent: set[int] = set()
+    got: set[int] = set()
     with a_producer(topic, sent) as first_sent:
         assert first_sent.wait(_PATIENCE_SECONDS)
         deployment.deploy()

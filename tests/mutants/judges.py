@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from pathlib import Path
 
 import coverage
@@ -62,7 +62,7 @@ class Judges:
 
     def _run(self, chosen: Sequence[int]) -> Iterator[int]:
         """Run tests; each is told before it begins."""
-        for at, following in pairwise([*chosen, None]):
+        for at, following in zip_longest(chosen, chosen[1:]):
             yield at
             nextitem = None if following is None else self._items[following]
             self._hook.pytest_runtest_protocol(item=self._items[at], nextitem=nextitem)

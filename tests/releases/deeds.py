@@ -43,14 +43,15 @@ def found(house: House) -> None:
     house.call("PUT", "/topics/orders", {"shards": 2, "retry": retry}, expect=201)
     house.call("PUT", "/topics/ledger", {"mode": "serial", "shards": 2, "retry": retry}, expect=201)
     house.call("PUT", "/topics/quiet", {"shards": 1, "rate_limit": 100, "retention_days": 30}, expect=201)
-    for place, settings in {
+    groups: dict[str, dict[str, Any]] = {
         "orders/groups/mail": {},
         "orders/groups/late": {"max_in_flight": 8, "lease_seconds": 60},
         "orders/groups/hook": {"batch_size": 2},
         "orders/groups/all": {"mode": "broadcast"},
         "ledger/groups/book": {},
         "quiet/groups/slow": {},
-    }.items():
+    }
+    for place, settings in groups.items():
         house.call("PUT", f"/topics/{place}", {"from": "earliest", **settings}, expect=201)
     for place, how in {
         "orders/groups/mail/consumers/c0": {},
@@ -184,7 +185,7 @@ def look(house: House) -> None:
         topic = reader.partition("/")[0]
         for label in house.notes.owed[reader][::4]:
             id = house.notes.ids[label]
-            how = {"expect": 200, "newest": label in IN_LINE}
+            how: dict[str, Any] = {"expect": 200, "newest": label in IN_LINE}
             shown = house.call("GET", f"/topics/{topic}/messages/{id}", **how)
             if shown.get("body") != label:
                 house.complaints.append(f"{label} is shown as {shown}")

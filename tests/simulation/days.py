@@ -27,10 +27,11 @@ from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from chalicelib.services.consume.claim import Delivery
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.wake import job_of
+from chalicelib.services.core.wake import DeliveryTask, job_of
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.check_back import Check
+from chalicelib.services.push.dispatcher import DispatchReport
 from chalicelib.wiring import Deps
 from tests.simulation.processes import LOCAL, PORTS
 from tests.simulation.virtual import Scheduler
@@ -54,6 +55,14 @@ _MOST_CALLS = 200
 _MOST_TRIES = 100
 
 Deed = Callable[["Days"], object]
+
+
+def _checked(checks: list[Check], deps: Deps) -> object:
+    return deps.checker.check(checks, lambda: 60.0)
+
+
+def _delivered(job: DeliveryTask, deps: Deps) -> DispatchReport:
+    return deps.deliverer.deliver(job, lambda: 600.0)
 
 
 class SeatClock:
@@ -460,12 +469,10 @@ class Days:
             function, event = self.inbox.asked.popleft()
             if function == "check":
                 checks = [Check(*each) for each in event["checks"]]
-                self.ask("check", lambda deps, checks=checks: deps.checker.check(checks, lambda: 60.0))  # type: ignore[misc]
+                self.ask("check", partial(_checked, checks))
             elif function == "deliver":
                 job = job_of(event)
-                report = self.ask(
-                    f"deliver {job}", lambda deps, job=job: deps.deliverer.deliver(job, lambda: 600.0)
-                )  # type: ignore[misc]
+                report = self.ask(f"deliver {job}", partial(_delivered, job))
                 self._settled(certain=report is not None and not report.stale)
                 self._explain_disabled()
         self.inbox.asked.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.transaction import DECIDED, Transaction, TransactionState
@@ -93,7 +93,7 @@ def _postpone(world: World, delay: Delay) -> None:
 
 
 def _change(world: World, delay: Delay, **changes: Any) -> None:
-    ask = partial(world.ask, SimClient.amend, delay.message_id, **changes)
+    ask = partial(world.ask, cast(Any, SimClient.amend), delay.message_id, **changes)
     answer = delay.change(ask, changes.get("due_ms"), changes.get("body"))
     world.promises.answered(delay, answer)
 

@@ -121,7 +121,7 @@ class Process:
 
     def __post_init__(self) -> None:
         a: Adapters = self.world.adapters
-        ports = {name: Port(name, getattr(a, name), self) for name in PORTS}
+        ports: dict[str, Any] = {name: Port(name, getattr(a, name), self) for name in PORTS}
         chance = SeededRandom(f"{self.world.seed}/{self.name}")
         adapters = replace(
             a,

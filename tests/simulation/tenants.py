@@ -189,7 +189,8 @@ def _damages_rows(world: World) -> None:
     """Rows of the log and of timers are damaged, or of a later release."""
     rng, deps = random.Random(world.seed), outside(world)
     topic = deps.catalog.topic(TOPIC)
-    tables = world.adapters.timers._tables
+    timers: Any = world.adapters.timers
+    tables = timers._tables
     while world.seconds < _UNTIL_S:
         now_ms = int(world.scheduler.now)
         bodies = [
@@ -233,7 +234,8 @@ def _loses_blobs(world: World) -> None:
     while world.seconds < _UNTIL_S:
         drafts = [Draft(f'"bad|{large}"'.encode(), tag="bad") for _ in range(3)]
         world.ask(_produce, TOPIC, drafts)
-        bodies = world.adapters.blobs._blobs
+        blobs: Any = world.adapters.blobs
+        bodies = blobs._blobs
         for name in [name for name in bodies if rng.random() < 0.8]:
             del bodies[name]
         world.pause(1)

@@ -201,8 +201,14 @@ class Pool(Executor):
         self._next()
         return done
 
-    def map(self, work: Callable[..., Any], *items: Iterable[Any], **_: Any) -> Iterator[Any]:
-        done = [self.submit(work, *each) for each in zip(*items, strict=True)]
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Any]:
+        done = [self.submit(fn, *each) for each in zip(*iterables, strict=True)]
         self.shutdown()
         return iter([each.result() for each in done])
 

@@ -65,7 +65,7 @@ class Weather:
         return ""
 
     def _is_away(self, place: Partition) -> bool:
-        return self._until.get(place, 0) > self._world.scheduler.now
+        return bool(self._until.get(place, 0) > self._world.scheduler.now)
 
 
 def partition_of(port: str, args: tuple[Any, ...]) -> Partition:

@@ -10,7 +10,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.store import codec
 from chalicelib.store import log as store
-from chalicelib.store.layout import Item, cursor_item_key, record_key
+from chalicelib.store.layout import Item, cursor_item_key, record_key, segment_key
 from chalicelib.store.memory import MemoryLog
 
 
@@ -35,7 +35,7 @@ def change_row(stage: Holder, shard: ShardKey, first: int, change: Change) -> No
         log.__dict__["_hidden"][shard, first] = codec.unpack(pack.payload)
         log._rows[shard, first] = store.segment_of(change(store._item(shard, segment, pack)))
     else:
-        _change(log._dynamo, log._table, store.segment_key(shard, first), change)
+        _change(log._dynamo, log._table, segment_key(shard, first), change)
 
 
 def change_letter(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:

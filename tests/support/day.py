@@ -62,7 +62,7 @@ class World:
 
     def call_with(self, deps: wiring.Deps, function: str, event: Any = None, seconds: float = 60) -> Any:
         """In a process that has run before."""
-        scheduled = {
+        scheduled: dict[str, Any] = {
             "source": "aws.events",
             "time": "",
             "account": "",
@@ -263,7 +263,7 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
     """By commit, rollback, and answers to checks."""
     path = f"{topic.path}/transactions"
     for how, fields in (("commit", {}), ("commit", {"delay_seconds": 60}), ("rollback", {})):
-        message = {"message": {"body": 1, "keys": ["k"], **fields}}
+        message: dict[str, Any] = {"message": {"body": 1, "keys": ["k"], **fields}}
         made = world.api.post(path, message).expect(201)["transaction_id"]
         world.api.post(f"/v1/transactions/{made}/{how}").expect(200)
     world.api.get(f"{path}?state=PREPARED").expect(200)
@@ -274,7 +274,11 @@ def decide(world: World, topic: Topic, receiver: Receiver) -> None:
         for together in ([["m"]], [["m", "n"]] * (FRAGMENTS + 1)):  # one alone; two at least in one fragment
             for keys in together:
                 message = {"body": 1, "keys": keys, **fields}
-                asked = {"message": message, "check_url": receiver.url, "check_after_seconds": 60}
+                asked = {
+                    "message": message,
+                    "check_url": receiver.url,
+                    "check_after_seconds": 60,
+                }
                 world.api.post(path, asked).expect(201)
             world.later(topic, 70)
     assert world.api.get(f"{path}?state=PREPARED").expect(200)["items"] == []

@@ -14,6 +14,7 @@ from chalicelib.domain.message import Draft, Message, Origin
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Way
 from chalicelib.domain.spans import Span
+from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceRow, Tried
@@ -108,11 +109,11 @@ def leased(first: int, count: int, token: str = "1.aaaa", deadline_ms: int = STA
     )
 
 
-def record(offset: int, status: str = "DEAD", **settings: Any) -> Record:
+def record(offset: int, status: str = Status.DEAD, **settings: Any) -> Record:
     return Record(
         settings.pop("shard", 0),
         offset,
-        status,
+        Status(status),
         settings.pop("attempts", 1),
         settings.pop("at_ms", START_MS),
         **settings,

@@ -120,7 +120,7 @@ class Shell:
             ["bash"],
             cwd=folder,
             env={name: text for name, text in os.environ.items() if not name.startswith("HEADRACE_")}
-            | environment,
+            | dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

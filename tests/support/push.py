@@ -55,8 +55,9 @@ class Subscribers:
         offsets = tuple(a.message.offset for a in parcel.attempts)
         self.calls.append(Call(self.clock.now_ms(), consumer.target, attempts, offsets))
         self.bodies += [a.message.draft.body for a in parcel.attempts]
-        told = self.behaviours.get(consumer.target, lambda _: Outcome(Verdict.DONE))(parcel)
-        return (told,) * len(attempts) if isinstance(told, Outcome) else tuple(told)
+        behaviour = self.behaviours.get(consumer.target)
+        answer = behaviour(parcel) if behaviour else Outcome(Verdict.DONE)
+        return (answer,) * len(attempts) if isinstance(answer, Outcome) else tuple(answer)
 
     def refusal(self, kind: str, target: str) -> str | None:
         return None

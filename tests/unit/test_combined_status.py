@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.domain.status import combined
+from chalicelib.domain.status import Status, combined
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
-STATUSES = ("NEW", "RUNNING", "RETRYING", "SUCCESS", "DEAD")
+STATUSES = (Status.NEW, Status.RUNNING, Status.RETRYING, Status.SUCCESS, Status.DEAD)
 
 
 def _table() -> dict[tuple[str, str], str]:
@@ -22,12 +22,14 @@ def _table() -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.product(STATUSES, STATUSES)))
-def test_two_statuses_make_what_the_table_says(one: str, other: str) -> None:
+def test_two_statuses_make_what_the_table_says(one: Status, other: Status) -> None:
     assert combined([one, other]) == _table()[one, other]
 
 
 @pytest.mark.parametrize("statuses", list(itertools.combinations_with_replacement(STATUSES, 3)))
-def test_more_than_two_make_what_they_make_in_any_order_and_however_often(statuses: tuple[str, ...]) -> None:
+def test_more_than_two_make_what_they_make_in_any_order_and_however_often(
+    statuses: tuple[Status, ...],
+) -> None:
     whole = combined(statuses)
     for order in itertools.permutations(statuses):
         assert combined(order) == whole

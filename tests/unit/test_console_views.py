@@ -9,6 +9,7 @@ from chalicelib.console.links import Links
 from chalicelib.console.views import figures, letters, message, strip
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.spans import Span
+from chalicelib.domain.status import Status
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.statuses import DeliveryStatus
 from chalicelib.services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
@@ -59,7 +60,7 @@ def test_a_time_line_stays_within_its_width(attempts: list[tuple[int, int]], wai
     ]
     now_ms = events[-1].at_ms + (events[-1].duration_ms or 0)
     steps = {"g": [now_ms + 1 + wait_ms, now_ms + 2 + 2 * wait_ms]}
-    line = message.time_line(events, {"g": DeliveryStatus("RETRYING", len(events))}, steps, now_ms)
+    line = message.time_line(events, {"g": DeliveryStatus(Status.RETRYING, len(events))}, steps, now_ms)
     marks = [mark for lane in line.lanes for mark in lane.marks]
     assert all(mark.x >= 0 and mark.x + mark.width <= message.WIDTH + 4.1 for mark in marks)
     coming = [mark.x for mark in marks if mark.kind == "coming"]

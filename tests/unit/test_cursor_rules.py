@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None
         pytest.param({"leases": {"t": replace(LEASE, spans=(Span(4, 2, unit="u"),))}}, id="a unit of order"),
     ],
 )
-def test_what_is_longer_takes_more(more: dict[str, object]) -> None:
+def test_what_is_longer_takes_more(more: dict[str, Any]) -> None:
     assert cursor_size.most_bytes(replace(CURSOR, **more)) > cursor_size.most_bytes(CURSOR)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import unavailable
@@ -87,7 +88,7 @@ def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fai
     clock = ManualClock()
     answer = Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
 
-    def is_called_after_ten_answers(**row: int) -> bool:
+    def is_called_after_ten_answers(**row: Any) -> bool:
         registration = Registration(replace(make.consumer(GROUP, kind="url"), **row))
         of = subscriber_health(registration, clock)
         for _ in range(10):

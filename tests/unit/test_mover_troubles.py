@@ -216,7 +216,8 @@ def test_a_shard_whose_write_hangs_holds_up_no_other() -> None:
 
 
 def test_what_is_filed_while_a_mover_leaves_is_still_its_own() -> None:
-    stage, ids = memory_stage(), []
+    stage = memory_stage()
+    ids: list[str] = []
 
     def another(*_: object) -> None:
         if len(ids) < 3:

@@ -87,7 +87,7 @@ class World:
         """One invocation of the mover."""
         ways = Ways(self.append, nothing, nothing, nothing, self.hand_over, nothing)
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
-        mover = Mover(self.timers, ways, self.clock, lambda: self._random.id(8), threads)  # type: ignore[arg-type]
+        mover = Mover(self.timers, ways, self.clock, lambda: self._random.id(8), threads)
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)
 

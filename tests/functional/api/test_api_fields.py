@@ -22,6 +22,7 @@ TYPES: dict[str, list[Any]] = {
 }
 
 # Per call: its path, a body that is fine, and the types each field takes.
+_REQUIRED: dict[str, dict[str, Any]] = {"batch": {"messages": [1]}, "ack": {"receipts": ["x"]}}
 SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "topic": (
         "PUT", "", {},
@@ -121,7 +122,7 @@ def test_a_field_of_the_wrong_type_is_refused_and_named(
 
 @pytest.mark.parametrize("call", sorted(SHAPES))
 def test_an_unknown_field_is_refused_and_named(group: Group, call: str) -> None:
-    required = {"batch": {"messages": [1]}, "ack": {"receipts": ["x"]}}.get(call, {})
+    required = _REQUIRED.get(call, {})
     fine = {**SHAPES[call][2], **required}
     problem = attempt(group.topic, call, {**fine, "delay_secnds": "s3cr3t-value"})
     assert {"path": "delay_secnds", "issue": "unknown field"} in problem["errors"]

@@ -27,7 +27,7 @@ def test_a_failing_queue_message_holds_back_no_other(api: Client) -> None:
     topic.produce("bad", ordering_key="k")
     for n in range(3):
         topic.produce(n, ordering_key="k")
-    seen = []
+    seen: list[int] = []
     while len(seen) < 3:
         [message] = group.receive(1)
         if message["body"] == "bad":

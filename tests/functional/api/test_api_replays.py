@@ -143,7 +143,7 @@ def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
     asked = replay(topic)
-    said = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
+    said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"h": "v"}}
     exact = b'{"n":12345678901234567890.10}'
     [sent, *_] = send(
         api,

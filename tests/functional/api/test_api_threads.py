@@ -6,11 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
-from tests.support.http import Client, Group
+from tests.support.http import Client, Group, Reply
 
 T = TypeVar("T")
 HOUR = 3600
@@ -142,9 +143,13 @@ def test_one_receipt_acknowledged_by_8_at_once_succeeds_once(api: Client) -> Non
     )
 
 
+def _put(api: Client, path: str, _: object) -> Reply:
+    return api.put(path)
+
+
 def test_a_topic_a_group_and_a_consumer_made_by_8_at_once_are_made_once(api: Client) -> None:
     for path in ("/v1/topics/race", "/v1/topics/race/groups/g", "/v1/topics/race/groups/g/consumers/c"):
-        replies = at_once(8, lambda _, path=path: api.put(path))
+        replies = at_once(8, partial(_put, api, path))
         assert sorted(r.status for r in replies) == [200] * 7 + [201]
 
 

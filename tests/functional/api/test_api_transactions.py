@@ -16,7 +16,7 @@ import app
 from chalicelib import adapters, functions, settings, wiring
 from chalicelib.domain.limits import FRAGMENTS
 from local.gateway import Gateway
-from tests.functional.delivery.receivers import Receiver, Request, http_receiver, raw_receiver
+from tests.functional.delivery.receivers import Receiver, Request, hangs, http_receiver, raw_receiver
 from tests.support.http import Client, ShiftingClock, Topic
 from tests.support.push import Inbox
 
@@ -38,7 +38,7 @@ class World:
         """Time passes; then the movers run once, and the checks they start. The checks' reports."""
         self.clock.advance(seconds)
         self.deps.mover.tick(range(FRAGMENTS))
-        reports = []
+        reports: list[Mapping[str, Any]] = []
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
             if function == "check":
@@ -266,7 +266,7 @@ def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> No
 
     stranger, consumer = holding(["produce"], ["other.*"]), holding(["consume"], ["*"])
     for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
-        body = {} if call else None
+        body: dict[str, Any] | None = {} if call else None
         stranger.call(method, path(made, call), body).refused(404, "TRANSACTION_NOT_FOUND")
         consumer.call(method, path(made, call), body).refused(403, "SCOPE_MISSING")
     stranger.get(f"{topic.path}/transactions").refused(403, "TOPIC_FORBIDDEN")
@@ -362,7 +362,7 @@ def test_whatever_else_a_producer_says_is_unknown_and_counts(
 
 
 def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, world: World) -> None:
-    with raw_receiver(lambda receiver, _: receiver.stop.wait(60) and None) as hanging:
+    with raw_receiver(hangs(60)) as hanging:
         made = prepare(topic, check_url=hanging.url, check_after_seconds=1)
         began = time.monotonic()
         world.pass_time(1.1)

@@ -153,6 +153,15 @@ def raw_receiver(
         receiver.close()
 
 
+def hangs(seconds: float) -> Callable[[RawReceiver, socket.socket], None]:
+    """Says nothing for so long, or until the test ends."""
+
+    def act(receiver: RawReceiver, _: socket.socket) -> None:
+        receiver.stop.wait(seconds)
+
+    return act
+
+
 def answering(*parts: bytes) -> Callable[[RawReceiver, socket.socket], None]:
     """Sends this and closes."""
 

@@ -13,7 +13,7 @@ from botocore.config import Config
 from chalicelib.delivery.functions import FunctionFailed, LambdaFunctions, LambdaInvoker, Throttled
 from chalicelib.domain.errors import Unavailable
 from chalicelib.store.clients import Clients
-from tests.functional.delivery.receivers import Receiver, raw_receiver
+from tests.functional.delivery.receivers import Receiver, hangs, raw_receiver
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:orders-billing"
@@ -83,7 +83,7 @@ def test_each_refusal_of_lambda_has_its_meaning(
 
 
 def test_a_function_that_takes_too_long_has_failed() -> None:
-    with raw_receiver(lambda receiver, _: bool(receiver.stop.wait(5)) and None) as hanging:
+    with raw_receiver(hangs(5)) as hanging:
         client = client_of(hanging.url)
         functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
         assert functions.call(ARN, b"{}", 0.3) == FunctionFailed("no answer within 0.3 s", may_run=True)

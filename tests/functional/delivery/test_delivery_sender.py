@@ -23,7 +23,14 @@ from chalicelib.delivery.sender import Sender
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, Secret
 from chalicelib.ports.world import Sender as SenderPort
-from tests.functional.delivery.receivers import Receiver, Request, answering, http_receiver, raw_receiver
+from tests.functional.delivery.receivers import (
+    Receiver,
+    Request,
+    answering,
+    hangs,
+    http_receiver,
+    raw_receiver,
+)
 from tests.support import factories
 from tests.support.factories import draft
 from tests.support.http import ShiftingClock
@@ -171,7 +178,7 @@ def test_a_wait_is_honoured_where_it_was_asked_for(
 
 
 def test_no_answer_is_a_failure_with_the_reason_and_the_time(sender: SenderPort) -> None:
-    with raw_receiver(lambda receiver, _: bool(receiver.stop.wait(5)) and None) as receiver:
+    with raw_receiver(hangs(5)) as receiver:
         outcome = send(sender, receiver.url, seconds=0.2)
     assert (outcome.verdict, outcome.status, outcome.detail) == (
         Verdict.FAILED,

@@ -24,4 +24,4 @@ def _connect(self: socket.socket, address: Any) -> None:
 
 if "REHEARSAL_SUBSCRIBER_PORT" in os.environ:
     socket.getaddrinfo = _getaddrinfo
-    socket.socket.connect = _connect  # type: ignore[method-assign]
+    socket.socket.connect = _connect  # type: ignore[method-assign, assignment]

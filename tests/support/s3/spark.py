@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +13,8 @@ _NAME = _SOURCE.stem
 
 def compile_to(spark: SparkSession, folder: Path) -> None:
     """Put the file system's classes into a folder of Spark's class path, by the compiler that Spark has with it."""
-    compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()
+    java: Any = spark._jvm
+    compiler = java.org.codehaus.janino.SimpleCompiler()
     compiler.cook(_SOURCE.read_text())
     for name, code in dict(compiler.getBytecodes()).items():
         (folder / f"{name}.class").write_bytes(bytes(code))
