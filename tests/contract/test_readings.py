@@ -69,16 +69,17 @@ def test_a_topic_is_read_while_something_moves_and_then_no_more(stage: Stage) ->
 
 def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
     desk = Desk.at(stage, shards=2)
-    group = desk.group()
+    billing = desk.group()
     note(desk)
     for _ in range(5):
         desk.produce(*make.drafts(60))
-        desk.ack(group, desk.receive(group, 30))
+        desk.ack(billing, desk.receive(billing, 30))
         run(desk)
     found = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"])
     rates = [each.accepted for each in found if each.accepted is not None]
     assert rates == pytest.approx([1.0] * 4)
-    settled = [rates.settled for each in found if (rates := each.groups["billing"]).settled is not None]
+    groups = [each.groups["billing"] for each in found]
+    settled = [group.settled for group in groups if group.settled is not None]
     assert settled == pytest.approx([0.5] * 4)
     assert found[-1].groups["billing"].backlog == 150
     (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"]) if each.accepted]
