@@ -176,11 +176,12 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
 
 class DeadFilter(Struct, forbid_unknown_fields=True):
-    """Which dead letters."""
+    """Which dead letters; `since`: those that died then or later."""
 
     reason: str | None = None
     tag: Tag | None = None
     key: Key | None = None
+    since: Time | None = None
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):

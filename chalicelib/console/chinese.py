@@ -1,6 +1,9 @@
 """The console in Chinese: each English phrase of the templates and its translation."""
 
+from .chinese_operations import OPERATIONS
+
 PHRASES: dict[str, str] = {
+    **OPERATIONS,
     "Skip to content": "跳到内容",
     "Pages": "页面",
     "Overview": "总览",

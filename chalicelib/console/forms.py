@@ -160,7 +160,7 @@ def _redrive(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = _numbers(fields, "limit")
     if ids := fields.get("ids", "").split():
         body["ids"] = ids
-    elif which := _texts(fields, "reason", "tag", "key"):
+    elif which := _texts(fields, "reason", "tag", "key", "since"):
         body["filter"] = which
     return Deed(name, _needed(fields, "topic", "group"), body=body)
 
@@ -173,6 +173,10 @@ def _retry_now(name: str, fields: Fields) -> Deed:
 def _put_consumer(name: str, fields: Fields) -> Deed:
     body = _texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
     return Deed(name, _needed(fields, "topic", "group", "consumer"), body=body)
+
+
+def _rotate_secret(name: str, fields: Fields) -> Deed:
+    return Deed(name, _needed(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds"))
 
 
 def _create_token(name: str, fields: Fields) -> Deed:
@@ -200,7 +204,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "delete_dead_letter": _plain("topic", "group", "id"),
     "put_consumer": _put_consumer,
     "delete_consumer": _plain("topic", "group", "consumer"),
-    "rotate_secret": _plain("topic", "group", "consumer", body={}),
+    "rotate_secret": _rotate_secret,
     "commit": _plain("id", body={}),
     "roll_back": _plain("id", body={}),
     "create_token": _create_token,

@@ -13,6 +13,7 @@ def paths(message_id: str) -> dict[str, str]:
         "messages": f"{orders}/messages",
         "message": f"{orders}/messages/{message_id}",
         "group": f"{orders}/groups/mailer",
+        "subscriber": "console/topics/returns/groups/desk/consumers/shop",
         "dead-letters": f"{orders}/groups/mailer/dead-letters",
         "group-settings": f"{orders}/groups/mailer/settings?to=earliest",
         "settings": f"{orders}/settings",

@@ -6,6 +6,7 @@ from tests.support.local_service import LocalService
 
 ORDERS = "/topics/orders"
 MAILER = f"{ORDERS}/groups/mailer"
+RETURNS = "/topics/returns/groups/desk"
 CONSUMED = 120
 
 
@@ -22,6 +23,10 @@ def play(service: LocalService) -> str:
     ask("PUT", "/topics/invoices", {})
     ask("PUT", MAILER, {"from": "earliest"})
     ask("PUT", f"{ORDERS}/groups/warehouse", {"from": "earliest", "filter": "paid"})
+    ask("PUT", "/topics/returns", {})
+    ask("PUT", RETURNS, {"from": "earliest"})
+    ask("PUT", f"{RETURNS}/consumers/shop", {"url": "http://127.0.0.1:9/hooks"})  # where nobody listens
+    ask("POST", "/topics/returns/messages", {"body": {"return": 1}})
     ask("PUT", "/topics/payments/groups/ledger", {"from": "earliest"})
     ask("PUT", "/topics/clicks/groups/stats", {"from": "earliest"})
     for worker in ("worker-1", "worker-2"):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = ("consume", "admin")
-_FILTERS = ("reason", "tag", "key")
+_FILTERS = ("reason", "tag", "key", "since")
 _REASONS = ("ATTEMPTS_EXHAUSTED", "REJECTED", "EXPIRED", "RATE_LIMITED", "UNDECODABLE")
 
 
@@ -59,7 +59,9 @@ def _selection(fields: Mapping[str, str | None], at: str = "") -> Wanted:
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
     from ...services.manage.dead_letters import Wanted
 
-    return Wanted(reason, fields.get("tag"), fields.get("key"))
+    since = fields.get("since")
+    since_ms = parse.time_ms(since, f"{at}since") if since is not None else None
+    return Wanted(reason, fields.get("tag"), fields.get("key"), since_ms)
 
 
 @call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)

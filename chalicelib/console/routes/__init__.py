@@ -1,6 +1,19 @@
 """The console's pages. Importing this package enters them all; what they need is imported when they are asked for."""
 
-from . import dead_letters, deeds, groups, messages, overview, rates, send, sign_in, system, topics, waiting
+from . import (
+    dead_letters,
+    deeds,
+    groups,
+    messages,
+    overview,
+    rates,
+    send,
+    sign_in,
+    subscribers,
+    system,
+    topics,
+    waiting,
+)
 
 __all__ = [
     "dead_letters",
@@ -11,6 +24,7 @@ __all__ = [
     "rates",
     "send",
     "sign_in",
+    "subscribers",
     "system",
     "topics",
     "waiting",

@@ -104,7 +104,7 @@ def _newest(
     from ..views import messages as view
 
     query = visit.query
-    times = {name: parse.time_ms(_whole(query[name]), name) for name in ("from", "to") if query.get(name)}
+    times = {name: parse.time_ms(whole_time(query[name]), name) for name in ("from", "to") if query.get(name)}
     filters = Filters(
         tag=query.get("tag") or None, shard=shard, from_ms=times.get("from"), to_ms=times.get("to")
     )
@@ -141,7 +141,7 @@ def _passes(status: str, message: Message, group: GroupSurvey | None, statuses: 
     return status in told
 
 
-def _whole(text: str) -> str:
+def whole_time(text: str) -> str:
     """A time as a form's field gives it, in UTC, as RFC 3339."""
     text = text.strip()
     if len(text) == 16:

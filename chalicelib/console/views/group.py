@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...api.responses.consumers import without_path
 from ...domain import breaker
 from ...domain.assignment import EVERYONE, Assignment, is_online
-from ...domain.topic import Consumer
+from ...domain.topic import Consumer, Token
 from ...services.inspect.survey import GroupSurvey
 
 _MOST_LEASES = 50
@@ -36,6 +37,11 @@ class Member:
     shards: Sequence[int] | None
     breaker: str
     disables_ms: int | None
+
+    def target_for(self, token: Token) -> str:
+        """Where it is called; for who is no admin without what may be a secret."""
+        target = self.consumer.target
+        return target if self.consumer.kind != "url" or "admin" in token.scopes else without_path(target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,12 @@ _PAGES = 10  # what one page of a filtered list reads at most
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which dead letters: all where nothing is given."""
+    """Which dead letters: all where nothing is given. `since_ms`: those that died at this time or later."""
 
     reason: str | None = None
     tag: str | None = None
     key: str | None = None
+    since_ms: int | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
         draft = letter.message.draft
@@ -42,6 +43,7 @@ class Wanted:
             self.reason in (None, letter.reason)
             and self.tag in (None, draft.tag)
             and (self.key is None or self.key in draft.keys)
+            and (self.since_ms is None or letter.at_ms >= self.since_ms)
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -450,3 +451,19 @@ def test_a_subscriber_is_called_at_once_for_what_is_tried_now(
     assert background.run() == {"DONE": 1}
     assert background.later(topic, 7200) == {}
     assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]
+
+
+def test_what_died_since_a_moment_is_listed_and_redriven(api: Client, clock: ShiftingClock) -> None:
+    group = api.topic(shards=1).group()
+    for body in ("before", "after"):
+        since = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        group.topic.produce(body)
+        group.nack(*group.receive(), dead_letter=True)
+        clock.advance(60)
+    query = f"since={since.replace('+00:00', 'Z')}"
+    listed = api.get(f"{group.path}/dead-letters?{query}").expect(200)["items"]
+    assert [letter["body"] for letter in listed] == ["after"]
+    redriven = api.post(f"{group.path}/dead-letters/redrive", {"filter": {"since": since}}).expect(200)
+    assert redriven == {"redriven": 1}
+    assert group.bodies() == ["after"]
+    api.get(f"{group.path}/dead-letters?since=yesterday").refused(400, "VALIDATION")

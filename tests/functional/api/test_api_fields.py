@@ -86,6 +86,7 @@ NESTED = [
     ("redrive", {"ids": ["x", 5]}, "ids[1]"),
     ("redrive", {"filter": {"reasn": "REJECTED"}}, "filter.reasn"),
     ("redrive", {"filter": {"tag": "a b"}}, "filter.tag"),
+    ("redrive", {"filter": {"since": "s3cr3t-value"}}, "filter.since"),
     ("redrive", {"filter": {"reason": "s3cr3t-value"}}, "filter.reason"),
 ]
 

@@ -86,11 +86,13 @@ class AsyncMessages(AsyncCaller):
         reason: str | None = None,
         tag: str | None = None,
         key: str | None = None,
+        since: datetime | str | None = None,
         limit: int | None = None,
     ) -> AsyncPager[DeadLetter]:
-        """A group's dead letters, each whole, with its reason and last error."""
+        """A group's dead letters, each whole, with its reason and last error; `since`: what died then or later."""
         where = group_path(topic, group, "dead-letters")
-        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, limit=limit)
+        died = rfc3339(since) if since is not None else None
+        return self._list(DeadLetter, where, reason=reason, tag=tag, key=key, since=died, limit=limit)
 
     async def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
         """One dead letter by its message's id."""

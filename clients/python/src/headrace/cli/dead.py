@@ -22,6 +22,7 @@ Reason = Annotated[
 ]
 Key = Annotated[str | None, typer.Option(help="Only those with this key.")]
 Tag = Annotated[str | None, typer.Option(help="Only those with this tag.")]
+Since = Annotated[str | None, typer.Option(help="Only those that died then or later (2030-01-01T00:00:00Z).")]
 
 
 @app.command("list")
@@ -32,11 +33,14 @@ def list_dead(
     reason: Reason = None,
     key: Key = None,
     tag: Tag = None,
+    since: Since = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
 ) -> None:
     """A group's dead letters, and why they are."""
     s = session(context)
-    letters = s.hr.list_dead_letters(topic, group, reason=reason, key=key, tag=tag, limit=min(limit, 200))
+    letters = s.hr.list_dead_letters(
+        topic, group, reason=reason, key=key, tag=tag, since=since, limit=min(limit, 200)
+    )
     rows = ((each, _cells(each)) for each in islice(letters, limit))
     s.output.many(("DEAD SINCE", "ID", "REASON", "ATTEMPTS", "KEYS", "LAST ERROR", "BODY"), rows, "None.")
 
@@ -97,12 +101,13 @@ def redrive(
     reason: Reason = None,
     key: Key = None,
     tag: Tag = None,
+    since: Since = None,
     limit: Annotated[int | None, typer.Option(help="So many at most.")] = None,
     yes: Yes = False,
 ) -> None:
     """Send dead letters to their group again, with fresh attempts."""
     s = session(context)
-    told = {"reason": reason, "key": key, "tag": tag}
+    told = {"reason": reason, "key": key, "tag": tag, "since": since}
     chosen = {name: value for name, value in told.items() if value is not None}
     if not ids and not chosen and limit is None:
         sure(f"Redrive all dead letters of {group}?", yes)

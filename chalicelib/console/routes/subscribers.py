@@ -1,0 +1,108 @@
+"""A consumer that is called: how it is, what it answered, a test, its secret, and what failed since a moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import HeadraceError, NotFound
+from ..http import Page, SeeOther, Shown, Visit, page
+from .messages import check_may_read, whole_time
+
+if TYPE_CHECKING:
+    from ...domain.topic import Consumer, Group, Topic
+
+_SUBSCRIBER = "/console/topics/{topic}/groups/{group}/consumers/{consumer}"
+_ROWS = 50
+_LEFT = 6  # so much is left, when another page of dead letters is read
+
+
+@page("GET", _SUBSCRIBER)
+def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
+    """Its state and why, its circuit, its latest attempts; and what can be done."""
+    from ...services.inspect.attempts import latest
+    from ..snippets import verifying
+    from ..views import group as group_view
+    from ..views import subscriber as view
+
+    deps = visit.deps
+    found, wanted, who = _find(visit, topic, group, consumer)
+    assignment = deps.adapters.control.assignment(found, wanted)
+    (member,) = group_view.members([who], assignment, visit.now_ms)
+    failed, problem = _failed_since(visit, found, wanted)
+    history = latest(
+        deps.adapters.traces,
+        found,
+        wanted,
+        who,
+        member.shards or (),
+        view.MOST_TICKS,
+        may_go_on=lambda: visit.has_units(2),
+    )
+    is_admin = "admin" in visit.caller.scopes
+    model: dict[str, Any] = {
+        "topic": found,
+        "group": wanted,
+        "member": member,
+        "target": member.target_for(visit.session.token),
+        "is_admin": is_admin,
+        "history": history,
+        "ticks": view.ticks(history.attempts),
+        "overlap_until_ms": who.overlap_until_ms(visit.now_ms),
+        "snippets": verifying(),
+        "failed": failed,
+        "problem": problem,
+    }
+    return Page("subscriber.html", model)
+
+
+def _find(visit: Visit, topic: str, group: str, consumer: str) -> tuple[Topic, Group, Consumer]:
+    found = visit.deps.catalog.topic(topic)
+    wanted = visit.deps.catalog.group(found, group)
+    return found, wanted, visit.deps.catalog.consumer(found, wanted, consumer)
+
+
+def _failed_since(visit: Visit, topic: Topic, group: Group) -> tuple[dict[str, Any] | None, str | None]:
+    """How many dead letters a moment has behind it; or what is wrong with the moment."""
+    from ...api import parse
+    from ...services.manage.dead_letters import Wanted
+
+    text = visit.query.get("since", "").strip()
+    if not text:
+        return None, None
+    since = whole_time(text)
+    try:
+        check_may_read(visit)
+        which = Wanted(since_ms=parse.time_ms(since, "since"))
+    except HeadraceError as error:
+        return None, error.detail
+    number, after, more = 0, None, True
+    while more and visit.has_units(_LEFT):
+        rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
+        number += sum(which.matches(letter) for _, letter in rows)
+        more = len(rows) == _ROWS
+        after = rows[-1][0] if rows else None
+    return {"since": since, "number": number, "at_least": more}, None
+
+
+@page("POST", f"{_SUBSCRIBER}/test")
+def subscriber_test(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
+    """A test event: what was sent and what came back, side by side."""
+    from .. import deeds
+
+    params = {"topic": topic, "group": group, "consumer": consumer}
+    tested = deeds.do(visit, deeds.Deed("test_consumer", params, body={}))
+    return Page("subscriber_test.html", {"params": params, "tested": tested})
+
+
+@page("GET", "/console/topics/{topic}/places/{shard}/{offset}")
+def place(visit: Visit, topic: str, shard: str, offset: str) -> Shown:
+    """The message at a place in the log: attempts know no more of it."""
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    numbers = [int(text) for text in (shard, offset) if text.isascii() and text.isdigit() and len(text) < 16]
+    if len(numbers) == 2 and numbers[0] < found.shards:
+        rows = visit.deps.adapters.log.read_back(found.shard_key(numbers[0]), numbers[1], 1)
+        for row in rows:
+            if row.first <= numbers[1] < row.end and (message := row.message(*numbers)):
+                return SeeOther(visit.links.to("topics", topic, "messages", message.id))
+    raise NotFound("MESSAGE_NOT_FOUND", "There is no message at this place: it has expired, perhaps.")

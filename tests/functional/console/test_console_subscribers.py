@@ -1,0 +1,163 @@
+"""A subscriber's page: how it is and why, what it answered, a test, its secret, what failed since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chalicelib import wiring
+from tests.functional.delivery.receivers import Receiver
+from tests.support.background import Background
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client, Group
+
+
+@pytest.fixture
+def group(api: Client, receiver: Receiver) -> Group:
+    """With a subscriber, `shop`."""
+    group = api.topic(shards=4, retry={"max_attempts": 1, "ladder": [60], "jitter": 0}).group("mailer")
+    api.put(f"{group.path}/consumers/shop", {"url": receiver.url}).expect(201)
+    return group
+
+
+def place(group: Group, rest: str = "") -> str:
+    return f"/console/topics/{group.topic.name}/groups/{group.name}/consumers/shop{rest}"
+
+
+def page(browser: Browser, group: Group, rest: str = "") -> Screen:
+    screen = browser.get(place(group, rest))
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def consumer(api: Client, *scopes: str, **fields: Any) -> str:
+    made = api.post("/v1/tokens", {"name": "t", "scopes": list(scopes), **fields}).expect(201)
+    return str(made["token"])
+
+
+def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
+    browser: Browser, group: Group, background: Background, receiver: Receiver
+) -> None:
+    group.topic.produce("taken", shard=1)
+    background.push(group.topic)
+    receiver.status = 500
+    failed = group.topic.produce("failed", shard=2)
+    background.push(group.topic)
+    browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
+    screen = browser.follow("shop")
+    assert screen.text.count("DEAD") >= 1
+    assert "HTTP 500" in screen.text
+    assert screen.html.count('class="t-ok"') == screen.html.count('class="t-fail"') == 1
+    screen = browser.follow(f"2:{failed['offset']}")
+    assert screen.url.endswith(failed["id"])
+    assert browser.get(f"/console/topics/{group.topic.name}/places/2/999").status == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, "It is called, and its circuit is closed."),
+        ({"state": "PENDING", "why": "no consent"}, "Its owner has not agreed yet"),
+        ({"state": "DISABLED", "why": "It answered 410 Gone."}, "It answered 410 Gone."),
+        ({"open_until_ms": 2**45, "trips": 3}, "its circuit is open"),
+        ({"open_until_ms": 1, "trips": 3}, "lets one message through"),
+        ({"failing_ms": 1, "trips": 1}, "disables itself"),
+    ],
+)
+def test_it_says_how_the_subscriber_is_and_why(
+    browser: Browser, group: Group, change: dict[str, Any], says: str
+) -> None:
+    from dataclasses import replace
+
+    deps = wiring.deps()
+    topic = deps.catalog.topic(group.topic.name)
+    wanted = deps.catalog.group(topic, group.name)
+    (row,) = deps.adapters.control.consumers(topic, wanted)
+    assert deps.adapters.control.put_consumer(topic, wanted, replace(row, **change), row) or not change
+    deps.catalog.forget(topic, wanted)
+    assert says in page(browser, group).text
+
+
+def test_a_test_shows_request_and_answer_side_by_side(
+    browser: Browser, group: Group, receiver: Receiver
+) -> None:
+    receiver.status, receiver.body = 500, b"<b>no such shop</b>"
+    form = next(form for form in page(browser, group).forms if form.action.endswith("/test"))
+    screen = browser.submit(form)
+    assert "It would not have taken a message. HTTP 500" in screen.text
+    assert "webhook-signature" in screen.text
+    assert "<b>no such shop</b>" in screen.text
+    assert "<b>no such" not in screen.html
+    receiver.status = 200
+    form = next(form for form in screen.forms if form.action.endswith("/test"))
+    assert "It took the test." in browser.submit(form).text
+
+
+def test_who_is_no_admin_sees_no_secret_of_the_url(
+    api: Client, stranger: Browser, group: Group, receiver: Receiver
+) -> None:
+    receiver.body = b"own words"
+    stranger.sign_in(consumer(api, "consume"))
+    screen = page(stranger, group)
+    assert "from=headrace" not in screen.html
+    assert f"http://127.0.0.1:{receiver.port}/\u2026" in screen.text
+    form = next(form for form in screen.forms if form.action.endswith("/test"))
+    shown = stranger.submit(form)
+    assert "from=headrace" not in shown.html
+    assert "own words" not in shown.html
+    assert "from=headrace" not in stranger.get(place(group).rpartition("/consumers")[0]).html
+    produce = Browser(stranger.gateway)
+    produce.sign_in(consumer(api, "produce"))
+    screen = page(produce, group)
+    assert all(
+        form.disabled for form in screen.forms if form.fields.get("deed") in ("rotate_secret", "redrive")
+    )
+    assert next(form for form in screen.forms if form.action.endswith("/test")).disabled
+
+
+def test_a_secret_is_rotated_with_an_overlap_and_shown_once(browser: Browser, group: Group) -> None:
+    screen = browser.submit(page(browser, group).form("rotate_secret"), overlap_seconds="3600")
+    assert "whsec_" in screen.text
+    screen = page(browser, group)
+    assert "The old secret signs, too, until" in screen.text
+    assert "whsec_" not in screen.text.replace('removeprefix("whsec_")', "").replace("^whsec_", "").replace(
+        '"whsec_")', ""
+    )
+    browser.submit(screen.form("rotate_secret"), overlap_seconds="0")
+    assert "The old secret signs, too, until" not in page(browser, group).text
+
+
+def test_what_failed_since_a_moment_is_counted_and_sent_again(
+    browser: Browser, group: Group, background: Background, receiver: Receiver
+) -> None:
+    receiver.status = 489
+    for n in range(3):
+        group.topic.produce(n)
+    background.push(group.topic)
+    assert "0 dead letters" in page(browser, group, "?since=2100-01-01T00:00").text
+    assert "must be a time" in page(browser, group, "?since=yesterday").text
+    screen = page(browser, group, "?since=2020-01-01T00:00")
+    assert "3 dead letters" in screen.text
+    receiver.status = 200
+    screen = browser.submit(screen.form("redrive"))
+    assert "3 dead letters are on their way again." in screen.text
+    assert background.run() == {"DONE": 3}
+
+
+def test_it_stays_cheap_with_many_shards_and_dead_letters(
+    api: Client, browser: Browser, receiver: Receiver
+) -> None:
+    group = api.topic(shards=64).group("mailer")
+    api.put(f"{group.path}/consumers/shop", {"url": receiver.url}).expect(201)
+    group.topic.batch([{"body": "x" * 2000} for _ in range(120)])
+    while messages := group.receive(60):
+        group.settle("nack", messages, dead_letter=True)
+    assert "dead letters" in page(browser, group, "?since=2020-01-01T00:00").text
+
+
+def test_verifying_is_shown_in_four_languages(browser: Browser, group: Group) -> None:
+    text = page(browser, group).text
+    for language in ("Python", "JavaScript", "Go", "Java"):
+        assert language in text
