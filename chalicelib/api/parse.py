@@ -217,6 +217,17 @@ class _JsonText(msgspec.Struct):
     body: msgspec.Raw
 
 
+class _PatchText(msgspec.Struct):
+    """The `patch` of a request as JSON text."""
+
+    patch: msgspec.Raw
+
+
+def patch_text(raw: bytes) -> bytes:
+    """The text of the `patch` in a checked request."""
+    return bytes(msgspec.json.decode(raw, type=_PatchText).patch)
+
+
 def json_body(raw: bytes, body: Any) -> bytes:
     """The compact text of the parsed `body`, its numbers to the digit as they stand in the raw request."""
     text = bytes(msgspec.json.decode(raw, type=_JsonText).body) if raw else b""

@@ -235,6 +235,13 @@ class BodyBody(Struct, forbid_unknown_fields=True):
     body: Any
 
 
+class MergeBody(Struct, forbid_unknown_fields=True):
+    """A JSON merge patch (RFC 7386) for bodies: null removes a member. `dry_run`: only tell what it would change."""
+
+    patch: dict[str, Any]
+    dry_run: bool = False
+
+
 class RetryNowBody(Struct, forbid_unknown_fields=True):
     """For which group."""
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ..domain.strict_json import dump, parse
 
-__all__ = ["compact", "dump", "parse"]
+__all__ = ["compact", "dump", "exact", "load", "parse"]
 
 _INEXACT = re.compile(rb"[0-9][.eE]|-0")  # perhaps a number that a float would change
 _EXACT = msgspec.json.Encoder(decimal_format="number")
@@ -21,7 +21,17 @@ def compact(text: bytes, value: Any) -> bytes:
     """The compact text of a value whose checked JSON text this is; its numbers keep every digit."""
     if not _INEXACT.search(text):
         return dump(value)
-    return _EXACT.encode(json.loads(text, parse_float=Decimal, parse_int=_int))
+    return exact(load(text))
+
+
+def load(text: bytes) -> Any:
+    """The value of a checked JSON text, its numbers to the digit."""
+    return json.loads(text, parse_float=Decimal, parse_int=_int)
+
+
+def exact(value: Any) -> bytes:
+    """The compact text of such a value."""
+    return _EXACT.encode(value)
 
 
 def _int(text: str) -> int | Decimal:

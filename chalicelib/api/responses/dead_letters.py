@@ -1,10 +1,11 @@
 """Dead letters of a group."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from ...domain.message import Message
-from .common import Count, Time, at
+from ..problems import Problem
+from .common import Count, Time, at, either
 from .deliveries import Reason
 from .messages import StoredContent, content
 
@@ -29,6 +30,18 @@ class Redriven(TypedDict):
     """How many dead letters were sent again."""
 
     redriven: Count
+
+
+class MergedLetter(TypedDict):
+    """What a patch made of a dead letter: another body or, where `changed` is false, the same. Or why it could not."""
+
+    id: str
+    changed: NotRequired[bool]
+    body: NotRequired[Any]
+    error: NotRequired[Problem]
+
+
+Merged = Annotated[MergedLetter, either(["changed", "body"], ["error"])]
 
 
 def view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import UNSET
 
-from ...domain.errors import Refused
+from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import MAX_ANSWER_BYTES
-from ...domain.message import Message
+from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
-from .. import parse
+from .. import merge_patch, parse
 from ..http import Context, Response, call, check_group, invalid
-from ..requests import BodyBody, RedriveBody, RetryNowBody
+from ..problems import problem
+from ..requests import BodyBody, MergeBody, RedriveBody, RetryNowBody
 from ..responses import dead_letters, deliveries
 from ..responses.common import Page, page
-from ..responses.dead_letters import DeadLetterView, Redriven
+from ..responses.dead_letters import DeadLetterView, Merged, MergedLetter, Redriven
 from ..responses.deliveries import Retried
 
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ _REASONS = ("ATTEMPTS_EXHAUSTED", "REJECTED", "EXPIRED", "RATE_LIMITED", "UNDECO
 def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
     """Dead letters by place, each whole, with its reason and last error."""
     topic, group = context.group()
+    purpose, letters, mark = _page(context, topic, group)
+    return Response(page(context, purpose, _views(context, topic, group, letters), mark))
+
+
+def _page(context: Context, topic: Topic, group: Group) -> tuple[str, list[DeadLetter], str | None]:
+    """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
     query, redriver, limit = context.query, context.deps.redriver, parse.limit(context.query)
     selection = _selection(query)
     purpose = "dead:" + json.dumps([topic.name, group.name, {f: query.get(f) for f in _FILTERS}])
@@ -43,7 +51,7 @@ def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
     letters, mark = redriver.page(topic, group, selection, after, limit)
     if (fit := _that_fit(letters)) < len(letters):
         letters, mark = redriver.page(topic, group, selection, after, fit)
-    return Response(page(context, purpose, _views(context, topic, group, letters), mark))
+    return purpose, letters, mark
 
 
 def _that_fit(letters: Sequence[DeadLetter]) -> int:
@@ -98,6 +106,33 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
         for letter in redriver.find(topic, group, context.params["id"])
     ]
     return Response(_views(context, topic, group, letters[:1])[0])
+
+
+@call("PATCH", _LETTERS, scopes=_ROLES, body=MergeBody, query=(*_FILTERS, "limit", "page_token"))
+def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
+    """Change the bodies of many dead letters, page by page, by a JSON merge patch (RFC 7386); or, with `dry_run`, tell
+    what it would change. What it does not change, or is no JSON, stays as it is."""
+    topic, group = context.group()
+    patch = parse.patch_text(context.raw)
+    purpose, letters, mark = _page(context, topic, group)
+    items = [_merged(context, topic, group, letter, patch) for letter in letters]
+    return Response(page(context, purpose, items, mark))
+
+
+def _merged(context: Context, topic: Topic, group: Group, letter: DeadLetter, patch: bytes) -> MergedLetter:
+    id = letter.message.id
+    message = with_body(context.deps.adapters.blobs, letter.message)
+    if not (message.draft.is_whole and holds_json(message.draft)):
+        return {"id": id, "error": problem(Refused("NO_JSON", "The body is no JSON."), context.request_id)}
+    before = message.draft.body
+    after = merge_patch.merged(before, patch)
+    changed = after != merge_patch.merged(before, b"{}")
+    try:
+        if changed and not context.body.dry_run:
+            context.deps.redriver.edit(topic, group, letter, after, context.by)
+    except HeadraceError as error:  # too large now, or somebody else was faster
+        return {"id": id, "error": problem(error, context.request_id)}
+    return {"id": id, "changed": changed, "body": msgspec.Raw(after)}
 
 
 @call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES, statuses=(204,))

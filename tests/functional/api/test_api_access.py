@@ -108,6 +108,7 @@ CALLS = [
     ("POST", "/messages/x/retry", "consume admin"),
     ("POST", "/groups/g/consumers/c/rotate-secret", "consume admin"),
     ("GET", "/groups/g/dead-letters", "consume admin"),
+    ("PATCH", "/groups/g/dead-letters", "consume admin"),
     ("GET", "/groups/g/dead-letters/x", "consume admin"),
     ("PATCH", "/groups/g/dead-letters/x", "consume admin"),
     ("DELETE", "/groups/g/dead-letters/x", "consume admin"),

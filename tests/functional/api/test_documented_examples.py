@@ -164,6 +164,8 @@ def _consume(visitor: Recorder, message: str) -> None:
     visitor.get(letters).expect(200)
     visitor.get(f"{letters}/{message}").expect(200)
     visitor.call("PATCH", f"{letters}/{message}", {"body": {"order": 188, "customer": 7}}).expect(200)
+    patch = {"patch": {"customer": 8}, "dry_run": True}
+    visitor.call("PATCH", f"{letters}?reason=REJECTED", patch).expect(200)
     visitor.post(f"{letters}/redrive", {"ids": [message]}).expect(200)
     again = visitor.post(f"{MAILER}/receive", {"wait_seconds": 5}).expect(200)["messages"]
     visitor.post(f"{MAILER}/nack", {**bury, "receipts": [again[0]["receipt"]]}).expect(200)

@@ -317,6 +317,22 @@ class DeadLetter(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}
     transaction_id: str | None = None
 
 
+class MergedLetter(Model, frozen=True, kw_only=True):
+    """What a patch made of a dead letter; `error` is a problem document."""
+
+    id: str
+    changed: bool = False
+    body: Any = None
+    error: dict[str, Any] | None = None
+
+
+class MergedLetters(Model, frozen=True, kw_only=True):
+    """A page of them; the last one has no token."""
+
+    items: list[MergedLetter]
+    next_page_token: str | None = None
+
+
 class By(Model, frozen=True, kw_only=True):
     """The token that something was done with."""
 

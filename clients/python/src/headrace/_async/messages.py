@@ -9,7 +9,7 @@ from typing import Any
 
 from ..calls import given, path
 from ..durations import Duration, rfc3339, seconds
-from ..models import DeadLetter, Delivery, Event, Fate, Replay, StoredMessage, Trace
+from ..models import DeadLetter, Delivery, Event, Fate, MergedLetters, Replay, StoredMessage, Trace
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
 
@@ -102,6 +102,32 @@ class AsyncMessages(AsyncCaller):
         """Give a dead letter another body, before it is redriven."""
         return await self._ask(
             DeadLetter, "PATCH", group_path(topic, group, "dead-letters", id), {"body": body}
+        )
+
+    async def merge_dead_letters(
+        self,
+        topic: str,
+        group: str,
+        patch: dict[str, Any],
+        *,
+        reason: str | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> MergedLetters:
+        """Change the bodies of a page of dead letters by a JSON merge patch; or tell what it would change."""
+        return await self._ask(
+            MergedLetters,
+            "PATCH",
+            group_path(topic, group, "dead-letters"),
+            {"patch": patch, "dry_run": dry_run},
+            reason=reason,
+            tag=tag,
+            key=key,
+            limit=limit,
+            page_token=page_token,
         )
 
     async def delete_dead_letter(self, topic: str, group: str, id: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..calls import given, path
 from ..durations import Duration, rfc3339, seconds
-from ..models import DeadLetter, Delivery, Event, Fate, Replay, StoredMessage, Trace
+from ..models import DeadLetter, Delivery, Event, Fate, MergedLetters, Replay, StoredMessage, Trace
 from .caller import Caller, group_path
 from .pager import Pager
 
@@ -99,6 +99,32 @@ class Messages(Caller):
     def edit_dead_letter(self, topic: str, group: str, id: str, body: Any) -> DeadLetter:
         """Give a dead letter another body, before it is redriven."""
         return self._ask(DeadLetter, "PATCH", group_path(topic, group, "dead-letters", id), {"body": body})
+
+    def merge_dead_letters(
+        self,
+        topic: str,
+        group: str,
+        patch: dict[str, Any],
+        *,
+        reason: str | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> MergedLetters:
+        """Change the bodies of a page of dead letters by a JSON merge patch; or tell what it would change."""
+        return self._ask(
+            MergedLetters,
+            "PATCH",
+            group_path(topic, group, "dead-letters"),
+            {"patch": patch, "dry_run": dry_run},
+            reason=reason,
+            tag=tag,
+            key=key,
+            limit=limit,
+            page_token=page_token,
+        )
 
     def delete_dead_letter(self, topic: str, group: str, id: str) -> None:
         """Delete a dead letter for good."""
