@@ -8,6 +8,7 @@ ARGS   ?=
 SPARK  := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
 MUTANTS := $(VENV)/.mutants
+TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 DATA    = $(or $(HEADRACE_DATA),.data)
 # The engine of a service that runs, for what the journal lacks.
 ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/null || true)}"; \
@@ -17,7 +18,7 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist clean
+.PHONY: stage help setup run test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +56,10 @@ $(BROWSER): $(READY) requirements-browser.txt
 	@$(call install,requirements-browser.txt,what drives a browser (140 MB))
 	@touch $@
 
+$(TYPESCRIPT): clients/typescript/package-lock.json
+	@npm ci --prefix clients/typescript --silent --no-audit --no-fund
+	@touch $@
+
 $(MUTANTS): $(READY) requirements-mutants.txt
 	@$(call install,requirements-mutants.txt,the changer of code)
 	@touch $@
@@ -63,8 +68,11 @@ run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (A
 	@echo "Starting DynamoDB Local and the service …" >&2
 	@exec $(BIN)/python -m local $(ARGS)
 
-test: $(READY) $(SPARK) $(BROWSER) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
+test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+typescript: $(READY) $(TYPESCRIPT) ## Make the TypeScript client's types anew, after a change of the interface
+	@$(BIN)/python clients/typescript/generate.py
 
 pictures: $(BROWSER) ## Take the pictures of the console's pages, for docs/pictures (needs chromium)
 	@$(BIN)/python -m tests.browser.pictures
@@ -132,10 +140,12 @@ token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=d
 rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it (2 to 15 minutes)
 	@$(BIN)/python -m tests.infra.rehearse $(ARGS)
 
-dist: setup ## Build headrace (the client) and headrace-local as wheels and source archives, into dist/
+dist: setup $(TYPESCRIPT) ## Build headrace (the clients) and headrace-local as packages, into dist/
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python -m build --outdir dist clients/python
+	@npm pack --silent --pack-destination dist ./clients/typescript
 
 clean: ## Remove what was built, not .data
-	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \
+	  clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "build"]
-PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))]
+    if "node_modules" not in page.parts
+)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _CODE_BLOCK = re.compile(r"^```.*?^```$|^    .*?$", re.MULTILINE | re.DOTALL)
 _CAMEL = re.compile(r"`(?:\w+\.)*(?P<name>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+)(?:\.\w+)*(?:\(\))?`")

@@ -1,0 +1,64 @@
+/** Against a service: HEADRACE_URL and HEADRACE_TOKEN name it. */
+import assert from "node:assert/strict";
+import { before, test } from "node:test";
+
+import { Headrace, HeadraceError } from "./index.js";
+
+const hr = Headrace.fromEnv();
+const topic = `ts-${crypto.randomUUID()}`;
+
+before(async () => {
+  const { error } = await hr.api.PUT("/v1/topics/{topic}", { params: { path: { topic } }, body: { shards: 1 } });
+  assert.equal(error, undefined);
+  await hr.api.PUT("/v1/topics/{topic}/groups/{group}", {
+    params: { path: { topic, group: "mailer" } },
+    body: { from: "earliest" },
+  });
+});
+
+test("a message is sent, received, acknowledged, and seen as done", async () => {
+  const sent = await hr.send(topic, { order: 188 }, { keys: ["order-188"], tag: "paid" });
+  const [message] = await hr.receive<{ order: number }>(topic, "mailer", { wait_seconds: 5 });
+  assert.ok(message);
+  assert.deepEqual([message.id, message.body.order, message.tag, message.attempt], [sent.id, 188, "paid", 1]);
+  const [settled] = await hr.ack(topic, "mailer", message);
+  assert.equal(settled?.ok, true);
+  const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id: sent.id } } });
+  assert.equal(data?.deliveries["mailer"]?.status, "SUCCESS");
+});
+
+test("a refusal is an error with its code", async () => {
+  await assert.rejects(hr.send("no-such-topic", 1), (error) => {
+    assert.ok(error instanceof HeadraceError);
+    assert.deepEqual([error.code, error.status, error.retryable], ["TOPIC_NOT_FOUND", 404, false]);
+    return true;
+  });
+  const { error } = await hr.api.GET("/v1/topics/{topic}", { params: { path: { topic: "no-such-topic" } } });
+  assert.equal(error?.code, "TOPIC_NOT_FOUND");
+});
+
+test("each of a batch has its own answer", async () => {
+  const [good, bad] = await hr.sendMany(topic, [{ body: 1 }, { body: 2, shard: 9 }]);
+  assert.ok(good && !(good instanceof HeadraceError));
+  assert.ok(bad instanceof HeadraceError && bad.code === "NO_SUCH_SHARD");
+  await hr.nack(topic, "mailer", await hr.receive(topic, "mailer"), { dead_letter: true, reason: "a test" });
+});
+
+test("what is sent again after a lost answer is stored once", async () => {
+  let lost = 0;
+  const losing = async (request: Request): Promise<Response> => {
+    const answer = await fetch(request);
+    if (lost++ > 0) return answer;
+    await answer.arrayBuffer();
+    throw new TypeError("the connection was cut");
+  };
+  const unlucky = Headrace.fromEnv({ fetch: losing, retries: { baseMs: 1 } });
+  assert.equal((await unlucky.send(topic, "once")).duplicate, true);
+  lost = 0;
+  assert.equal((await unlucky.send(topic, "later", { delay_seconds: 3600 })).duplicate, true);
+});
+
+test("where nobody answers, the error says so", async () => {
+  const nowhere = Headrace.fromEnv({ url: "http://127.0.0.1:9", retries: { attempts: 2, baseMs: 1 } });
+  await assert.rejects(nowhere.send(topic, 1), (error) => error instanceof HeadraceError && error.code === "NO_ANSWER");
+});

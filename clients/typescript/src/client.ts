@@ -1,0 +1,123 @@
+import createClient, { type Client } from "openapi-fetch";
+
+import { HeadraceError, type Problem } from "./errors.js";
+import { type Retries, repeating } from "./repeating.js";
+import type { components, paths } from "./schema.js";
+
+type Schemas = components["schemas"];
+export type Sent = Schemas["Produced"];
+export type Message<Body = unknown> = Omit<Schemas["ReceivedMessage"], "body"> & { body: Body };
+export type Settled = Schemas["ReceiptResult"];
+/** How a message shall travel: keys, tag, ordering_key, delay_seconds … as in docs/settings.md. */
+export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
+
+export interface HeadraceOptions {
+  url: string;
+  token: string;
+  retries?: Partial<Retries>;
+  /** How long one try may take, in milliseconds: longer than the service can (29 seconds). */
+  timeoutMs?: number;
+  /** Instead of the global one, as for a proxy. */
+  fetch?: (request: Request) => Promise<Response>;
+}
+
+/**
+ * A Headrace service.
+ *
+ *     const hr = Headrace.fromEnv(); // HEADRACE_URL, HEADRACE_TOKEN
+ *     await hr.send("orders", { order: 188 }, { keys: ["order-188"] });
+ *
+ * Methods throw `HeadraceError`. `api` has every other call of the interface, typed, as openapi-fetch gives it:
+ * `{ data, error }`; it names, repeats and waits in the same way.
+ */
+export class Headrace {
+  readonly api: Client<paths>;
+
+  constructor({ url, token, retries, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
+    const often: Retries = { attempts: 5, baseMs: 200, capMs: 10_000, totalMs: 120_000, ...retries };
+    this.api = createClient<paths>({
+      baseUrl: url.replace(/\/+$/, ""),
+      headers: { Authorization: `Bearer ${token}` },
+      fetch: repeating(fetch, often, timeoutMs),
+    });
+  }
+
+  /** The service that HEADRACE_URL and HEADRACE_TOKEN name. */
+  static fromEnv(options: Partial<HeadraceOptions> = {}): Headrace {
+    const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process.env;
+    if (!(options.url ?? url) || !(options.token ?? token)) throw new Error("Set HEADRACE_URL and HEADRACE_TOKEN.");
+    return new Headrace({ url, token, ...options });
+  }
+
+  /** Send one message; it is durable, and stored once, when this resolves. `body` is anything with a JSON form. */
+  async send(topic: string, body: unknown, options: SendOptions = {}): Promise<Sent> {
+    const message = { body, ...fixedInTime(options) };
+    return answerOf(
+      this.api.POST("/v1/topics/{topic}/messages", { params: { path: { topic } }, body: message }),
+    );
+  }
+
+  /** Send up to 1,000 messages; for each, in order, where it was stored or why not. */
+  async sendMany(topic: string, messages: ({ body: unknown } & SendOptions)[]): Promise<(Sent | HeadraceError)[]> {
+    const { results } = await answerOf(
+      this.api.POST("/v1/topics/{topic}/messages/batch", {
+        params: { path: { topic } },
+        body: { messages: messages.map(({ body, ...options }) => ({ body, ...fixedInTime(options) })) },
+      }),
+    );
+    return results.map((each) =>
+      each.error ? HeadraceError.of(each.error, each.error.status) : (each as unknown as Sent),
+    );
+  }
+
+  /** Claim messages, waiting up to `wait_seconds` (20) for the first. Each is ours for its lease. */
+  async receive<Body = unknown>(
+    topic: string,
+    group: string,
+    options: Schemas["ReceiveBody"] = {},
+  ): Promise<Message<Body>[]> {
+    const { messages } = await answerOf(
+      this.api.POST("/v1/topics/{topic}/groups/{group}/receive", {
+        params: { path: { topic, group } },
+        body: options,
+      }),
+    );
+    return messages as Message<Body>[];
+  }
+
+  /** Record success; what came of each receipt. */
+  async ack(topic: string, group: string, ...messages: Message<unknown>[]): Promise<Settled[]> {
+    const body = { receipts: messages.map((message) => message.receipt) };
+    const { results } = await answerOf(
+      this.api.POST("/v1/topics/{topic}/groups/{group}/ack", { params: { path: { topic, group } }, body }),
+    );
+    return results;
+  }
+
+  /** Give messages back: for another attempt by their ladder, after `delay_seconds`, or as dead letters. */
+  async nack(
+    topic: string,
+    group: string,
+    messages: Message<unknown>[],
+    how: Omit<Schemas["NackBody"], "receipts"> = {},
+  ): Promise<Settled[]> {
+    const body = { receipts: messages.map((message) => message.receipt), ...how };
+    const { results } = await answerOf(
+      this.api.POST("/v1/topics/{topic}/groups/{group}/nack", { params: { path: { topic, group } }, body }),
+    );
+    return results;
+  }
+}
+
+/** What is sent for later gets a fixed time and a dedup id, so that sending it again changes nothing. */
+function fixedInTime({ delay_seconds: delay, ...options }: SendOptions): SendOptions {
+  if (!delay && !options.deliver_at) return options;
+  const deliverAt = delay ? new Date(Date.now() + delay * 1000).toISOString() : options.deliver_at;
+  return { ...options, deliver_at: deliverAt ?? null, dedup_id: options.dedup_id ?? crypto.randomUUID() };
+}
+
+async function answerOf<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
+  const { data, error, response } = await call;
+  if (data === undefined) throw HeadraceError.of(error as Problem | undefined, response.status);
+  return data;
+}

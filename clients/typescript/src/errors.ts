@@ -1,0 +1,32 @@
+import type { components } from "./schema.js";
+
+export type Problem = components["schemas"]["Problem"];
+
+/** What Headrace refused, or that nobody answered. `code` is stable; docs/errors.md says what to do about each. */
+export class HeadraceError extends Error {
+  override readonly name = "HeadraceError";
+
+  constructor(
+    readonly code: string,
+    readonly detail: string,
+    /** The HTTP status; 0 where nothing came back. */
+    readonly status: number = 0,
+    /** May the same request succeed later? */
+    readonly retryable: boolean = false,
+    /** What to name when reporting a fault. */
+    readonly requestId?: string,
+    /** What is wrong with which field. */
+    readonly issues: readonly { path: string; issue: string }[] = [],
+  ) {
+    super(`${code}: ${detail}`);
+  }
+
+  /** The error of a problem document; one that is none (a proxy's page, say) keeps its status. */
+  static of(problem: Partial<Problem> | string | undefined, status: number): HeadraceError {
+    if (typeof problem !== "object" || problem.code === undefined) {
+      return new HeadraceError("UNEXPECTED", `An answer ${status} that is not Headrace's.`, status, status >= 500);
+    }
+    const { code, detail = "", retryable = false, request_id: requestId, errors } = problem;
+    return new HeadraceError(code, detail, problem.status ?? status, retryable, requestId, errors);
+  }
+}

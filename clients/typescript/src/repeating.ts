@@ -1,0 +1,71 @@
+import { HeadraceError } from "./errors.js";
+
+/** When a call is tried again: `attempts` times at most (the first included), within `totalMs`. */
+export interface Retries {
+  attempts: number;
+  /** A random part of this, doubled each time, up to `capMs`; never less than the service's `Retry-After`. */
+  baseMs: number;
+  capMs: number;
+  totalMs: number;
+}
+
+const PRODUCES = /\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
+const NOT_REPEATABLE = /\/v1\/(tokens(\/[^/]+\/rotate)?|topics\/[^/]+\/replays|.*\/rotate-secret)$/;
+const OUTCOME_UNKNOWN = (status: number) => status === 0 || status >= 500;
+
+type Fetch = (request: Request) => Promise<Response>;
+
+/**
+ * A `fetch` that calls again where that is safe and may help. Sends bear a name of their own, by which the service knows
+ * one that comes again after a lost answer: it is stored once.
+ */
+export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fetch {
+  const sender = crypto.randomUUID();
+  let sends = 0;
+
+  return async (first: Request): Promise<Response> => {
+    const path = new URL(first.url).pathname;
+    const named = first.method === "POST" && PRODUCES.test(path);
+    if (named && !first.headers.has("Headrace-Request")) {
+      first.headers.set("Headrace-Request", `${sender}-${sends++}`);
+    }
+    const repeatable = first.method !== "POST" || !NOT_REPEATABLE.test(path);
+    const began = Date.now();
+    let perhapsStored = false;
+    for (let tried = 1; ; tried++) {
+      const request = new Request(first.clone(), { signal: AbortSignal.timeout(timeoutMs) });
+      if (named && perhapsStored) {
+        request.headers.set("Headrace-Resend", String(Math.ceil((Date.now() - began) / 1000) || 1));
+      }
+      const answer = await fetch(request).catch((error: unknown) => noAnswer(first.url, error));
+      const again = answer instanceof HeadraceError || (await isRetryable(answer));
+      const unknown = OUTCOME_UNKNOWN(answer.status);
+      const pause = pauseMs(retries, tried, answer);
+      const late = Date.now() - began + pause > retries.totalMs;
+      if (!again || tried >= retries.attempts || late || (unknown && !repeatable)) {
+        if (answer instanceof HeadraceError) throw answer;
+        return answer;
+      }
+      perhapsStored ||= unknown;
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  };
+}
+
+function noAnswer(url: string, error: unknown): HeadraceError {
+  const cause = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return new HeadraceError("NO_ANSWER", `No answer from ${new URL(url).origin} (${cause}). Is the service up?`, 0, true);
+}
+
+async function isRetryable(answer: Response): Promise<boolean> {
+  if (answer.ok) return false;
+  const problem: unknown = await answer.clone().json().catch(() => undefined);
+  const word = (problem as { retryable?: unknown } | undefined)?.retryable;
+  return typeof word === "boolean" ? word : answer.status >= 500 || answer.status === 429;
+}
+
+function pauseMs(retries: Retries, tried: number, answer: Response | HeadraceError): number {
+  const step = Math.min(retries.capMs, retries.baseMs * 2 ** (tried - 1));
+  const asked = answer instanceof HeadraceError ? 0 : Number(answer.headers.get("Retry-After") ?? 0);
+  return Math.max(step * (0.5 + Math.random() / 2), (asked || 0) * 1000);
+}

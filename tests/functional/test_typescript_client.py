@@ -1,0 +1,41 @@
+"""The TypeScript client: its types are those of today's interface, and it works against the local service."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from types import ModuleType
+
+import pytest
+
+from tests.support.local_service import ROOT, serving
+
+CLIENT = ROOT / "clients" / "typescript"
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", CLIENT / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_its_types_are_made_of_todays_interface() -> None:
+    generator = _generator()
+    with generator.SCHEMA.open() as schema:
+        assert schema.readline() == generator.head(generator.document()), "run `make typescript`"
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is missing")
+@pytest.mark.skipif(not (CLIENT / "node_modules").exists(), reason="`make typescript` prepares it")
+def test_it_is_well_typed_and_sends_receives_and_settles() -> None:
+    with serving() as service:
+        environment = {**os.environ, "HEADRACE_URL": service.url, "HEADRACE_TOKEN": service.token}
+        run = subprocess.run(
+            ["npm", "test", "--silent"], cwd=CLIENT, env=environment, capture_output=True, text=True
+        )
+    assert run.returncode == 0, run.stdout + run.stderr
