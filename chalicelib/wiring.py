@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from .ports.world import Sender
     from .scheduler.assigner import Assigner
+    from .scheduler.bodies import BodySweeper
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer
+    from .scheduler.keeper import RetentionGuard
     from .scheduler.meter_reader import MeterReader
     from .scheduler.mover import Mover
     from .scheduler.sweeper import Sweeper
@@ -440,11 +442,23 @@ class Deps:
     @cached_property
     def expirer(self) -> Expirer:
         from .scheduler.expirer import Expirer
+
+        a = self.adapters
+        return Expirer(a.control, a.rounds, self._bury, self._see, a.clock, self._retention_guard)
+
+    @cached_property
+    def body_sweeper(self) -> BodySweeper:
+        from .scheduler.bodies import BodySweeper
+
+        a = self.adapters
+        return BodySweeper(a.log, a.records, a.control, a.blobs, a.clock, self._retention_guard)
+
+    @cached_property
+    def _retention_guard(self) -> RetentionGuard | None:
         from .scheduler.keeper import RetentionGuard
 
         a = self.adapters
-        keeper = RetentionGuard(a.log, a.blobs, a.clock) if a.archive else None
-        return Expirer(a.control, a.rounds, self._bury, self._see, a.clock, keeper)
+        return RetentionGuard(a.log, a.blobs, a.clock) if a.archive else None
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""

@@ -98,9 +98,9 @@ _TABLES: dict[str, dict[str, str]] = {
     "expire": {
         "log": "Query PutItem UpdateItem",
         "cursors": f"{_CLAIM} Query",
-        "records": "PutItem",
+        "records": "Query PutItem",
         "rounds": "GetItem PutItem",
-        "control#topics": "Query",
+        "control#topics": _READ,
         "control#topic": "Query",
     },
     "journal": {},
@@ -124,8 +124,12 @@ _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
 _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     names.API: {"bodies/*": ("s3:GetObject", "s3:PutObject")},
     "deliver": {"bodies/*": ("s3:GetObject",)},
-    "expire": {"archive/proved.json": ("s3:GetObject",)},  # rows that are not in the archive stay for longer
-    "journal": {"journal/*": ("s3:PutObject",)},
+    "expire": {
+        "archive/proved.json": ("s3:GetObject",),  # rows that are not in the archive stay for longer
+        "bodies/*": ("s3:DeleteObject",),
+        "expiring/*": ("s3:PutObject", "s3:DeleteObject"),
+    },
+    "journal": {"journal/*": ("s3:PutObject",), "expiring/*": ("s3:PutObject",)},
 }
 
 STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey, Group, Topic
 
 
@@ -30,6 +31,11 @@ class Records(Protocol):
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         """One dead letter, read consistently."""
+        ...
+
+    def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
+        """Will the group, or one of its consumers, be sent this message again, or is there a dead letter of it? Read
+        consistently."""
         ...
 
     def edit(self, letter: DeadLetter) -> bool:

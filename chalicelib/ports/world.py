@@ -95,3 +95,12 @@ class Blobs(Protocol):
     def get(self, name: str) -> bytes | None:
         """The body; None where it is not there. Unavailable where that cannot be told now."""
         ...
+
+    def delete(self, name: str) -> None:
+        """Remove one. Harmless where there is none."""
+        ...
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        """The names that begin with `prefix` (which ends in a slash) and sort behind `after`, in order, so many at
+        most."""
+        ...

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ..domain.expiring_body import ExpiringBody, expiring_body
 from ..domain.message import UNDECODABLE, Draft
 from ..domain.segment import Segment, ShardKey
 from ..domain.trace import DELETED, EDITED, REDRIVEN, TraceRow
@@ -50,13 +51,17 @@ class Journal:
         shard would take all of them with it when the stream forgets.
         """
         objects: defaultdict[str, list[bytes]] = defaultdict(list)
+        bodies: set[ExpiringBody] = set()
         for row in self._written(records):
+            bodies.update(large_bodies(row))
             for folder, line in lines(row):
                 objects[folder].append(_encode(line))
         unreadable = len(objects.get(QUARANTINE, ()))
         for folder, encoded in objects.items():
             name = f"journal/{folder}/{self._batch_name(records)}.jsonl.gz"
             self._blobs.put(name, gzip.compress(b"".join(encoded), 6, mtime=0))
+        for name in sorted(body.name for body in bodies):
+            self._blobs.put(name, b"")
         counts = {"lines": sum(map(len, objects.values())) - unreadable, "objects": len(objects)}
         return counts | ({"unreadable": unreadable} if unreadable else {})
 
@@ -71,6 +76,14 @@ def lines(row: Written | TraceRow | Unreadable) -> Iterator[tuple[str, Line]]:
     elif "~" not in row.shard.topic:
         folder = _folder(MESSAGES, row.segment.accepted_ms)
         yield from ((folder, line) for line in _messages(row.shard, row.segment))
+
+
+def large_bodies(row: Written | TraceRow | Unreadable) -> Iterator[ExpiringBody]:
+    """The bodies that lie outside the log for a row's messages, with the day from which on they may go."""
+    if isinstance(row, Written):
+        for offset, draft in enumerate(row.segment.drafts, row.segment.first):
+            if body := expiring_body(row.shard, row.segment, offset, draft):
+                yield body
 
 
 def _folder(table: str, at_ms: int) -> str:

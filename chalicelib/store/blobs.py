@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,21 @@ class S3Blobs:
             raise unavailable() from error
         return body
 
+    def delete(self, name: str) -> None:
+        try:
+            self._client.delete_object(Bucket=self._bucket, Key=name)
+        except (ClientError, BotoCoreError) as error:
+            raise translate(error) from error
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        try:
+            page = self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=prefix, StartAfter=after, MaxKeys=limit
+            )
+        except (ClientError, BotoCoreError) as error:
+            raise translate(error) from error
+        return [each["Key"] for each in page.get("Contents", ())]
+
 
 class FolderBlobs:
     """ports.Blobs in a folder. A blob is there whole or not at all, and on disk before `put` returns."""
@@ -60,3 +76,11 @@ class FolderBlobs:
             return None
         except OSError as error:
             raise unavailable() from error
+
+    def delete(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        files = (path for path in (self._folder / prefix).rglob("*") if path.is_file())
+        names = (path.relative_to(self._folder).as_posix() for path in files)
+        return nsmallest(limit, (name for name in names if name > after))

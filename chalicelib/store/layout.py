@@ -357,8 +357,13 @@ def cursor_owner(group_uid: str, consumer_uid: str) -> str:
     return f"{group_uid}:{consumer_uid}" if consumer_uid else group_uid
 
 
+def place_of(shard: ShardKey, offset: int) -> str:
+    """A message's place, as the keys of its records begin."""
+    return f"{shard.topic_uid}/{shard.shard:04d}/{offset:016d}"
+
+
 def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
-    place = f"{key.shard.topic_uid}/{key.shard.shard:04d}/{offset:016d}"
+    place = place_of(key.shard, offset)
     return {
         "g": text(f"{key.group_uid}#dead" if dead else key.group_uid),
         "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),

@@ -12,6 +12,7 @@ from ..domain.errors import newer_format
 from ..domain.ids import message_id
 from ..domain.message import UNDECODABLE, Message
 from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
@@ -26,6 +27,7 @@ from .layout import (
     number,
     packed,
     payload_of,
+    place_of,
     record_key,
     text,
     text_of,
@@ -99,6 +101,27 @@ class DynamoRecords:
         if is_newer(item):
             raise newer_format()
         return _letter(key, item) if "m" in item else None
+
+    def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
+        while True:
+            records = self._at(group_uid, shard, offset)
+            if any(text_of(record, "j") == Status.RETRYING for record in records):
+                return True
+            if any("m" in letter for letter in self._at(f"{group_uid}#dead", shard, offset)):
+                return True
+            if self._at(group_uid, shard, offset) == records:  # else a letter may have left between the two
+                return False
+
+    def _at(self, partition: str, shard: ShardKey, offset: int) -> list[Item]:
+        """The rows of one place, of all consumers."""
+        return list(
+            self._dynamo.query(
+                TableName=self._table,
+                KeyConditionExpression="g = :g AND begins_with(k, :k)",
+                ExpressionAttributeValues={":g": text(partition), ":k": text(place_of(shard, offset))},
+                ConsistentRead=True,
+            )
+        )
 
     def edit(self, letter: DeadLetter) -> bool:
         item = _letter_item(replace(letter, version=letter.version + 1))

@@ -150,15 +150,21 @@ class _Work:
         return found, {**read.get, **made.get}
 
     def _write_bodies(self) -> tuple[str, ...]:
-        """Write the rows whose bodies lie elsewhere; the names of those bodies that are gone."""
+        """Write the rows whose bodies lie elsewhere; the names of those that are gone. A body that went with its
+        message's retention is in the archive already, where the day is archived once more."""
         if not self._files_aside(transforms.ELSEWHERE):
             return ()
         rows = self._aside().where(F.col("kind") == transforms.ELSEWHERE)
-        names = {row.name for row in rows.select(F.col("body").cast("string").alias("name")).collect()}
+        names = {row.name for row in rows.selectExpr(transforms.NAME).collect()}
         there = sorted(name for name in names if self._bucket.exists(name))
-        whole = transforms.with_bodies(rows, self._bodies(there))
+        before = [self._old] if self._old and len(there) < len(names) else []
+        archived = manifest.table(self._spark, self._bucket, MESSAGES, before)
+        whole = transforms.with_bodies(rows, self._bodies(there), archived)
         publish.write_aside(self._bucket, MESSAGES, self._window.name, whole, transforms.KIND, mode="append")
-        return tuple(sorted(names - {*there}))
+        gone = names - {*there}
+        if before:
+            gone -= {row.name for row in transforms.archived_bodies(rows, archived).collect()}
+        return tuple(sorted(gone))
 
     def _bodies(self, names: Sequence[str]) -> DataFrame:
         if not names:

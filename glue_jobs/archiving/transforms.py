@@ -17,6 +17,9 @@ ROW, VOID, ELSEWHERE = "row", "void", "elsewhere"
 KIND = "kind"
 """The column that tells them, and makes folders where they lie aside."""
 
+NAME = "cast(body as string) as name"
+"""Of a row whose body is still to be fetched: the name of that."""
+
 _STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
@@ -54,11 +57,20 @@ def messages(lines: DataFrame, split: Mapping[str, int]) -> DataFrame:
     )
 
 
-def with_bodies(rows: DataFrame, files: DataFrame) -> DataFrame:
-    """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`."""
+def with_bodies(rows: DataFrame, files: DataFrame, archived: DataFrame) -> DataFrame:
+    """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`; else with what was
+    archived of the same messages before."""
+    before = archived.select(*_MESSAGE_KEY, "id", F.col("body").alias("archived"))
     found = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
-    whole = found.withColumns({"body": F.col("bytes"), "kind": F.lit(ROW)})
+    both = found.join(before, [*_MESSAGE_KEY, "id"], "left")
+    whole = both.withColumns({"body": F.coalesce("bytes", "archived"), "kind": F.lit(ROW)})
     return whole.select(*rows.columns).repartition("topic")
+
+
+def archived_bodies(rows: DataFrame, archived: DataFrame) -> DataFrame:
+    """The names of those bodies of `rows` that were archived before."""
+    whole = archived.where("body is not null").select(*_MESSAGE_KEY, "id")
+    return rows.join(whole, [*_MESSAGE_KEY, "id"], "left_semi").selectExpr(NAME)
 
 
 def coverage(rows: DataFrame) -> DataFrame:

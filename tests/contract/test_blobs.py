@@ -40,3 +40,20 @@ def test_a_body_put_again_is_replaced_whole(blobs: Blobs) -> None:
     blobs.put("bodies/orders/u1/abc", b"long before")
     blobs.put("bodies/orders/u1/abc", b"new")
     assert blobs.get("bodies/orders/u1/abc") == b"new"
+
+
+def test_a_body_that_was_deleted_is_not_there_and_to_delete_it_again_is_harmless(blobs: Blobs) -> None:
+    blobs.put("bodies/orders/u1/abc", b"x")
+    for _ in range(2):
+        blobs.delete("bodies/orders/u1/abc")
+        assert blobs.get("bodies/orders/u1/abc") is None
+
+
+def test_names_come_in_order_page_by_page(blobs: Blobs) -> None:
+    names = [f"expiring/{day}/{n}" for day in ("2026-12-01", "2026-12-02") for n in "abc"]
+    for name in (*reversed(names), "bodies/orders/u1/abc", "expired"):
+        blobs.put(name, b"")
+    assert blobs.names("expiring/", "", 4) == names[:4]
+    assert blobs.names("expiring/", names[3], 4) == names[4:]
+    assert blobs.names("expiring/", names[5], 4) == []
+    assert blobs.names("nobody/", "", 4) == []

@@ -116,6 +116,12 @@ class NoAnswer:
     def get(self, name: str) -> bytes | None:
         raise unavailable()
 
+    def delete(self, name: str) -> None:
+        raise unavailable()
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        raise unavailable()
+
 
 def test_what_the_bucket_does_not_take_comes_again_and_what_nobody_can_read_is_an_error(
     journaling: Journaling,

@@ -72,6 +72,9 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(
         ("deliver", "s3:GetObject"),
         ("journal", "s3:PutObject"),
         ("expire", "s3:GetObject"),
+        ("expire", "s3:ListBucket"),
+        ("expire", "s3:PutObject"),
+        ("expire", "s3:DeleteObject"),
     }
 
 
@@ -86,6 +89,7 @@ LACKS = [
     ("assign", "dynamodb:Query"),
     ("checkpoint", "dynamodb:UpdateItem"),
     ("expire", "dynamodb:PutItem"),
+    ("expire", "s3:DeleteObject"),
     ("journal", "s3:PutObject"),
 ]
 

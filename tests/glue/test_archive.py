@@ -296,6 +296,23 @@ def test_large_bodies_are_fetched_and_lost_ones_told(
     assert place.query('body from % order by "offset"') == [(b'{"n":0}',), (b"\xffbig",), (None,)]
 
 
+def test_a_large_body_that_went_with_its_retention_stays_in_the_archive(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"bodies/orders/u1/{n}" for n in range(2)]
+    (place.folder / names[0]).parent.mkdir(parents=True)
+    for name in names:
+        (place.folder / name).write_bytes(name.encode())
+    place.journal("a", [message(n, body=None, body_blob=name) for n, name in enumerate(names)])
+    assert place.archive() == DONE
+    (place.folder / names[0]).unlink()
+    place.journal("late", [message(2, body=None, body_blob="bodies/no"), message(3)])
+    assert place.archive() == INCOMPLETE
+    assert told(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
+    bodies = [*((name.encode(),) for name in names), (None,), (b'{"n":3}',)]
+    assert place.query('body from % order by "offset"') == bodies
+
+
 def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(place: Place) -> None:
     names = [f"bodies/orders/u1/{n}" for n in (1, 3)]
     (place.folder / names[0]).parent.mkdir(parents=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.awsrequest import AWSResponse
@@ -23,7 +24,9 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.jobs import GlueJobs
 from chalicelib.delivery.sender import Sender
+from chalicelib.domain.expiring_body import parse
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
@@ -44,8 +47,15 @@ _LOOKS = 10
 class World:
     """A stage whose functions are called through app.py, when the test says so."""
 
-    def __init__(self, tables: Tables, adapters: Adapters, inbox: Inbox, clock: ShiftingClock) -> None:
-        self.tables, self.inbox, self.clock = tables, inbox, clock
+    def __init__(
+        self,
+        tables: Tables,
+        adapters: Adapters,
+        inbox: Inbox,
+        clock: ShiftingClock,
+        objects: dict[str, bytes],
+    ) -> None:
+        self.tables, self.inbox, self.clock, self.objects = tables, inbox, clock, objects
         self.adapters = adapters
         self.deps.setup()
         self.functions = functions_of(app.app)
@@ -118,17 +128,27 @@ class Bucket:
     """S3 as far as bodies, the journal and the archive's proof need it."""
 
     def __init__(self, client: Any) -> None:
-        self._objects: dict[str, bytes] = {"archive/proved.json": b"{}"}
+        self.objects: dict[str, bytes] = {"archive/proved.json": b"{}"}
         client.meta.events.register("provide-client-params.s3.PutObject", self._keep)
+        client.meta.events.register("provide-client-params.s3.DeleteObject", self._forget)
         client.meta.events.register("before-send.s3", self._answer)
 
     def _keep(self, params: dict[str, Any], **_: Any) -> None:
-        self._objects[params["Key"]] = params["Body"]
+        self.objects[params["Key"]] = params["Body"]
+
+    def _forget(self, params: dict[str, Any], **_: Any) -> None:
+        self.objects.pop(params["Key"], None)
 
     def _answer(self, request: Any, **_: Any) -> AWSResponse:
         body = b""
-        if request.method == "GET":
-            body = next(body for key, body in self._objects.items() if key in request.url)
+        if "list-type=2" in request.url:
+            query = parse_qs(urlsplit(request.url).query)
+            prefix, after = query["prefix"][0], query.get("start-after", [""])[0]
+            names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
+            keys = "".join(f"<Contents><Key>{name}</Key></Contents>" for name in names)
+            body = f"<ListBucketResult>{keys}</ListBucketResult>".encode()
+        elif request.method == "GET":
+            body = next(body for key, body in self.objects.items() if key in request.url)
         return AWSResponse(request.url, 200, {}, _Raw(body))
 
 
@@ -161,7 +181,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
         sender = Sender(egress, LocalFunctions(None), clock, clock, time.monotonic, "headrace.local")
         made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
         s3 = Clients("us-east-1").get("s3")
-        Bucket(s3)
+        bucket = Bucket(s3)
         glue = Clients("us-east-1").get("glue")
         glue.meta.events.register("before-send.glue", lambda request, **_: _json(request, {"JobRunId": "j"}))
         whole = replace(
@@ -171,7 +191,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
             jobs=GlueJobs(lambda: glue, environment["HEADRACE_PREFIX"]),
             archive=True,
         )
-        world = World(Tables(environment["HEADRACE_PREFIX"]), whole, inbox, clock)
+        world = World(Tables(environment["HEADRACE_PREFIX"]), whole, inbox, clock, bucket.objects)
         patch.setattr(wiring, "deps", lambda: world.deps)
         try:
             yield world
@@ -202,7 +222,7 @@ def work(world: World, receiver: Receiver) -> None:
 
 
 def produce(world: World, topic: Topic) -> None:
-    topic.produce("x" * 250_000)
+    topic.produce("x" * 250_000, shard=0)
     topic.produce("one", keys=["k"], dedup_id="d")
     topic.batch([{"body": n, "keys": ["k", "l"]} for n in range(3)])
     topic.batch([{"body": n, "delay_seconds": 20} for n in range(3)])
@@ -338,3 +358,20 @@ def age(world: World) -> None:
     world.clock.advance(DAY / 4)
     assert not world.call("expire")["troubles"]
     assert topic.counts()["dead"] == 4, "and the role allows it"
+    large_bodies(world)
+
+
+def large_bodies(world: World) -> None:
+    """The archive has one whose row is gone, and not yet one of a topic that is gone."""
+    (body,) = (found for name in world.objects if (found := parse(name)))
+    gone = replace(body, shard=ShardKey("gone", "u1", 0), offset=10)
+    world.objects |= {gone.body: b"large", gone.name: b""}
+    proved = {"ranges": {str(each.shard): [[0, 9]] for each in (body, gone)}, "lost": {}}
+    world.objects["archive/proved.json"] = json.dumps(proved).encode()
+    key = {"s": {"S": str(body.shard)}, "o": {"N": str(body.offset)}}
+    Clients("us-east-1").get("dynamodb").delete_item(TableName=world.tables.log, Key=key)
+    world.clock.advance(20 * DAY)
+    report = world.call("expire")
+    assert not report["troubles"]
+    assert (report["bodies_deleted"], report["bodies_postponed"]) == (1, 1)
+    assert [name for name in world.objects if name.startswith("bodies/")] == [gone.body]

@@ -161,8 +161,9 @@ def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[
     if service == "dynamodb":
         return _asked_of_tables(operation, params)
     if service == "s3":
-        action = {"GetObject": "s3:GetObject", "PutObject": "s3:PutObject"}.get(operation, f"s3:{operation}")
-        return [(action, f"arn:aws:s3:::{params['Bucket']}/{params.get('Key', '')}")]
+        if operation == "ListObjectsV2":
+            return [("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}")]
+        return [(f"s3:{operation}", f"arn:aws:s3:::{params['Bucket']}/{params['Key']}")]
     if service == "glue":
         job = params["JobName"].rpartition("-")[2]
         return [(f"glue:{operation}", _arn("glue", f"job/{PREFIX}-{job}"))]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.expiring_body import parse
+from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
@@ -77,7 +79,7 @@ def test_a_batch_that_comes_again_is_the_same_object() -> None:
     for _ in range(2):
         told = Journal(written, batch_name, blobs).write(records)
     assert told == {"lines": 7, "objects": 1}
-    ((name, body),) = blobs._blobs.items()
+    ((name, body),) = ((name, body) for name, body in blobs._blobs.items() if name.startswith("journal/"))
     assert name == "journal/messages/day=2026-11-21/hour=12/20261121100000123-7-8.jsonl.gz"
     assert len(gzip.decompress(body).splitlines()) == 7
 
@@ -87,7 +89,7 @@ def test_lines_of_another_hour_are_another_object() -> None:
     late = Written(SHARD, replace(MESSAGES[1].segment, first=47, accepted_ms=NOON_MS + 12 * 3_600_000))
     records = [record(n, item) for n, item in enumerate(stored([MESSAGES[1], late]))]
     assert Journal(written, batch_name, blobs).write(records)["objects"] == 2
-    assert {name.rpartition("/")[0] for name in blobs._blobs} == {
+    assert {name.rpartition("/")[0] for name in blobs.names("journal/", "", 9)} == {
         "journal/messages/day=2026-11-21/hour=12",
         "journal/messages/day=2026-11-22/hour=00",
     }
@@ -110,6 +112,30 @@ def test_what_cannot_be_read_lies_in_quarantine_and_the_rest_is_written() -> Non
     healthy = [line for line in objects["messages"] if line["offset"] < 100]
     assert healthy == [line for _, line in lines_of([MESSAGES[1]])]
     assert objects["deliveries"] == [line for _, line in lines_of([DELIVERIES[0]])]
+
+
+def test_a_large_body_is_noted_under_the_day_on_which_its_row_is_gone() -> None:
+    blobs = MemoryBlobs()
+    lane = ShardKey("orders~billing", "g1", 0)
+    place = Origin("id", 3, 77, NOON_MS, 1, whole=True)
+    drafts = (DRAFTS[0], Draft(b"", blob="bodies/orders/u1/abc"), Draft(b"", blob="what damage left"))
+    expires_s = NOON_MS // 1000 + 8 * 86_400
+    row = replace(MESSAGES[0].segment, first=40, count=3, drafts=drafts, expires_s=expires_s)
+    entry = replace(row, count=1, drafts=(Draft(b"", blob="bodies/orders/u1/def", origin=place),))
+    rows: list[Any] = [Written(SHARD, row), Written(lane, entry)]
+    Journal(lambda _: rows, lambda _: "batch", blobs).write([])
+    names = blobs.names("expiring/", "", 9)
+    assert names == ["expiring/2026-12-01/orders!u1!0!41!abc", "expiring/2026-12-01/orders!u1!3!77!def"]
+    bodies = [parse(name) for name in names]
+    assert [body.body for body in bodies if body] == ["bodies/orders/u1/abc", "bodies/orders/u1/def"]
+    assert [body.name for body in bodies if body] == names
+
+
+@pytest.mark.parametrize(
+    "name", ["expiring/x", "expiring/2026-12-01/a!b!c!d!e", "expiring/2026-12-01/a!b!1!2"]
+)
+def test_what_is_no_note_of_a_body_is_passed_over(name: str) -> None:
+    assert parse(name) is None
 
 
 def lines_in(blobs: MemoryBlobs, name: str) -> list[Any]:

@@ -9,6 +9,7 @@ from functools import partial
 
 from ...domain import ids
 from ...domain.errors import HeadraceError, Refused, TooLarge
+from ...domain.expiring_body import body_name
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft
 from ...domain.request import Request
@@ -206,7 +207,7 @@ class Producer:
         """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
         if len(draft.body) <= above:
             return draft
-        name = f"bodies/{topic.name}/{topic.uid}/{self._random.id(24)}"
+        name = body_name(topic.name, topic.uid, self._random.id(24))
         self._blobs.put(name, draft.body)
         return replace(draft, body=b"", blob=name, blob_bytes=len(draft.body))
 

@@ -14,3 +14,9 @@ class MemoryBlobs:
 
     def get(self, name: str) -> bytes | None:
         return self._blobs.get(name)
+
+    def delete(self, name: str) -> None:
+        self._blobs.pop(name, None)
+
+    def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        return sorted(name for name in self._blobs if name.startswith(prefix) and name > after)[:limit]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...domain.record import DeadLetter, Record, Unfinished
+from ...domain.segment import ShardKey
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
+from ..layout import place_of
 from .tables import MemoryTables, letter_place, record_place
 
 
@@ -47,6 +49,21 @@ class MemoryRecords:
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         return self._tables.letters.get(record_place(key, offset, dead=True))
+
+    def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
+        place = place_of(shard, offset)
+        with self._tables.lock:
+            waits = (
+                record.status == Status.RETRYING
+                for (g, k), record in self._tables.records.items()
+                if g == group_uid and k.startswith(place)
+            )
+            letters = (
+                letter is not None
+                for (g, k), letter in self._tables.letters.items()
+                if g == f"{group_uid}#dead" and k.startswith(place)
+            )
+            return any(waits) or any(letters)
 
     def edit(self, letter: DeadLetter) -> bool:
         with self._tables.lock:

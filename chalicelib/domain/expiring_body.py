@@ -1,0 +1,76 @@
+"""A body that lies outside the log, and the day from which on it may go.
+
+The name of an empty object says it all, `expiring/2026-12-02/orders!<topic uid>!3!1207!<body's id>`: the names of one
+list are in the order of days, and nobody need read what is in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .message import Draft
+from .segment import Segment, ShardKey
+
+FOLDER = "expiring/"
+_BODIES = "bodies"
+_TTL_S = 2 * 86_400  # DynamoDB removes an expired row within two days, as a rule
+
+
+def body_name(topic: str, topic_uid: str, body_id: str) -> str:
+    """The name of a large body in the blob store."""
+    return f"{_BODIES}/{topic}/{topic_uid}/{body_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringBody:
+    """`day` (UTC) is the first in which it may go, if nobody needs it; `shard` and `offset` its message's place."""
+
+    day: str
+    shard: ShardKey
+    offset: int
+    body_id: str
+
+    @property
+    def body(self) -> str:
+        """The body's name in the blob store."""
+        return body_name(self.shard.topic, self.shard.topic_uid, self.body_id)
+
+    @property
+    def name(self) -> str:
+        """The name of the object that notes it."""
+        shard = self.shard
+        place = (shard.topic, shard.topic_uid, str(shard.shard), str(self.offset), self.body_id)
+        return f"{FOLDER}{self.day}/{'!'.join(place)}"
+
+
+def day_of(at_s: int) -> str:
+    """The day of a time, UTC."""
+    return datetime.fromtimestamp(at_s, UTC).date().isoformat()
+
+
+def day_behind(expires_s: int) -> str:
+    """The first day on which a row that expires then should be gone."""
+    return day_of(expires_s + _TTL_S)
+
+
+def expiring_body(shard: ShardKey, segment: Segment, offset: int, draft: Draft) -> ExpiringBody | None:
+    """The note for a message of the log, or for an entry of a retry lane that holds the message itself; None where
+    there is no body elsewhere."""
+    parts = (draft.blob or "").split("/")
+    if len(parts) != 4 or parts[0] != _BODIES:  # a damaged row may name anything
+        return None
+    _, topic, topic_uid, body_id = parts
+    if draft.origin:
+        shard, offset = ShardKey(topic, topic_uid, draft.origin.shard), draft.origin.offset
+    return ExpiringBody(day_behind(segment.expires_s), shard, offset, body_id)
+
+
+def parse(name: str) -> ExpiringBody | None:
+    """The note that an object of this name is; None for what somebody else has put there."""
+    day, _, place = name.removeprefix(FOLDER).partition("/")
+    parts = place.split("!")
+    if len(parts) != 5 or not (parts[2].isdigit() and parts[3].isdigit()):
+        return None
+    topic, topic_uid, shard, offset, body_id = parts
+    return ExpiringBody(day, ShardKey(topic, topic_uid, int(shard)), int(offset), body_id)

@@ -1,0 +1,103 @@
+"""A large body goes when its last message goes: not with its row, for a dead letter may need it for years.
+
+The journal notes each under the day behind its row's end. Where somebody needs it then, it is noted for a later day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..domain import expiring_body
+from ..domain.expiring_body import ExpiringBody
+from ..ports.control import Control
+from ..ports.log import Log
+from ..ports.records import Records
+from ..ports.world import Blobs, Clock
+from .keeper import RetentionGuard
+from .walk import HasTime, Trouble
+
+_OWED_S = 7 * 86_400  # until a body is looked at again that a group needs
+_PAGE = 1000  # what S3 lists at once
+
+
+@dataclass(slots=True)
+class BodyReport:
+    """What one run did. `postponed` are bodies that somebody still needs."""
+
+    deleted: int = 0
+    postponed: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+    finished: bool = True
+
+
+class BodySweeper:
+    """Deletes the bodies whose day has come. Where none has, a run costs one list of the blob store."""
+
+    def __init__(
+        self,
+        log: Log,
+        records: Records,
+        control: Control,
+        blobs: Blobs,
+        clock: Clock,
+        guard: RetentionGuard | None = None,
+    ) -> None:
+        """With a guard, a body waits until the archive has its message."""
+        self._log = log
+        self._records = records
+        self._control = control
+        self._blobs = blobs
+        self._clock = clock
+        self._guard = guard
+
+    def run_once(self, has_time: HasTime = lambda: True) -> BodyReport:
+        """All that is due, or what there is time for: the rest comes first the next time. A bad one stops no other."""
+        report = BodyReport()
+        now_s = self._clock.now_ms() // 1000
+        proved = self._guard.proved() if self._guard else None
+        for body in self._due(expiring_body.day_of(now_s)):
+            if not has_time():
+                report.finished = False
+                break
+            try:
+                if until_s := self._needed_until_s(body, now_s, proved):
+                    self._postpone(body, until_s)
+                    report.postponed += 1
+                else:
+                    self._blobs.delete(body.body)
+                    self._blobs.delete(body.name)
+                    report.deleted += 1
+            except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
+                report.troubles.append(Trouble(body.shard.topic, f"{type(error).__name__}: {error}"))
+        return report
+
+    def _due(self, today: str) -> Iterator[ExpiringBody]:
+        after = ""
+        while names := self._blobs.names(expiring_body.FOLDER, after, _PAGE):
+            for name in names:
+                body = expiring_body.parse(name)
+                if body and body.day > today:
+                    return
+                if body:
+                    yield body
+            after = names[-1]
+
+    def _needed_until_s(self, body: ExpiringBody, now_s: int, proved: Mapping[str, int] | None) -> int | None:
+        """When to look again; None: nobody can need it any more."""
+        if proved is not None and body.offset >= proved.get(str(body.shard), 0):
+            return now_s
+        rows = self._log.read_back(body.shard, body.offset, 1, consistent=True)
+        if rows and body.offset < rows[0].end:
+            return max(rows[0].expires_s, now_s)
+        topic = self._control.topic(body.shard.topic)
+        if topic is None or topic.uid != body.shard.topic_uid:
+            return None
+        groups = (*self._control.groups(topic), *self._control.retired_groups(topic))
+        is_owed = any(self._records.is_owed(group.uid, body.shard, body.offset) for group in groups)
+        return now_s + _OWED_S if is_owed else None
+
+    def _postpone(self, body: ExpiringBody, until_s: int) -> None:
+        later = replace(body, day=expiring_body.day_behind(until_s))
+        self._blobs.put(later.name, b"")
+        self._blobs.delete(body.name)
