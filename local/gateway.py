@@ -1,6 +1,6 @@
 """What API Gateway does around the app, without sockets: routes, authorizer, limits, its own answers.
 
-Not imitated: caching of what the authorizer said, the stage's prefix, throttling.
+Not imitated: caching of what the authorizer said, throttling.
 """
 
 from __future__ import annotations
@@ -51,12 +51,15 @@ class Gateway:
         *,
         integration_seconds: float = INTEGRATION_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        prefix: str = "",
     ) -> None:
+        """`prefix` is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address."""
         _make_thread_safe(app)
         _log_to_stderr(app.log)
         self._app = app
         self._seconds = integration_seconds
         self._clock = clock
+        self._prefix = prefix
         self._routes = Routes(app.routes)
         self._events = LambdaEventConverter(self._routes, app.api.binary_types)
         self._authorizer = LocalGatewayAuthorizer(app)
@@ -84,6 +87,9 @@ class Gateway:
     ) -> Answer:
         if body is not None and len(body) > BODY_LIMIT_BYTES:
             raise problems.body_too_large(BODY_LIMIT_BYTES)
+        if not path.startswith(f"{self._prefix}/"):
+            raise problems.not_found()
+        path = path.removeprefix(self._prefix)
         match = self._match(path)
         entries = self._app.routes[match.route]
         if method not in entries:
@@ -92,6 +98,7 @@ class Gateway:
             raise problems.method_not_allowed(list(entries))
         event = self._events.create_lambda_event(method, path, headers, body or None)
         event["requestContext"]["requestId"] = context.aws_request_id
+        event["requestContext"]["path"] = self._prefix + event["requestContext"]["path"]
         if entries[method].authorizer:
             event = self._authorize(path, event, context)
         response = self._app(event, context)

@@ -56,4 +56,22 @@ OPERATIONS: dict[str, str] = {
     "What it said beside that is for tokens with the scope admin.": "其余回答内容只对具有 admin 权限的令牌显示。",
     "Nothing.": "没有。",
     "Send another": "再发一次",
+    "Ends in, days": "有效期 (天)",
+    "What it did": "它做过什么",
+    "Rotate": "轮换",
+    "The old text stays good for": "旧令牌继续有效",
+    "A rotated token gets a new text, shown once. When a token was used is known to the hour.": (
+        "轮换后得到新令牌, 只显示一次。最近使用时间精确到小时。"
+    ),
+    "Audit": "审计",
+    "Every call that changed something, or tried to, for 90 days. What was done for one message is in its trace.": (
+        "90 天内每个作出或尝试更改的调用。单条消息的经过见其轨迹。"
+    ),
+    "Token, its id": "令牌 ID",
+    "When": "时间",
+    "Call": "调用",
+    "On what": "对象",
+    "Result": "结果",
+    "From where": "来源",
+    "No entry fits.": "没有匹配的记录。",
 }

@@ -179,6 +179,10 @@ def _rotate_secret(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds"))
 
 
+def _rotate_token(name: str, fields: Fields) -> Deed:
+    return Deed(name, _needed(fields, "id"), body=_numbers(fields, "overlap_seconds"))
+
+
 def _create_token(name: str, fields: Fields) -> Deed:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
     body = {"name": fields.get("name", ""), "scopes": scopes} | _numbers(fields, "expires_in_days")
@@ -208,5 +212,6 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "commit": _plain("id", body={}),
     "roll_back": _plain("id", body={}),
     "create_token": _create_token,
+    "rotate_token": _rotate_token,
     "delete_token": _plain("id"),
 }

@@ -30,6 +30,7 @@ def _environment() -> Environment:
         "span": figures.span,
         "moment": figures.moment,
         "size": figures.size,
+        "ms": figures.ms_of,
         "rate": figures.rate,
     }
     environment.globals |= {"asset": assets.name_of, "Deed": Deed}

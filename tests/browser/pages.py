@@ -23,5 +23,6 @@ def paths(message_id: str) -> dict[str, str]:
         "later": "console/topics/invoices/later",
         "find": "console/find?q=order-7",
         "tokens": "console/tokens",
+        "audit": "console/audit?topic=orders",
         "system": "console/system",
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Mapping
 
-from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
+from ...services.inspect.audit_list import AuditFilter, newest_first
 from .. import parse
 from ..http import Context, Response, call
 from ..responses import audit
@@ -23,20 +23,22 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     `token` is a token's id. A page may be short, and even empty, while there is a next one: filters look at 1,000
     entries for each."""
     unlimited(context)
-    query, limit = context.query, parse.limit(context.query)
-    now_ms = context.deps.adapters.clock.now_ms()
-    start_ms = max(
-        parse.time_ms(query["from"], "from") if "from" in query else 0, now_ms - AUDIT_DAYS * _DAY_MS
+    selection = which(context.query, context.deps.adapters.clock.now_ms())
+    before, limit = parse.page_start(context, "audit"), parse.limit(context.query)
+    trail = context.deps.adapters.audit
+    entries, following = newest_first(
+        trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
     )
-    end_ms = min(parse.time_ms(query["to"], "to") if "to" in query else now_ms + 1, now_ms + 1)
-    before = parse.page_start(context, "audit")
-    entries: list[AuditEntry] = []
-    looks, last = 0, None
-    for last in islice(context.deps.adapters.audit.entries(start_ms, end_ms, before), MAX_AUDIT_LOOKS):
-        looks += 1
-        if query.get("topic") in (None, last.topic) and query.get("token") in (None, last.token_id):
-            entries.append(last)
-        if len(entries) == limit:
-            break
-    following = last.key if last and (len(entries) == limit or looks == MAX_AUDIT_LOOKS) else None
     return Response(page(context, "audit", [audit.view(entry) for entry in entries], following))
+
+
+def which(query: Mapping[str, str], now_ms: int) -> AuditFilter:
+    """The entries that a query asks for. Raises Malformed."""
+    from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
+    to_ms = parse.time_ms(query["to"], "to") if "to" in query else now_ms + 1
+    return AuditFilter(
+        max(from_ms, now_ms - AUDIT_DAYS * _DAY_MS),
+        min(to_ms, now_ms + 1),
+        query.get("topic"),
+        query.get("token"),
+    )

@@ -60,7 +60,11 @@ def delete_token(context: Context) -> Response[None]:
 
 def unlimited(context: Context) -> Caller:
     """The caller. A token for some topics or groups must not make itself one for all."""
-    caller = context.caller
+    return check_unlimited(context.caller)
+
+
+def check_unlimited(caller: Caller | None) -> Caller:
+    """The caller; Forbidden where its token is for some topics or groups."""
     if caller is None or "*" not in caller.topics:
         raise Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics may do this.")
     if "*" not in caller.groups:

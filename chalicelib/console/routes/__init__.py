@@ -1,6 +1,7 @@
 """The console's pages. Importing this package enters them all; what they need is imported when they are asked for."""
 
 from . import (
+    audit,
     dead_letters,
     deeds,
     groups,
@@ -16,6 +17,7 @@ from . import (
 )
 
 __all__ = [
+    "audit",
     "dead_letters",
     "deeds",
     "groups",

@@ -51,6 +51,11 @@ def moment(ms: int) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % 1_000:03d}Z"
 
 
+def ms_of(text: str | None) -> int | None:
+    """A time as the API writes it, in milliseconds."""
+    return round(datetime.fromisoformat(text).timestamp() * 1_000) if text else None
+
+
 def size(number: int) -> str:
     """Bytes."""
     if number < _KIB:

@@ -1,0 +1,44 @@
+"""The audit trail: who changed what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...domain.errors import Malformed
+from ...domain.signing import open_sealed, seal
+from ..http import Page, Shown, Visit, page
+from .messages import whole_time
+
+_LINES = 50
+_LEFT = 8  # so much is left, when another page of the trail is read
+_PURPOSE = "console-audit"
+
+
+@page("GET", "/console/audit")
+def audit(visit: Visit) -> Shown:
+    """Entries, the newest first; filters stand in the URL."""
+    from ...api.routes.audit import which
+    from ...api.routes.tokens import check_unlimited
+    from ...services.inspect.audit_list import newest_first
+    from .. import deeds
+
+    refusal = deeds.why_not_allowed(deeds.Deed("list_audit"), visit.caller)
+    if refusal:
+        return Page("audit.html", {"refusal": refusal, "entries": [], "following": None, "problem": None})
+    check_unlimited(visit.caller)
+    query = {name: visit.query[name].strip() for name in ("topic", "token") if visit.query.get(name)}
+    query |= {name: whole_time(visit.query[name]) for name in ("from", "to") if visit.query.get(name)}
+    try:
+        selection = which(query, visit.now_ms)
+    except Malformed as error:
+        model: dict[str, Any] = {"refusal": None, "entries": [], "following": None, "problem": error.detail}
+        return Page("audit.html", model, 400)
+    key = visit.deps.signing_key
+    before = open_sealed(key, _PURPOSE, visit.query.get("before", "")) or None
+    entries, following = newest_first(
+        visit.deps.adapters.audit, selection, before, _LINES, may_go_on=lambda looks: visit.has_units(_LEFT)
+    )
+    mark = seal(key, _PURPOSE, following) if following else None
+    return Page(
+        "audit.html", {"refusal": None, "entries": entries, "following": mark, "problem": None, "deed": query}
+    )

@@ -1,0 +1,81 @@
+"""The audit trail on a page: filters in the URL, pages, and who may see it. And tokens that are rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chalicelib import wiring
+from chalicelib.domain.audit import AuditEntry
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client, ShiftingClock
+
+
+def page(browser: Browser, path: str) -> Screen:
+    screen = browser.get(f"/console/{path}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def token(api: Client, **fields: Any) -> Any:
+    return api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **fields}).expect(201)
+
+
+def test_it_shows_who_changed_what_and_what_was_refused(api: Client, browser: Browser) -> None:
+    made = token(api, name="<i>ops</i>")
+    ops = api.with_token(made["token"])
+    topic = ops.topic()
+    ops.call("DELETE", topic.path).refused(400)
+    screen = page(browser, f"audit?topic={topic.name}")
+    assert "<i>ops" not in screen.html
+    assert "PUT /v1/topics/{topic}" in screen.text
+    assert f"topic {topic.name} OK" in screen.text
+    assert f"topic {topic.name} CONFIRM_MISSING" in screen.text
+    assert f"topic {topic.name}" in page(browser, f"audit?token={made['id']}").text
+    assert "No entry fits." in page(browser, f"audit?token={made['id']}&topic=another").text
+    assert "No entry fits." in page(browser, f"audit?topic={topic.name}&to=2026-01-01T00:00").text
+    assert browser.get("/console/audit?from=yesterday").status == 400
+
+
+def test_a_long_trail_comes_in_pages_and_each_stays_cheap(
+    api: Client, browser: Browser, clock: ShiftingClock
+) -> None:
+    clock.advance(1)
+    trail = wiring.deps().adapters.audit
+    for n in range(450):
+        at_ms = clock.now_ms() - n
+        what = f"topic {'x' * 200}"
+        trail.add(AuditEntry(at_ms, "busy", "busy", "PUT", "/v1/topics/{topic}", what, "OK", f"r{n}"))
+    screen = page(browser, "audit?token=busy")
+    assert screen.html.count("<tr data-line>") == 50
+    assert browser.follow("Older").html.count("<tr data-line>") == 50
+    assert browser.screen
+    assert browser.screen.units <= 20
+    screen = page(browser, "audit?token=nobody")
+    assert "None of those looked at fits." in screen.text
+    browser.follow("Look further back")
+
+
+def test_who_may_not_see_it_is_told_why(api: Client, stranger: Browser) -> None:
+    stranger.sign_in(token(api, scopes=["consume"])["token"])
+    assert "needs a token with the scope 'admin'" in page(stranger, "audit").text
+    limited = Browser(stranger.gateway)
+    limited.sign_in(token(api, topics=["orders.*"])["token"])
+    assert limited.get("/console/audit").status == 403
+
+
+def test_a_token_is_rotated_with_an_overlap(api: Client, browser: Browser) -> None:
+    made = token(api, name="shop")
+    form = page(browser, "tokens").form("rotate_token", id=made["id"])
+    shown = browser.submit(form, overlap_seconds="3600").text
+    new = next(word for word in shown.split() if word.startswith("hr_"))
+    for text in (new, made["token"]):
+        api.with_token(text).get("/v1/tokens").expect(200)
+    screen = page(browser, "tokens")
+    assert new not in screen.html
+    shown = browser.submit(screen.form("rotate_token", id=made["id"]), overlap_seconds="0").text
+    newest = next(word for word in shown.split() if word.startswith("hr_"))
+    api.with_token(newest).get("/v1/tokens").expect(200)
+    assert Browser(browser.gateway).sign_in(made["token"]).status == 401
+    page(browser, "tokens")
+    assert f"token {made['id']} OK" not in browser.follow(made["id"]).text, "it did nothing itself"
