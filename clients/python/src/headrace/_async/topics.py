@@ -27,7 +27,7 @@ class AsyncTopics(AsyncCaller):
         """Topics by name, those the token may use."""
         return self._list(Topic, path("topics"), limit=limit)
 
-    async def rates(self, topic: str, window: str = "1h") -> Rates:
+    async def get_rates(self, topic: str, window: str = "1h") -> Rates:
         """How fast messages came in and were settled, and how far groups were behind: 1h, 24h or 7d."""
         return await self._ask(Rates, "GET", path("topics", topic, "rates"), window=window)
 

@@ -27,7 +27,7 @@ class Topics(Caller):
         """Topics by name, those the token may use."""
         return self._list(Topic, path("topics"), limit=limit)
 
-    def rates(self, topic: str, window: str = "1h") -> Rates:
+    def get_rates(self, topic: str, window: str = "1h") -> Rates:
         """How fast messages came in and were settled, and how far groups were behind: 1h, 24h or 7d."""
         return self._ask(Rates, "GET", path("topics", topic, "rates"), window=window)
 
