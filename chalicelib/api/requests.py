@@ -236,9 +236,11 @@ class BodyBody(Struct, forbid_unknown_fields=True):
 
 
 class MergeBody(Struct, forbid_unknown_fields=True):
-    """A JSON merge patch (RFC 7386) for bodies: null removes a member. `dry_run`: only tell what it would change."""
+    """A JSON merge patch (RFC 7386) for bodies: null removes a member. Of the letters with these ids, or of a page of
+    those that the query means. `dry_run`: only tell what it would change."""
 
     patch: dict[str, Any]
+    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_PAGE)] | UnsetType = UNSET
     dry_run: bool = False
 
 

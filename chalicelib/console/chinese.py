@@ -1,8 +1,10 @@
 """The console in Chinese: each English phrase of the templates and its translation."""
 
+from .chinese_failures import FAILURES
 from .chinese_operations import OPERATIONS
 
 PHRASES: dict[str, str] = {
+    **FAILURES,
     **OPERATIONS,
     "Skip to content": "跳到内容",
     "Pages": "页面",

@@ -29,12 +29,18 @@ class Form:
 
     def after(self, answer: Any) -> str:
         """The place to go to, which says what was done (and, of many, to how many)."""
-        number = answer.get("redriven") if isinstance(answer, dict) else None
+        number = _number_of(answer) if isinstance(answer, dict) else None
         back = self.back
         if back.endswith("=") and isinstance(answer, dict):  # the page of what was made
             back = back.removesuffix("=") + str(answer.get("id", ""))
         joint = "&" if "?" in back else "?"
         return f"{back}{asked({'did': self.deed.name, 'n': number}).replace('?', joint)}"
+
+
+def _number_of(answer: dict[str, Any]) -> int | None:
+    """To how many of many it was done."""
+    changed = [item["changed"] for item in answer.get("items", ()) if "changed" in item]
+    return sum(changed) if changed else answer.get("redriven")
 
 
 def of(fields: Fields) -> Form:
@@ -156,6 +162,11 @@ def _edit_letter(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
 
 
+def _merge_letters(name: str, fields: Fields) -> Deed:
+    body = {"patch": _json(fields, "patch"), "ids": fields.get("ids", "").split()}
+    return Deed(name, _needed(fields, "topic", "group"), body=body)
+
+
 def _redrive(name: str, fields: Fields) -> Deed:
     body: dict[str, Any] = _numbers(fields, "limit")
     if ids := fields.get("ids", "").split():
@@ -205,6 +216,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "retry_now": _retry_now,
     "redrive": _redrive,
     "edit_dead_letter": _edit_letter,
+    "merge_dead_letters": _merge_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
     "put_consumer": _put_consumer,
     "delete_consumer": _plain("topic", "group", "consumer"),

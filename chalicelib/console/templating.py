@@ -32,8 +32,9 @@ def _environment() -> Environment:
         "size": figures.size,
         "ms": figures.ms_of,
         "rate": figures.rate,
+        "combined": lambda one, other: {**one, **other},
     }
-    environment.globals |= {"asset": assets.name_of, "Deed": Deed}
+    environment.globals |= {"asset": assets.name_of, "Deed": Deed, "asked": asked}
     return environment
 
 

@@ -15,6 +15,8 @@ def paths(message_id: str) -> dict[str, str]:
         "group": f"{orders}/groups/mailer",
         "subscriber": "console/topics/returns/groups/desk/consumers/shop",
         "dead-letters": f"{orders}/groups/mailer/dead-letters",
+        "many-letters": f"{orders}/groups/mailer/dead-letters/many",
+        "canary": f"{orders}/groups/mailer/dead-letters/canary",
         "group-settings": f"{orders}/groups/mailer/settings?to=earliest",
         "settings": f"{orders}/settings",
         "send": f"{orders}/send",

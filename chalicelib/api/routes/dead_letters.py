@@ -113,8 +113,14 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     """Change the bodies of many dead letters, page by page, by a JSON merge patch (RFC 7386); or, with `dry_run`, tell
     what it would change. What it does not change, or is no JSON, stays as it is."""
     topic, group = context.group()
-    patch = parse.patch_text(context.raw)
-    purpose, letters, mark = _page(context, topic, group)
+    patch, mark = parse.patch_text(context.raw), None
+    purpose, ids = "", context.body.ids
+    if ids is UNSET:
+        purpose, letters, mark = _page(context, topic, group)
+    elif context.query:
+        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
+    else:
+        letters = [x for id in dict.fromkeys(ids) for x in context.deps.redriver.letters(topic, group, id)]
     items = [_merged(context, topic, group, letter, patch) for letter in letters]
     return Response(page(context, purpose, items, mark))
 

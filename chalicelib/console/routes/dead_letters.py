@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from ...domain.message import Message
     from ...domain.record import DeadLetter
     from ...domain.topic import Group, Topic
+    from ...services.manage.dead_letters import Wanted
 
-_LETTERS = "/console/topics/{topic}/groups/{group}/dead-letters"
+LETTERS = "/console/topics/{topic}/groups/{group}/dead-letters"
 _ROWS = 20
 _LEFT = 7  # so much is left, when another page of rows is read
 _MOST_COUNTED = 50
 
 
-@page("GET", _LETTERS)
+@page("GET", LETTERS)
 def dead_letters(visit: Visit, topic: str, group: str) -> Shown:
     """The first dead letters, or those behind a mark."""
     from ..views import letters as view
@@ -28,7 +29,7 @@ def dead_letters(visit: Visit, topic: str, group: str) -> Shown:
     check_may_read(visit)
     found = visit.deps.catalog.topic(topic)
     wanted = visit.deps.catalog.group(found, group)
-    letters, following, read = _read(visit, found, wanted)
+    letters, following, read = read_letters(visit, found, wanted)
     records = visit.deps.adapters.records
     counted = read if following is None and "after" not in visit.query else None
     if counted is None:
@@ -42,22 +43,34 @@ def dead_letters(visit: Visit, topic: str, group: str) -> Shown:
         "following": following,
         "counted": counted,
         "more": following is not None and counted >= _MOST_COUNTED,
-        "filter": {name: visit.query[name] for name in ("reason", "tag", "key") if visit.query.get(name)},
+        "filter": filter_of(visit),
     }
     return Page("dead_letters.html", model)
 
 
-def _read(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], str | None, int]:
-    """Letters that fit, where the next page begins, and how many were looked at."""
+def filter_of(visit: Visit) -> dict[str, str]:
+    """Which letters the URL means."""
+    return {name: visit.query[name] for name in ("reason", "tag", "key") if visit.query.get(name)}
+
+
+def which_of(visit: Visit) -> Wanted:
+    """The same for the service."""
     from ...services.manage.dead_letters import Wanted
 
-    query = visit.query
-    which = Wanted(query.get("reason") or None, query.get("tag") or None, query.get("key") or None)
+    fields = filter_of(visit)
+    return Wanted(fields.get("reason"), fields.get("tag"), fields.get("key"))
+
+
+def read_letters(
+    visit: Visit, topic: Topic, group: Group, most: int = _ROWS
+) -> tuple[list[DeadLetter], str | None, int]:
+    """Letters that fit, where the next page begins, and how many were looked at."""
+    which = which_of(visit)
     purpose = f"console-letters:{group.uid}"
-    after = open_sealed(visit.deps.signing_key, purpose, query.get("after", "")) or None
+    after = open_sealed(visit.deps.signing_key, purpose, visit.query.get("after", "")) or None
     letters: list[DeadLetter] = []
     read = 0
-    while len(letters) < _ROWS and visit.has_units(_LEFT):
+    while len(letters) < most and visit.has_units(_LEFT):
         rows = visit.deps.adapters.records.dead(topic, group, after, _ROWS)
         read += len(rows)
         letters += [letter for _, letter in rows if which.matches(letter)]
@@ -67,13 +80,13 @@ def _read(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], s
     return letters, seal(visit.deps.signing_key, purpose, after or ""), read
 
 
-@page("GET", f"{_LETTERS}/{{id}}")
+@page("GET", f"{LETTERS}/{{id}}")
 def dead_letter(visit: Visit, topic: str, group: str, id: str) -> Shown:
     """One dead letter, with a form to mend it."""
     return _letter(visit, topic, group, id, None)
 
 
-@page("POST", f"{_LETTERS}/{{id}}")
+@page("POST", f"{LETTERS}/{{id}}")
 def preview_edit(visit: Visit, topic: str, group: str, id: str) -> Shown:
     """What an edit would change, before anything happens."""
     return _letter(visit, topic, group, id, visit.form.get("body", ""))

@@ -3,7 +3,9 @@
   "use strict";
   const root = document.documentElement;
   const kept = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } },
-                 set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it holds for this page */ } } };
+                 set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it holds for this page */ } },
+                 here: (k) => { try { return sessionStorage.getItem(k) === "true"; } catch { return false; } },
+                 setHere: (k, v) => { try { sessionStorage.setItem(k, v); } catch { /* then step by step */ } } };
   root.classList.add("js");
   if (kept.get("theme")) root.dataset.theme = kept.get("theme");
   let zone = kept.get("zone") || "utc";
@@ -43,6 +45,19 @@
   };
   const poll = (live) => { if (window.htmx && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
 
+  // A step that may be taken by itself, where somebody wanted that in this tab.
+  const goKey = `go:${location.pathname}`;
+  let goes = kept.here(goKey) && new URLSearchParams(location.search).get("did") === "redrive", going = 0;
+  const go = () => {
+    const form = document.querySelector("form[data-go]"), button = document.querySelector("[data-go-button]");
+    if (!button) return;
+    button.dataset.start = button.dataset.start || button.textContent;
+    button.textContent = goes ? button.dataset.stop : button.dataset.start;
+    kept.setHere(goKey, goes);
+    clearTimeout(going);
+    if (goes && form && !form.querySelector("button").disabled) going = setTimeout(() => form.requestSubmit(), Number(form.dataset.go) * 1000);
+  };
+
   // Keys.
   let first = "";
   const keyed = (keys) => [...document.querySelectorAll("[data-key]")].find((each) => each.dataset.key === keys);
@@ -71,13 +86,14 @@
       const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
       root.dataset.theme = dark ? "light" : "dark"; kept.set("theme", root.dataset.theme);
     }));
-    tell(); forms(document);
+    tell(); forms(document); go();
+    document.querySelectorAll("[data-go-button]").forEach((each) => each.addEventListener("click", () => { goes = !goes; go(); }));
     const seconds = live && live.hasAttribute("hx-get") ? Number(live.dataset.poll) : 0;
     if (seconds) {
       setInterval(() => poll(live), seconds * 1000);
       document.addEventListener("visibilitychange", () => poll(live));
     }
-    document.body.addEventListener("htmx:afterSwap", () => { times(live); forms(live); });
+    document.body.addEventListener("htmx:afterSwap", () => { times(live); forms(live); go(); });
     document.body.addEventListener("htmx:beforeSwap", (event) => { // a session that ended: ask to sign in
       if (event.detail.xhr.status === 401) { event.detail.shouldSwap = false; location.reload(); }
     });

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+import msgspec
+
+from ...api import strict
+from ...api.merge_patch import merged
+from ...domain.errors import Malformed
+from ...domain.message import holds_json
 from ...domain.record import DeadLetter
 
 _MOST_DIFF_LINES = 400
@@ -51,6 +57,41 @@ def kinds(letters: Sequence[DeadLetter]) -> list[Kind]:
     return sorted(
         (Kind(*key, members) for key, members in by_kind.items()), key=lambda kind: -len(kind.letters)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPreview:
+    """What a patch would do to letters: the diffs of the first that change, by message id; how many there
+    are, and their ids as a form sends them."""
+
+    diffs: Mapping[str, Sequence[DiffLine]]
+    changed: int
+    no_json: int
+    ids: str
+
+
+def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) -> PatchPreview:
+    """What a JSON merge patch would change in these letters. Malformed for what is no JSON object."""
+    if not isinstance(strict.parse(patch), dict):
+        raise Malformed("VALIDATION", 'A patch is an object, such as {"customer": null}.')
+    diffs: dict[str, Sequence[DiffLine]] = {}
+    changing: list[str] = []
+    no_json = 0
+    for letter in letters:
+        draft = letter.message.draft
+        if not (draft.is_whole and holds_json(draft)):
+            no_json += 1
+            continue
+        before, after = merged(draft.body, b"{}"), merged(draft.body, patch)
+        if before != after:
+            changing.append(letter.message.id)
+            if len(diffs) < most_shown:
+                diffs[letter.message.id] = diff(_pretty(before), _pretty(after))
+    return PatchPreview(diffs, len(changing), no_json, " ".join(changing))
+
+
+def _pretty(body: bytes) -> str:
+    return msgspec.json.format(body, indent=2).decode()
 
 
 def diff(before: str, after: str) -> list[DiffLine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids
@@ -45,6 +46,14 @@ class Wanted:
             and (self.key is None or self.key in draft.keys)
             and (self.since_ms is None or letter.at_ms >= self.since_ms)
         )
+
+
+class Since(StrEnum):
+    """What became of a dead letter since it was sent again."""
+
+    PENDING = "on its way"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
 
 
 class Redriver:
@@ -185,6 +194,14 @@ class Redriver:
                 break
         return went
 
+    def since_redrive(self, topic: Topic, group: Group, message_id: str) -> Since:
+        """What became of a message that was sent again (in a broadcast: the worst of it). One that failed once has
+        failed, though it may be tried again."""
+        places = self._places(topic, group, message_id)
+        outcomes = {_since(self._records.get(key, offset)) for key, offset in places}
+        worst = (each for each in (Since.FAILED, Since.PENDING) if each in outcomes)
+        return next(worst, Since.SUCCEEDED if outcomes else Since.PENDING)
+
     def try_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now. Raises Conflict where there is nothing to try."""
         tried = [
@@ -244,6 +261,14 @@ class Redriver:
         if self._states.update(key, attempt) is not None:
             return True
         return position(self._states.last(key).cursor, offset)[0] is Position.RETRYING
+
+
+def _since(record: Record | None) -> Since:
+    if record is None:
+        return Since.PENDING
+    if record.status == Status.SUCCESS:
+        return Since.SUCCEEDED
+    return Since.FAILED if record.status == Status.DEAD or record.attempts > record.spent else Since.PENDING
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:

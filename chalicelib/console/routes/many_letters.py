@@ -1,0 +1,171 @@
+"""Many dead letters at once: mended by a patch, sent again at a rate or behind a canary, and as JSON lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import Malformed
+from ..http import File, Page, Shown, Visit, page
+from .dead_letters import LETTERS, filter_of, read_letters, which_of
+from .messages import check_may_read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...domain.record import DeadLetter
+    from ...domain.topic import Group, Topic
+
+_SOME = 10  # behind the first one
+_MOST_SHOWN = 3
+_MOST_LINES = 1_000
+_MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
+_PAGE = 50
+
+
+@page("GET", f"{LETTERS}/many")
+def many_letters(visit: Visit, topic: str, group: str) -> Shown:
+    """What can be done with many."""
+    return _many(visit, topic, group, "")
+
+
+@page("POST", f"{LETTERS}/many")
+def preview_patch(visit: Visit, topic: str, group: str) -> Shown:
+    """What a patch would change, before anything happens."""
+    return _many(visit, topic, group, visit.form.get("patch", ""))
+
+
+def _many(visit: Visit, topic: str, group: str, patch: str) -> Shown:
+    from ..views import letters as view
+
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    wanted = visit.deps.catalog.group(found, group)
+    letters, following, _ = read_letters(visit, found, wanted)
+    preview, problem = None, None
+    if patch.strip():
+        try:
+            preview = view.patch_preview(_whole(visit, letters), patch.encode(), _MOST_SHOWN)
+        except Malformed as error:
+            problem = error.detail
+    model = {
+        "topic": found,
+        "group": wanted,
+        "number": len(letters),
+        "more": following is not None,
+        "following": following,
+        "filter": filter_of(visit),
+        "patch": patch,
+        "preview": preview,
+        "problem": problem,
+        "step": _number(visit, "step", 10, 1_000),
+        "every": _number(visit, "every", 1, 3_600),
+    }
+    return Page("many_letters.html", model, 200 if problem is None else 400)
+
+
+def _number(visit: Visit, name: str, default: int, most: int) -> int:
+    text = visit.query.get(name, "")
+    return min(most, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 6 else default
+
+
+def _whole(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
+    from dataclasses import replace
+
+    from ...services.core.bodies import with_body
+
+    blobs = visit.deps.adapters.blobs
+    return [replace(letter, message=with_body(blobs, letter.message)) for letter in letters]
+
+
+@page("GET", f"{LETTERS}/canary")
+def canary(visit: Visit, topic: str, group: str) -> Shown:
+    """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
+    from ...services.manage.dead_letters import Since
+
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    wanted = visit.deps.catalog.group(found, group)
+    sent = visit.query.get("ids", "").split()[:_SOME]
+    outcomes: dict[str, Since] = {}
+    for id in sent:
+        if not visit.has_units(8):
+            outcomes[id] = Since.PENDING
+        else:
+            outcomes[id] = visit.deps.redriver.since_redrive(found, wanted, id)
+    may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
+    letters, following, _ = read_letters(visit, found, wanted, _SOME) if may_go_on else ([], None, 0)
+    model = {
+        "topic": found,
+        "group": wanted,
+        "filter": filter_of(visit),
+        "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
+        "failed": Since.FAILED in outcomes.values(),
+        "may_go_on": may_go_on,
+        "step": min(len(sent), 2),
+        "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if sent else 1]),
+        "more": following is not None or len(letters) > 1,
+        "poll_seconds": 2,
+    }
+    return Page("canary.html", model)
+
+
+@page("GET", f"{LETTERS}.jsonl")
+def letter_lines(visit: Visit, topic: str, group: str) -> Shown:
+    """The dead letters that fit, whole, as JSON lines: up to 1,000 of them, or 4 MB. It costs what it reads."""
+    check_may_read(visit)
+    found = visit.deps.catalog.topic(topic)
+    wanted = visit.deps.catalog.group(found, group)
+    which = which_of(visit)
+    lines: list[bytes] = []
+    size = 0
+    for letter in _letters(visit, found, wanted):
+        if not which.matches(letter):
+            continue
+        line = _line(_whole(visit, [letter])[0])
+        size += len(line)
+        if size > _MOST_BYTES or len(lines) == _MOST_LINES:
+            break
+        lines.append(line)
+    name = f'attachment; filename="{topic}-{group}-dead-letters.jsonl"'
+    return File(b"".join(lines), "application/x-ndjson", {"Content-Disposition": name})
+
+
+def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
+    after: str | None = None
+    while True:
+        rows = visit.deps.adapters.records.dead(topic, group, after, _PAGE)
+        yield from (letter for _, letter in rows)
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1][0]
+
+
+def _line(letter: DeadLetter) -> bytes:
+    import base64
+
+    import msgspec
+
+    from ...domain.message import holds_json
+    from ..views.figures import moment
+
+    draft = letter.message.draft
+    json = draft.is_whole and holds_json(draft)
+    row: dict[str, Any] = {
+        "id": letter.message.id,
+        "shard": letter.message.shard,
+        "offset": letter.message.offset,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "dead_at": moment(letter.at_ms),
+        "edited": letter.edited,
+        "tag": draft.tag,
+        "keys": list(draft.keys),
+        "headers": dict(draft.headers),
+        **(
+            {"body": msgspec.Raw(draft.body)}
+            if json
+            else {"body_base64": base64.b64encode(draft.body).decode()}
+        ),
+    }
+    return msgspec.json.encode(row) + b"\n"

@@ -1,0 +1,136 @@
+"""Many dead letters at once: a patch with preview, a canary that stops at the first failure, a rate, JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser, Form, Screen
+from tests.support.http import Client, Group
+
+
+@pytest.fixture
+def group(api: Client) -> Group:
+    """Fourteen dead letters."""
+    group = api.topic(shards=1).group("mailer")
+    group.topic.batch([{"body": {"n": n, "customer": 7}, "tag": "paid"} for n in range(13)])
+    api.post(f"{group.topic.path}/messages", {"body_base64": "AAE=", "tag": "odd"}).expect(201)
+    group.nack(*group.receive(14), dead_letter=True, reason="no mailbox")
+    return group
+
+
+def page(browser: Browser, group: Group, rest: str) -> Screen:
+    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters{rest}")
+    assert screen.status == 200, screen.text
+    return screen
+
+
+def left(group: Group) -> list[Any]:
+    items: list[Any] = group.api.get(f"{group.path}/dead-letters?limit=100").expect(200)["items"]
+    return items
+
+
+def patch_form(screen: Screen) -> Form:
+    return next(form for form in screen.forms if "patch" in form.fields and "deed" not in form.fields)
+
+
+def step(screen: Screen, deed: str = "redrive") -> Form:
+    return screen.form(deed)
+
+
+def work(group: Group, browser: Browser, *, ok: bool) -> None:
+    """What was sent again is tried, with success or without."""
+    messages = group.receive(20, wait_seconds=1)
+    assert messages
+    if ok:
+        group.ack(*messages)
+    else:
+        group.nack(*messages, delay_seconds=900)
+
+
+def test_a_patch_is_shown_before_it_changes_anything(browser: Browser, group: Group) -> None:
+    screen = browser.submit(patch_form(page(browser, group, "/many")), patch='{"customer": null, "x": 1.50}')
+    assert screen.units <= 20
+    assert "Of 14 letters on this page 13 would change. 1 hold no JSON" in screen.text
+    assert '<del>-   "customer": 7</del>' in screen.html.replace("&#34;", '"')
+    assert {letter["edited"] for letter in left(group)} == {False}
+    screen = browser.submit(step(screen, "merge_dead_letters"))
+    assert "13 dead letters have their new bodies." in screen.text
+    assert [letter["body"] for letter in left(group) if "body" in letter] == [
+        {"n": n, "x": 1.5} for n in range(13)
+    ]
+
+
+@pytest.mark.parametrize("patch", ["{", "[1]", "7"])
+def test_a_patch_that_is_none_is_refused(browser: Browser, group: Group, patch: str) -> None:
+    screen = browser.submit(patch_form(page(browser, group, "/many")), patch=patch)
+    assert (screen.status, "The patch is no JSON object" in screen.text) == (400, True)
+    assert not [form for form in screen.forms if form.fields.get("deed") == "merge_dead_letters"]
+
+
+def test_a_canary_sends_one_then_ten_then_the_rest(browser: Browser, group: Group) -> None:
+    screen = browser.submit(step(page(browser, group, "/canary?tag=paid")))
+    assert "Nobody has tried them all yet." in screen.text
+    assert len(left(group)) == 13
+    assert not [form for form in screen.forms if form.fields.get("deed") == "redrive"], "nothing more for now"
+    assert browser.screen
+    at = browser.screen.url
+    work(group, browser, ok=True)
+    screen = browser.get(at)
+    assert "All of them succeeded." in screen.text
+    screen = browser.submit(step(screen))
+    assert screen.units <= 20
+    assert len(left(group)) == 3
+    work(group, browser, ok=True)
+    screen = browser.get(screen.url)
+    assert screen.units <= 20
+    screen = browser.submit(step(screen))
+    assert [letter["tag"] for letter in left(group)] == ["odd"], "what the filter means, and no other"
+
+
+def test_a_canary_stops_at_the_first_failure(browser: Browser, group: Group) -> None:
+    screen = browser.submit(step(page(browser, group, "/canary")))
+    work(group, browser, ok=False)
+    screen = browser.get(screen.url)
+    assert "It failed again: nothing more is sent." in screen.text
+    assert not [form for form in screen.forms if form.fields.get("deed") == "redrive"]
+    assert len(left(group)) == 13
+
+
+def test_a_canary_whose_letter_died_again_stops(browser: Browser, group: Group) -> None:
+    screen = browser.submit(step(page(browser, group, "/canary")))
+    group.nack(*group.receive(1, wait_seconds=1), dead_letter=True)
+    assert "It failed again" in browser.get(screen.url).text
+
+
+def test_at_a_rate_each_step_sends_so_many(browser: Browser, group: Group) -> None:
+    screen = page(browser, group, "/many?tag=paid&step=5&every=3")
+    assert 'data-go="3"' in screen.html
+    for rest in (9, 4, 1):
+        screen = browser.submit(step(screen))
+        assert "dead letters are on their way again." in screen.text
+        assert len(left(group)) == rest
+    assert "No dead letter is left to be sent." in screen.text
+
+
+def test_they_are_exported_as_json_lines(browser: Browser, group: Group) -> None:
+    screen = page(browser, group, ".jsonl?tag=paid")
+    lines = [json.loads(line) for line in screen.html.splitlines()]
+    assert [line["body"]["n"] for line in lines] == list(range(13))
+    assert {(line["reason"], line["last_error"], line["tag"]) for line in lines} == {
+        ("REJECTED", "no mailbox", "paid")
+    }
+    assert screen.headers["Content-Type"] == "application/x-ndjson"
+    (odd,) = [json.loads(line) for line in page(browser, group, ".jsonl?tag=odd").html.splitlines()]
+    assert odd["body_base64"] == "AAE="
+
+
+def test_ids_and_a_query_do_not_go_together(group: Group) -> None:
+    body = {"patch": {"x": 1}, "ids": [left(group)[0]["id"]]}
+    path = f"{group.path}/dead-letters"
+    group.api.call("PATCH", f"{path}?tag=paid", body).refused(422, "REDRIVE_AMBIGUOUS")
+    (item,) = group.api.call("PATCH", path, body).expect(200)["items"]
+    assert item["changed"] is True
+    assert sum(letter["edited"] for letter in left(group)) == 1
