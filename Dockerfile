@@ -3,11 +3,13 @@
 # Nothing of Amazon's is in this image; compose.yaml adds DynamoDB Local as an image of its own.
 FROM python:3.11-slim AS build
 WORKDIR /source
+COPY requirements-run.txt ./
+RUN pip wheel --no-cache-dir --require-hashes --wheel-dir /wheels -r requirements-run.txt
 COPY pyproject.toml LICENSE app.py ./
 COPY headrace_local headrace_local
 COPY chalicelib chalicelib
 COPY local local
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \

@@ -7,6 +7,7 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 SPARK  := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
+AUDIT  := $(VENV)/.audit
 MUTANTS := $(VENV)/.mutants
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 DATA    = $(or $(HEADRACE_DATA),.data)
@@ -18,13 +19,14 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist clean
+.PHONY: stage help setup run test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist lock audit clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # One environment that grows: to run, to test and check, PySpark, the changer of code. Each part is installed when a
-# target first needs it, and again when its list changes.
+# target first needs it, and again when its list changes. Lists have a hash for each file that may be installed: write
+# into requirements*.in, then `make lock`.
 install = began=$$SECONDS; printf '%s … ' "Installing $(2)" >&2; \
   if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r $(1); \
   else $(BIN)/pip install --quiet --disable-pip-version-check -r $(1); fi; \
@@ -32,7 +34,7 @@ install = began=$$SECONDS; printf '%s … ' "Installing $(2)" >&2; \
 
 setup: $(READY) ## Prepare all that tests and checks need, once (550 MB)
 
-$(RUNS): requirements.txt requirements-run.txt
+$(RUNS): requirements-run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Headrace needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
@@ -62,6 +64,10 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 
 $(MUTANTS): $(READY) requirements-mutants.txt
 	@$(call install,requirements-mutants.txt,the changer of code)
+	@touch $@
+
+$(AUDIT): $(RUNS) requirements-audit.txt
+	@$(call install,requirements-audit.txt,what looks after packages (90 MB))
 	@touch $@
 
 run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (ARGS="--help" for its options)
@@ -119,6 +125,11 @@ soak: $(READY) $(SPARK) ## Run every fault at every point, many more examples, 1
 mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
 	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)
 
+# For every machine and Python that Headrace runs on, from the oldest on. What is pinned stays, but for ARGS=--upgrade.
+LISTS = requirements $(addprefix requirements-,run dev spark browser mutants audit ministack)
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --annotation-style line --custom-compile-command "make lock"
+
 # What says which stack. PREFIX is that of the stage in .chalice/config.json, else headrace-<stage>.
 WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
 
@@ -144,6 +155,12 @@ dist: setup $(TYPESCRIPT) ## Build headrace (the clients) and headrace-local as 
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python -m build --outdir dist clients/python
 	@npm pack --silent --pack-destination dist ./clients/typescript
+
+lock: $(AUDIT) ## Pin and hash the packages of requirements*.in, with what they need, in requirements*.txt
+	@for list in $(LISTS); do echo "$$list" >&2; $(LOCK) $$list.in --output-file $$list.txt $(ARGS) >/dev/null; done
+
+audit: $(AUDIT) ## Ask which packages of our lists have known weaknesses (goes on where nobody answers)
+	@$(BIN)/python -m infra.audit $(ARGS)
 
 clean: ## Remove what was built, not .data
 	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \

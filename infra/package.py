@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
+from . import sbom
 from .__main__ import add_options, given
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
 from .stages import read
@@ -23,6 +24,7 @@ from .template import Stack, Wrong, template
 BUILD = Path("build")
 TEMPLATE = "template.json"
 APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
+SBOM = "sbom.json"
 _SERVICES = ("dynamodb", "lambda", "s3", "glue", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
@@ -31,7 +33,8 @@ _NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
 
 
 def package(stack: Stack, build: Path = BUILD) -> Path:
-    """Write `template.json` with both zips beside it; its path. Wrong, where Chalice fails, with what it said."""
+    """Write `template.json`, with both zips and their bill of materials beside it; its path. Wrong, where Chalice
+    fails, with what it said."""
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir(parents=True)
     merge = build / "merge.json"
@@ -40,6 +43,7 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
     merge.unlink()
     for file in (APP, LAYER):
         slim(build / file)
+    sbom.write(build / SBOM, build / APP, build / LAYER)
     if stack.glue:
         _pack_jobs(build / GLUE)
     return (build / "sam.json").rename(build / TEMPLATE)
