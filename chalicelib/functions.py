@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +37,20 @@ _ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_m
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:
     """New rows of the log (a batch of its stream): wake their deliveries."""
-    shards = list(_shards(event))
-    report = _of_stream("route", event, lambda: {"woken": deps.waker.route(shards)})
-    deps.meter_notes.see(shards)
+    last = _last_rows(event)
+    report = _of_stream("route", event, lambda: {"woken": deps.waker.route(last)})
+    deps.meter_notes.see(last)
     return report
 
 
-def _shards(event: Event) -> Iterator[str]:
+def _last_rows(event: Event) -> dict[str, int]:
+    """The last of the new rows, by the log's partition key."""
+    last: dict[str, int] = {}
     for record in event["Records"]:
         keys = record["dynamodb"]["Keys"]
         if record["eventName"] == "INSERT" and not keys["o"]["N"].startswith("-"):
-            yield keys["s"]["S"]
+            last[keys["s"]["S"]] = max(int(keys["o"]["N"]), last.get(keys["s"]["S"], 0))
+    return last
 
 
 def journal(event: Event, deps: Deps) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     from .services.core.wake import job_of
 
     job = job_of(event)
-    report = deps.deliverer.deliver(job, _seconds_left(context))
+    report = deps.deliverer.deliver(job, _seconds_left(context), event.get("last", {}))
     for trouble in report.troubles:
         observe.event("attempt failed", topic=job.topic, group=job.group, **asdict(trouble))
     return _told("deliver", report.as_dict(), deps)

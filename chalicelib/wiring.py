@@ -316,7 +316,9 @@ class Deps:
 
         a = self.adapters
         scout = Scout(a.control, a.log, a.cursors, a.clock)
-        return Sweeper(a.control, scout, a.marks, a.rounds, lambda shard: self.waker.route([shard]), a.clock)
+        return Sweeper(
+            a.control, scout, a.marks, a.rounds, lambda shard: self.waker.route({shard: None}), a.clock
+        )
 
     @cached_property
     def watch(self) -> Watch:

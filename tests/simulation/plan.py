@@ -60,6 +60,8 @@ class Plan:
     cold_start_s: tuple[float, float] = (0.2, 2.0)
     refusal_ms: int = 0  # what a throttled call takes, with the SDK's own repetitions
     most_calls: int = 15_000  # what has not come to its end by then has none
+    answer_ms: tuple[int, int] = (5, 500)  # how long subscribers take
+    sweeps: bool = True  # somebody comes by each minute
     looks: int = 0  # how often somebody asks for all numbers, while it goes on
 
 

@@ -195,7 +195,9 @@ class Line:
         )
         self._has_time(seconds)
         with world.subscribers.flying(parcel, consumer):
-            world.scheduler.wait(seconds * 1000 if mood == "silent" else world.random.uniform(5, 500))
+            world.scheduler.wait(
+                seconds * 1000 if mood == "silent" else world.random.uniform(*world.plan.answer_ms)
+            )
         return tuple(world.subscribers.answer(mood, attempt) for attempt in parcel.attempts)
 
     def _has_time(self, seconds: float) -> None:

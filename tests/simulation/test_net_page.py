@@ -16,6 +16,7 @@ from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
 from tests.simulation import test_sharing as shares
 from tests.simulation import test_tenants as tenants
+from tests.simulation import test_unswept as unswept
 from tests.support import conditions
 from tests.unit import test_planted_faults as faults
 from tests.unit import test_planted_mover_bugs as movers
@@ -28,6 +29,7 @@ NETS: dict[str, Collection[str]] = {
     "Simulated worlds": worlds.BUGS,
     "Shares in a queue": shares.BUGS,
     "Two tenants": tenants.BUGS,
+    "Without the sweep": unswept.BUGS,
     "Stages over weeks": weeks.BUGS,
     "Two releases": releases.BUGS,
     "Quick tests": faults.BUGS,

@@ -99,7 +99,7 @@ class World:
         if method == "log.put" and isinstance(answer, Stored):
             self.promises.stored(args[1], args[4] if len(args) > 4 else (), process.clock.latest_ms)
             if self.streams:
-                self.wakes.appended(args[0])
+                self.wakes.appended(args[0], args[1].first)
         if method == "transactions.prepare" and not answer:
             self.promises.prepared(args[0])
 
@@ -191,6 +191,8 @@ class World:
     def schedule(self) -> None:
         """What EventBridge starts each minute: late by some jitter, at times not at all, at times twice."""
         for role, work in SCHEDULES:
+            if work is _sweep and not self.plan.sweeps:
+                continue
             self.scheduler.spawn(
                 self._repeating(role, partial(work, self)),
                 self,
@@ -217,9 +219,13 @@ def _has_time(world: World, task: Task) -> Callable[[], bool]:
     return lambda: world.seconds_left(task) > _MARGIN_S
 
 
+def _sweep(world: World, deps: Deps, task: Task) -> object:
+    return deps.sweeper.run_once(_has_time(world, task))
+
+
 SCHEDULES: Sequence[tuple[str, Callable[[World, Deps, Task], object]]] = (
     ("mover", lambda world, deps, task: deps.mover.run_once(_has_time(world, task))),
-    ("keeper", lambda world, deps, task: deps.sweeper.run_once(_has_time(world, task))),
+    ("keeper", _sweep),
     ("keeper", lambda world, deps, task: deps.assigner.run_once(_has_time(world, task))),
     ("keeper", lambda world, deps, task: deps.checkpointer.run_once(_has_time(world, task))),
     ("keeper", lambda world, deps, task: deps.expirer.run_once(_has_time(world, task))),
@@ -249,9 +255,12 @@ class Wakes:
         )
 
     def _deliver(self, event: Mapping[str, Any], delay_ms: float) -> None:
-        job, left = job_of(event), self._world.seconds_left
+        job, last, left = job_of(event), event.get("last", {}), self._world.seconds_left
         self._world.start(
-            "worker", lambda deps, task: deps.deliverer.deliver(job, lambda: left(task)), delay_ms, _RETRIES
+            "worker",
+            lambda deps, task: deps.deliverer.deliver(job, lambda: left(task), last),
+            delay_ms,
+            _RETRIES,
         )
 
     def _check(self, event: Mapping[str, Any], delay_ms: float) -> None:
@@ -260,10 +269,11 @@ class Wakes:
             "worker", lambda deps, task: deps.checker.check(checks, lambda: left(task)), delay_ms, _RETRIES
         )
 
-    def appended(self, shard: ShardKey) -> None:
+    def appended(self, shard: ShardKey, offset: int) -> None:
         """The stream shows a new row."""
+        rows = {str(shard): offset}
         for delay_ms in self._times(20, 2_000):
-            self._world.start("router", lambda deps, _: deps.waker.route([str(shard)]), delay_ms, _RETRIES)
+            self._world.start("router", lambda deps, _: deps.waker.route(rows), delay_ms, _RETRIES)
 
     def _times(self, least_ms: float, most_ms: float) -> list[float]:
         draw, loss = self._world.random.random(), self._world.plan.stream_loss

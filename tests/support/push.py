@@ -158,7 +158,7 @@ class PushDesk(Desk):
                 self.deps.checker.check([Check(*check) for check in event["checks"]], lambda: 60.0)
             else:
                 self.deps.mover.tick(range(FRAGMENTS))
-                self.deps.waker.route(self._partitions())
+                self.deps.waker.route(dict.fromkeys(self._partitions()))
 
     def _partitions(self) -> list[str]:
         groups = self.deps.catalog.groups(self.topic)
@@ -174,7 +174,7 @@ class PushDesk(Desk):
 
     def push(self) -> None:
         """The stream wakes all deliveries; they run."""
-        self.deps.waker.route(self._partitions())
+        self.deps.waker.route(dict.fromkeys(self._partitions()))
         self.run()
 
     def pass_time(self, seconds: float) -> None:
@@ -186,7 +186,7 @@ class PushDesk(Desk):
             minute_ms = now_ms - now_ms % 60_000 + 60_000
             clock.advance(min(end_ms, minute_ms, *self._next_timers(now_ms)) - now_ms)
             if self.deps.mover.tick(range(FRAGMENTS)).moved:
-                self.deps.waker.route(self._partitions())
+                self.deps.waker.route(dict.fromkeys(self._partitions()))
             if clock.now_ms() == minute_ms:
                 self.deps.sweeper.run_once()
             self.run()

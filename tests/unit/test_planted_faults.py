@@ -9,9 +9,10 @@ import pytest
 from chalicelib.domain import ladder, spans, strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
-from chalicelib.services.consume.claim import Claimant, _Claim
+from chalicelib.services.consume.claim import Claimant, Claimer, _Claim
 from chalicelib.services.consume.settle import Settler, _Leased
 from chalicelib.services.core.assignments import Assignments
+from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.core.readiness import Readiness
 from chalicelib.services.inspect import statuses
@@ -35,6 +36,7 @@ from tests.contract import test_sharing as sharing
 from tests.contract import test_statuses as standing
 from tests.contract import test_sweeping as sweeping
 from tests.contract import test_troubled as troubled
+from tests.contract import test_waking as waking
 from tests.crash.planting import Bug
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
@@ -163,6 +165,16 @@ BUGS: dict[str, tuple[Bug, Check]] = {
             delivering.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 memory_stage()
             )
+        ),
+    ),
+    "a young hole that nobody comes back to": (
+        Bug(Claimer, "dues_ms", "[closes_ms] if closes_ms else ()", "()"),
+        lambda: waking.test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(memory_stage()),
+    ),
+    "a stale read that a delivery believes": (
+        Bug(LogReader, "expect", "in last.items()", "in ()"),
+        lambda: waking.test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(
+            memory_stage()
         ),
     ),
     "others have all places, and nobody comes back": (

@@ -127,13 +127,18 @@ class Claimer:
         self._clock = clock
         self._random = random
 
+    def expect(self, last: Mapping[str, int]) -> None:
+        """Believe no read that ends before the last row of a shard (by the log's partition key)."""
+        self._reader.expect(last)
+
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
-        """When what waits in a cursor is due, and when leases of so many seconds end if nobody settles them; as last
-        seen."""
+        """When what waits in a cursor is due, when leases of so many seconds end if nobody settles them, and when what
+        stands behind a hole may be had; as last seen."""
         cursor = self._states.last(key).cursor
         until_ms = self._clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
-        return [*ends, *(span.due_ms for span in cursor.waiting)]
+        closes_ms = self._reader.closes_ms(key.shard)
+        return [*ends, *(span.due_ms for span in cursor.waiting), *([closes_ms] if closes_ms else ())]
 
     def turn(self, claimant: Claimant, shard: int | None) -> int:
         """A number that goes on with what is claimed from one cursor, whoever claims it; as last seen. What was given

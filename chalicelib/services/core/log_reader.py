@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -22,6 +22,7 @@ _FIRST_ROWS = 8
 _MOST_ROWS = 256
 _AHEAD = 3
 _RECENT_MS = 1_000
+_HOLE_MS = round(HOLE_AGE.total_seconds() * 1000)
 _SKEW_MS = 3_600_000  # generous: by how much the clocks of two processes may differ
 
 
@@ -64,6 +65,10 @@ class LogReader:
         self._clock = clock
         self._segments = SegmentCache()
         self._ended: TtlCache[ShardKey, int] = TtlCache(clock, None)  # where the last claim's reading ended
+        self._young: TtlCache[ShardKey, int] = TtlCache(
+            clock, _HOLE_MS
+        )  # when the holes just met may be closed
+        self._last: TtlCache[str, int] = TtlCache(clock, None)  # rows that are there, as others have told
         self._began_ms = self._marked_ms = clock.now_ms()
         self._mark = 0
         self._met: BoundedCache[str, int] = BoundedCache()
@@ -89,6 +94,15 @@ class LogReader:
     def keep(self, shard: ShardKey, segment: Segment) -> None:
         """Keep a segment as it was just written."""
         self._segments.keep(shard, segment, 0, sure=False)
+
+    def expect(self, last: Mapping[str, int]) -> None:
+        """The log has these rows (offsets by the log's partition key): a read that ends before them is stale."""
+        for shard, offset in last.items():
+            self._last.put(shard, max(offset, self._last.get(shard) or 0))
+
+    def _last_row(self, shard: ShardKey) -> int:
+        last = self._last.get(str(shard))
+        return -1 if last is None else last
 
     def fresh(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
@@ -133,6 +147,10 @@ class LogReader:
                 slots[offset] = next(_slots(shard, segment, offset, 1))
         return slots
 
+    def closes_ms(self, shard: ShardKey) -> int | None:
+        """When the young hole at which a reading of this shard has ended lately may be closed."""
+        return self._young.get(shard)
+
     def segment_at(self, shard: ShardKey, slots: list[Slot], following: int) -> int:
         """Where the segment that holds offset `following` begins, as the slots just read tell."""
         last = next((s for s in reversed(slots) if s.end <= following), None)
@@ -156,6 +174,8 @@ class LogReader:
             for row in self._log.read(shard, hint, most_rows, consistent=sure)
         ]
         holding = next((row for row in rows if row.first <= at < row.end), None)
+        if not rows and not sure and at <= self._last_row(shard):
+            return self._load(shard, at, at, most_rows, sure=True)
         if holding or not rows:
             return holding
         if rows[0].first <= at:  # the hint was too old and the rows end before `at`
@@ -195,6 +215,7 @@ class LogReader:
         age = timedelta(milliseconds=self._clock.now_ms() - following.accepted_ms)
         if following.way is Way.RESERVED:
             if age < HOLE_AGE:
+                self._young.put(shard, following.accepted_ms + _HOLE_MS)
                 return None
             if before and following.first - before[0].end <= MAX_HOLE:
                 return self._close(shard, before[0].end, at, following)

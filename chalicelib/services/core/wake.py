@@ -66,11 +66,15 @@ class Waker:
         self._woken: TtlCache[DeliveryTask, bool] = TtlCache(clock, _AGAIN_MS)
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
-    def route(self, shards: Iterable[str]) -> int:
-        """Wake the deliveries of log shards that have new rows (partition keys of the log); how many."""
-        jobs = {job: None for text in dict.fromkeys(shards) for job in self._jobs(text)}
-        for job in jobs:
-            self._invoker.invoke("deliver", job.event())
+    def route(self, shards: Mapping[str, int | None]) -> int:
+        """Wake the deliveries of log shards that have new rows (partition keys of the log), and tell them the last of
+        these, where it is known; how many deliveries."""
+        jobs: dict[DeliveryTask, dict[str, int]] = {}
+        for text, last in shards.items():
+            for job in self._jobs(text):
+                jobs.setdefault(job, {}).update({} if last is None else {text: last})
+        for job, rows in jobs.items():
+            self._invoker.invoke("deliver", job.event() | ({"last": rows} if rows else {}))
         return len(jobs)
 
     def appended(self, topic: Topic, shards: Iterable[int]) -> None:
@@ -133,7 +137,7 @@ class Waker:
 
     def due(self, timers: Sequence[Timer]) -> None:
         """Wake what WAKE timers stand for: a shard or (ANY) all of a topic, which is also marked."""
-        self.route(str(timer.shard) for timer in timers)
+        self.route(dict.fromkeys(str(timer.shard) for timer in timers))
 
     def check(self, timers: Sequence[Timer]) -> None:
         """Start checks of the transactions whose CHECK timers these are; each comes again if one goes missing."""

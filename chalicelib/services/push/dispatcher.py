@@ -41,6 +41,7 @@ _LOOK_MS = 1_000
 _PAUSES = 20  # of that length, in which the store takes no settlement: then the leases have to end
 _LOST_RACES = 10
 _TROUBLES = 100
+_UNKNOWN: Mapping[str, int] = {}
 
 Teams = Callable[[Topic, Group], Team]
 """Who has which shard, and who is called."""
@@ -95,11 +96,15 @@ class Dispatcher:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _running: dict[DeliveryTask, Events] = field(default_factory=dict)
 
-    def deliver(self, job: DeliveryTask, seconds_left: Callable[[], float]) -> DispatchReport:
+    def deliver(
+        self, job: DeliveryTask, seconds_left: Callable[[], float], last: Mapping[str, int] = _UNKNOWN
+    ) -> DispatchReport:
         """Deliver until there is nothing left to claim. Where time ends first, the job is started anew.
 
-        No attempt begins that could not end, with its settlement, within `seconds_left()`.
+        No attempt begins that could not end, with its settlement, within `seconds_left()`. `last` is the last row of
+        some shards, as who woke us knows it: a read that ends before it is stale.
         """
+        self.claimer.expect(last)
         events: Events = queue.SimpleQueue()
         with self._lock:
             if self._running.setdefault(job, events) is not events:

@@ -1,0 +1,106 @@
+"""Nothing that stopped a delivery is left to the sweep: somebody comes back when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.functions import deliver, route
+from chalicelib.ports.log import Log, Stored
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+
+_SHORTER_THAN_A_SWEEP_S = 10
+
+
+class Lagging:
+    """A log of which reads that are not consistent don't show the last rows yet."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.sure_reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def read(self, shard: ShardKey, first: int, most: int, *, consistent: bool = False) -> list[Segment]:
+        self.sure_reads += consistent
+        return self._log.read(shard, first, most, consistent=True) if consistent else []
+
+
+class Context:
+    """A function's, with time enough."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+def record(shard: ShardKey, offset: int) -> dict[str, Any]:
+    return {"eventName": "INSERT", "dynamodb": {"Keys": {"s": {"S": str(shard)}, "o": {"N": str(offset)}}}}
+
+
+def test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    behind = make.segment(2, 3, way=Way.RESERVED, accepted_ms=stage.clock.now_ms())
+    shard = desk.topic.shard_key(0)
+    for row in (make.segment(0, 1, accepted_ms=stage.clock.now_ms()), behind):
+        assert stage.adapters.log.put(shard, row, make.packed(row)) == Stored()
+    desk.push()
+    assert len(desk.subscribers.calls) == 1, "a writer may still fill the hole"
+    left_ms = 60_000 - (stage.clock.now_ms() - START_MS) % 60_000
+    if left_ms <= _SHORTER_THAN_A_SWEEP_S * 1000:
+        stage.clock.advance(left_ms)
+    desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
+    assert len(desk.subscribers.calls) == 4
+
+
+def lagging(desk: PushDesk) -> tuple[Lagging, Deps]:
+    log = Lagging(desk.deps.adapters.log)
+    return log, Deps(replace(desk.deps.adapters, log=cast(Log, log)))
+
+
+def woken_by(desk: PushDesk, offset: int, run: Callable[[dict[str, Any]], object]) -> None:
+    """The stream shows a row, and what that wakes runs."""
+    desk.inbox.asked.clear()
+    route({"Records": [record(desk.topic.shard_key(0), offset)]}, desk.deps)
+    ((function, event),) = desk.inbox.asked
+    assert function == "deliver"
+    run(dict(event))
+
+
+def test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    desk.subscriber(desk.group(), "one")
+    (first,) = desk.produce(make.draft())
+    assert first.offset == 0
+    log, deps = lagging(desk)
+    woken_by(desk, first.offset, lambda event: deliver(event, Context(), deps))
+    assert len(desk.subscribers.calls) == 1
+    assert log.sure_reads == 1, "one read more, and only where the first was stale"
+
+
+def test_who_is_woken_for_nothing_in_particular_reads_no_more_than_once(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    desk.subscriber(desk.group(), "one")
+    desk.produce(make.draft())
+    log, deps = lagging(desk)
+    deliver({"topic": desk.topic.name, "group": "billing"}, Context(), deps)
+    assert log.sure_reads == 0
+
+
+def test_the_last_of_several_new_rows_is_told(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    desk.subscriber(desk.group(), "one")
+    desk.inbox.asked.clear()
+    shard = desk.topic.shard_key(0)
+    report = route({"Records": [record(shard, offset) for offset in (3, 17, 5, -1)]}, desk.deps)
+    assert report["woken"] == 1
+    ((_, event),) = desk.inbox.asked
+    assert event["last"] == {str(shard): 17}

@@ -1,0 +1,48 @@
+"""Nothing that is due and may be done waits for a sweep."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.services.consume.claim import Claimer
+from chalicelib.services.core.wake import Waker
+from chalicelib.services.push.dispatcher import DispatchRun
+from tests.crash.planting import Bug
+from tests.simulation.figures import count
+from tests.simulation.seeds import blocks
+from tests.simulation.telling import story
+from tests.simulation.unswept import play
+
+BUGS: dict[str, tuple[int, Bug]] = {
+    "a shard left to those who had all places": (
+        54,
+        Bug(
+            DispatchRun,
+            "_room",
+            "max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))",
+            "part - self._others_by.get(consumer.uid, 0)",
+        ),
+    ),
+    "what waits in its place, and nobody comes back": (
+        0,
+        Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
+    ),
+    "a mover that is not woken": (1, Bug(Waker, "filed", "if asleep and", "if False and")),
+    "an unpaused group that nobody wakes": (3, Bug(Waker, "group", "self.start(job)", "pass")),
+}
+"""With a seed that sees it."""
+
+
+@pytest.mark.parametrize("seeds", blocks(24, 20_000), ids=lambda seeds: f"from-{seeds.start}")
+def test_nothing_due_waits_for_a_sweep(seeds: range) -> None:
+    for seed in seeds:
+        world, complaints = play(seed)
+        count(world)
+        assert not complaints, story(world, complaints)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    seed, bug = BUGS[name]
+    bug.plant(monkeypatch)
+    assert play(seed)[1]
