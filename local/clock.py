@@ -19,6 +19,7 @@ from chalicelib import functions
 from chalicelib.api import http
 from chalicelib.api.http import Call, Context, Response
 from chalicelib.api.responses.common import at
+from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local.functions import Context as FunctionContext
@@ -86,10 +87,15 @@ class ClockController:
         self._forget = forget
         self._turn = threading.Lock()
 
+    @property
+    def call(self) -> Call:
+        """The call that moves the clock."""
+        return Call("POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False)
+
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
-        call = Call("POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False)
-        http.register(app, authorizer, [call])
+        http.register(app, authorizer, [self.call])
+        deeds.enter(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time; the answer says how far it got, `finished` whether that is all."""

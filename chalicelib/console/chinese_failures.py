@@ -1,6 +1,20 @@
-"""The console in Chinese, what is done with many dead letters at once."""
+"""The console in Chinese, what fails, and what is due later."""
 
 FAILURES: dict[str, str] = {
+    "Due, by the hour, UTC: messages that wait for their time, and retries (↻).": (
+        "按小时 (UTC) 到期: 等待时间的消息, 以及重试 (↻)。"
+    ),
+    "Known until {time}.": "已知至 {time}。",
+    "{n} are due later.": "{n} 条更晚到期。",
+    "Due in the hour from {time} on": "自 {time} 起一小时内到期",
+    "The clock of this local service": "本地服务的时钟",
+    "It is {time}. Move it forward, and what is due on the way happens; it never goes back.": (
+        "现在是 {time}。向前拨动, 途中到期的都会发生; 不能往回。"
+    ),
+    "a minute": "一分钟",
+    "Hours forward, 1 to 168": "向前小时数, 1 至 168",
+    "Move the clock": "拨动时钟",
+    "The clock was moved; what was due on the way happened.": "时钟已拨动; 途中到期的已发生。",
     "Many at once": "批量处理",
     "Canary": "金丝雀",
     "Export as JSON lines": "导出为 JSON Lines",

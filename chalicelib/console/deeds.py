@@ -17,7 +17,17 @@ from .http import Visit
 from .links import asked
 
 _BY_NAME = {call.handler.__name__: call for call in CALLS}
-__all__ = ["Deed", "do", "routes", "why_not_allowed"]
+__all__ = ["Deed", "do", "enter", "has", "routes", "why_not_allowed"]
+
+
+def enter(call: Call) -> None:
+    """Have a call at hand that not every service has: the local one's clock."""
+    _BY_NAME[call.handler.__name__] = call
+
+
+def has(name: str) -> bool:
+    """Has this service such a call?"""
+    return name in _BY_NAME
 
 
 @dataclass(frozen=True, slots=True)

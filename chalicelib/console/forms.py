@@ -11,6 +11,7 @@ import msgspec
 from ..api import strict
 from ..api.http import invalid
 from ..domain.errors import Malformed
+from . import deeds
 from .deeds import Deed
 from .links import asked
 
@@ -194,6 +195,15 @@ def _rotate_token(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "id"), body=_numbers(fields, "overlap_seconds"))
 
 
+def _move_clock(name: str, fields: Fields) -> Deed:
+    body = _numbers(fields, "advance_seconds")
+    if hours := _numbers(fields, "advance_hours").get("advance_hours"):
+        body["advance_seconds"] = round(hours * 3600)
+    if not deeds.has(name):
+        raise Malformed("FORM_UNREADABLE", "This service's clock cannot be moved.")
+    return Deed(name, body=body)
+
+
 def _create_token(name: str, fields: Fields) -> Deed:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
     body = {"name": fields.get("name", ""), "scopes": scopes} | _numbers(fields, "expires_in_days")
@@ -224,6 +234,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "commit": _plain("id", body={}),
     "roll_back": _plain("id", body={}),
     "create_token": _create_token,
+    "move_clock": _move_clock,
     "rotate_token": _rotate_token,
     "delete_token": _plain("id"),
 }

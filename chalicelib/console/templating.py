@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import assets, session, words
-from .deeds import Deed, why_not_allowed
+from .deeds import Deed, has, why_not_allowed
 from .http import MOST_READ_UNITS, Page, Visit
 from .links import asked
 from .views import figures
@@ -34,7 +34,7 @@ def _environment() -> Environment:
         "rate": figures.rate,
         "combined": lambda one, other: {**one, **other},
     }
-    environment.globals |= {"asset": assets.name_of, "Deed": Deed, "asked": asked}
+    environment.globals |= {"asset": assets.name_of, "Deed": Deed, "asked": asked, "has_deed": has}
     return environment
 
 

@@ -45,8 +45,8 @@ class Timers(Protocol):
         up to `limit`, and not many more than MAX_LOOK_BYTES."""
         ...
 
-    def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
-        """The first timers of a fragment that stand behind a mark, in order of time; read consistently."""
+    def behind(self, fragment: int, mark: str, limit: int, *, consistent: bool = True) -> list[Timer]:
+        """The first timers of a fragment that stand behind a mark, in order of time."""
         ...
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:

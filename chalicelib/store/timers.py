@@ -113,8 +113,9 @@ class DynamoTimers:
         rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
         return first_of(map(_timer, rows), limit)
 
-    def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
-        return [_timer(item) for item in self._between(fragment, f"{mark}{_NEXT}", _BEHIND_ALL, limit)]
+    def behind(self, fragment: int, mark: str, limit: int, *, consistent: bool = True) -> list[Timer]:
+        items = self._between(fragment, f"{mark}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent)
+        return [_timer(item) for item in items]
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
         answer = self._dynamo.call(

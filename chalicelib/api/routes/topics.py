@@ -7,8 +7,9 @@ from ...domain.topic import DEFAULT_RETRY
 from .. import parse
 from ..http import ANY, Context, Response, call, invalid
 from ..requests import TopicBody
-from ..responses import rates, topics
+from ..responses import due, rates, topics
 from ..responses.common import Page, page
+from ..responses.due import DueView
 from ..responses.rates import RatesView
 from ..responses.topics import TopicDetail, TopicView
 
@@ -43,6 +44,17 @@ def get_rates(context: Context) -> Response[RatesView]:
         raise invalid("window", f"must be one of {', '.join(WINDOWS)}")
     topic = context.topic()
     return Response(rates.view(topic, window, context.deps.rate_charts.of(topic, window), context.caller))
+
+
+@call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))
+def get_due(context: Context) -> Response[DueView]:
+    """How much is due when, by the hour: of the first thousand or so timers of all topics from `from` on (default:
+    all that waits)."""
+    from ...services.inspect.due_hours import due_hours
+
+    query = context.query
+    from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
+    return Response(due.view(*due_hours(context.deps.adapters.timers, context.topic(), from_ms)))
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))

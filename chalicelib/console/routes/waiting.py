@@ -7,7 +7,8 @@ from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
 
 _LINES = 30
-_LEFT = 9  # so much is left, when the timers are read on
+_LEFT = 5  # so much is left, when the timers are read on
+_FOR_THE_LIST = 10
 _PER_SHARD = 10
 
 
@@ -15,18 +16,37 @@ _PER_SHARD = 10
 def later(visit: Visit, topic: str) -> Shown:
     """Delayed messages, soonest first."""
     from ...services.inspect.delayed_list import soonest_first
+    from ...services.inspect.due_hours import HOUR_MS, due_hours
     from ...services.inspect.lookup import Filters
+    from ..views.heat import heat_map
 
     check_may_read(visit)
     found = visit.deps.catalog.topic(topic)
     purpose = f"console-later:{found.uid}"
     after = open_sealed(visit.deps.signing_key, purpose, visit.query.get("after", ""))
     timers = visit.deps.adapters.timers
+    hours, until_ms = due_hours(timers, found, 0, lambda: visit.has_units(_FOR_THE_LIST))
+    hour_ms = _hour(visit)
+    filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
     rows, mark = soonest_first(
-        timers, found, Filters(), None, _LINES, after, may_go_on=lambda: visit.has_units(_LEFT)
+        timers, found, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
     )
     following = seal(visit.deps.signing_key, purpose, mark) if mark else None
-    return Page("later.html", {"topic": found, "rows": rows, "following": following})
+    model = {
+        "topic": found,
+        "rows": rows,
+        "following": following,
+        "heat": heat_map(hours, visit.now_ms),
+        "until_ms": until_ms,
+        "hour_ms": hour_ms,
+    }
+    return Page("later.html", model)
+
+
+def _hour(visit: Visit) -> int | None:
+    """The hour of which the list is to be, ms."""
+    text = visit.query.get("hour", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 @page("GET", "/console/topics/{topic}/tail")

@@ -29,6 +29,10 @@
       const look = () => { button.disabled = field.value !== form.dataset.typed; };
       field.addEventListener("input", look); look();
     });
+    within.querySelectorAll("input[data-shows]").forEach((field) => {
+      const shown = field.form.querySelector("output"), show = () => { shown.textContent = field.value; };
+      field.addEventListener("input", show); show();
+    });
     within.querySelectorAll("pre > code").forEach((code) => {
       if (!navigator.clipboard || code.parentElement.querySelector(".copy")) return;
       const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "Copy" });

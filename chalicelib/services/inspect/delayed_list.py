@@ -27,6 +27,8 @@ def soonest_first(
     limit: int,
     after: str | None,
     may_go_on: Callable[[], bool] = lambda: True,
+    *,
+    consistent: bool = True,
 ) -> tuple[list[Waiting], str | None]:
     """Up to `limit` messages behind the mark `after`, and the mark to go on behind (None: the end). The times of the
     filters are those at which messages are due. Reading ends early where it `may_go_on` no more."""
@@ -34,7 +36,7 @@ def soonest_first(
     items: list[Waiting] = []
     weight = 0
     for _ in range(_ROUNDS):
-        rows, end = _read(timers, mark)
+        rows, end = read_timers(timers, mark, consistent=consistent)
         for timer in rows:
             if filters.to_ms is not None and timer.due_ms > filters.to_ms:
                 return items, None
@@ -54,9 +56,9 @@ def soonest_first(
     return items, mark
 
 
-def _read(timers: Timers, mark: str) -> tuple[list[Timer], str | None]:
+def read_timers(timers: Timers, mark: str, *, consistent: bool) -> tuple[list[Timer], str | None]:
     """The next timers of all fragments in order, as far as all have been read, and how far (None: to the end)."""
-    pages = [timers.behind(fragment, mark, _ROWS) for fragment in range(FRAGMENTS)]
+    pages = [timers.behind(fragment, mark, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
     end = min((page[-1].mark for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.mark <= end)
     return sorted(entries, key=lambda timer: timer.mark), end

@@ -57,7 +57,7 @@ class MemoryTimers:
         rows = (timer for timer in self._of(fragment) if timer.mark > behind and timer.due_ms <= until_ms)
         return first_of(rows, limit)
 
-    def behind(self, fragment: int, mark: str, limit: int) -> list[Timer]:
+    def behind(self, fragment: int, mark: str, limit: int, *, consistent: bool = True) -> list[Timer]:
         return [timer for timer in self._of(fragment) if timer.mark > mark][:limit]
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:

@@ -131,7 +131,7 @@ def tour(visitor: Recorder) -> None:
     get(f"{MAILER}/consumers/worker-1/attempts").expect(200)
     for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
         get(path).expect(200)
-    for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics", f"{ORDERS}/rates"):
+    for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics", f"{ORDERS}/rates", f"{ORDERS}/due"):
         get(path).expect(200)
     for how in ("pause", "resume"):
         post(f"{MAILER}/{how}").expect(200)

@@ -68,6 +68,21 @@ class TopicStats(Model, frozen=True, kw_only=True):
     topic: str | None = None
 
 
+class DueHour(Model, frozen=True, kw_only=True):
+    """What is due in the hour from `at` on."""
+
+    at: datetime
+    delayed: int = 0
+    retries: int = 0
+
+
+class Due(Model, frozen=True, kw_only=True):
+    """The hours in which something is due; `until` when they are known (None: all)."""
+
+    hours: list[DueHour] = []
+    until: datetime | None = None
+
+
 class GroupRates(Model, frozen=True, kw_only=True):
     """Of a group, a second; its backlog at the end. None: not known."""
 

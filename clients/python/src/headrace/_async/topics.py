@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calls import Call, given, path
 from ..durations import rfc3339
-from ..models import AuditEntry, Health, Ladder, Rates, Token, Topic, TopicStats
+from ..models import AuditEntry, Due, Health, Ladder, Rates, Token, Topic, TopicStats
 from .caller import AsyncCaller
 from .pager import AsyncPager
 
@@ -30,6 +30,11 @@ class AsyncTopics(AsyncCaller):
     async def get_rates(self, topic: str, window: str = "1h") -> Rates:
         """How fast messages came in and were settled, and how far groups were behind: 1h, 24h or 7d."""
         return await self._ask(Rates, "GET", path("topics", topic, "rates"), window=window)
+
+    async def due(self, topic: str, from_: datetime | None = None) -> Due:
+        """How much is due when, by the hour."""
+        query = given(**{"from": rfc3339(from_) if from_ else None})
+        return await self._ask(Due, "GET", path("topics", topic, "due"), **query)
 
     async def delete_topic(self, topic: str, *, confirm: str) -> None:
         """Delete a topic with its groups and messages; `confirm` repeats its name. Takes some three seconds."""

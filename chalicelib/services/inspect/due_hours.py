@@ -1,0 +1,53 @@
+"""How much is due when: by the hour, messages that wait for their time and retries apart.
+
+Timers lie by fragment and time, all topics together (delayed_list), so this too reads past what others have waiting: so
+many rows and no more, and says how far it came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...domain.timer import TimerKind, mark_of
+from ...domain.topic import Topic
+from ...ports.timers import Timers
+from .delayed_list import read_timers
+
+HOUR_MS = 3_600_000
+_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DueHour:
+    """What is due in the hour from `at_ms` on. Retries of SERIAL groups wait in their cursors: they are not here."""
+
+    at_ms: int
+    delayed: int
+    retries: int
+
+
+def due_hours(
+    timers: Timers, topic: Topic, from_ms: int, may_go_on: Callable[[], bool] = lambda: True
+) -> tuple[list[DueHour], int | None]:
+    """The hours from a time on in which something is due, and up to when they are known (None: all are). Reading ends
+    early where it `may_go_on` no more. Nothing is read consistently."""
+    delayed: Counter[int] = Counter()
+    retries: Counter[int] = Counter()
+    mark: str | None = mark_of(max(0, from_ms))
+    until_ms: int | None = None
+    for number in range(_ROUNDS):
+        if mark is None or (number and not may_go_on()):
+            break
+        rows, end = read_timers(timers, mark, consistent=False)
+        for timer in rows:
+            hour_ms = timer.due_ms // HOUR_MS * HOUR_MS
+            if timer.kind is TimerKind.DELIVER and timer.shard.topic_uid == topic.uid:
+                delayed[hour_ms] += 1
+            elif timer.kind is TimerKind.RETRY and timer.shard.topic.partition("~")[0] == topic.name:
+                retries[hour_ms] += 1
+        mark = end
+        until_ms = rows[-1].due_ms if end and rows else None
+    hours = [DueHour(at_ms, delayed[at_ms], retries[at_ms]) for at_ms in sorted({*delayed, *retries})]
+    return hours, until_ms if mark else None
