@@ -19,7 +19,7 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist lock audit clean
+.PHONY: stage help setup run console test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist lock audit clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ $(AUDIT): $(RUNS) requirements-audit.txt
 run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (ARGS="--help" for its options)
 	@echo "Starting DynamoDB Local and the service …" >&2
 	@exec $(BIN)/python -m local $(ARGS)
+
+console: $(RUNS) ## Print a link that signs a browser in to the console, once (HEADRACE_URL, HEADRACE_TOKEN: of a stage)
+	@HEADRACE_DATA="$(DATA)" $(BIN)/python -m local.console $(ARGS)
 
 test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, two at a time (ARGS="-k name" for some, ARGS="-n 0" for one by one)
 	@$(BIN)/python -m pytest -n 2 $(ARGS)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .ports.readings import Readings
     from .ports.records import Records
     from .ports.rounds import Marks, Rounds
+    from .ports.tickets import Tickets
     from .ports.timers import Timers
     from .ports.transactions import Transactions
     from .ports.world import Blobs, Clock, Invoker, Jobs, Random, Sender
@@ -88,6 +89,7 @@ class Adapters:
     rounds: Rounds
     readings: Readings
     audit: Audit
+    tickets: Tickets
     marks: Marks
     control: Control
     blobs: Blobs
@@ -158,6 +160,7 @@ def dynamo_adapters(
     from .store.records import DynamoRecords
     from .store.rounds import DynamoRounds
     from .store.tables import create_missing, unreadable
+    from .store.tickets import DynamoTickets
     from .store.timers import DynamoTimers
     from .store.traces import DynamoTraces
     from .store.transactions import DynamoTransactions
@@ -185,6 +188,7 @@ def dynamo_adapters(
         rounds=DynamoRounds(dynamo),
         readings=DynamoReadings(dynamo),
         audit=DynamoAudit(dynamo),
+        tickets=DynamoTickets(dynamo),
         marks=DynamoMarks(dynamo),
         control=DynamoControl(dynamo),
         blobs=S3Blobs(clients.get("s3"), settings.bucket)
@@ -253,6 +257,7 @@ def memory_adapters(
         rounds=memory.MemoryRounds(),
         readings=memory.MemoryReadings(),
         audit=memory.MemoryAudit(),
+        tickets=memory.MemoryTickets(),
         marks=memory.MemoryMarks(),
         control=memory.MemoryControl(),
         blobs=memory.MemoryBlobs(),

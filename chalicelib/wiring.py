@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .services.manage.amend import Amender
     from .services.manage.dead_letters import Redriver
     from .services.manage.replays import Replays
+    from .services.manage.sign_in_links import SignInLinks
     from .services.manage.tokens import Tokens
     from .services.produce.admission import Intake
     from .services.produce.check_back import Checker
@@ -382,6 +383,13 @@ class Deps:
 
         a = self.adapters
         return Surveyor(self.catalog, a.log, a.cursors, a.records, a.clock)
+
+    @cached_property
+    def sign_in_links(self) -> SignInLinks:
+        from .services.manage.sign_in_links import SignInLinks
+
+        a = self.adapters
+        return SignInLinks(a.tickets, lambda: self.signing_key, a.clock, a.random)
 
     @cached_property
     def board(self) -> Board:

@@ -55,7 +55,7 @@ def run(options: Options) -> None:
         server.gateway = LoggedGateway(Gateway(front.app), log.logger(options.log))
         stack.callback(server.shutdown)
         server.start()
-        print(hello(options, token, store.ending, clock.ahead), flush=True)
+        print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)
         ended = threading.Event()
         if options.lifeline:
             _tell_at_end_of_stdin(ended)
@@ -118,6 +118,11 @@ def _admin_token(options: Options, store: Store, deps: Deps) -> str:
     if file and not options.token:
         file.write(token)
     return token
+
+
+def _ticket(deps: Deps, token: str) -> str | None:
+    """What signs a browser in with the admin token; None where that is not known."""
+    return deps.sign_in_links.ticket(token.split("_")[1])[0] if token.startswith("hr_") else None
 
 
 def _create_tables(deps: Deps) -> None:

@@ -26,16 +26,22 @@ Admin token: {token}
          -d '{{"receipts": ["…"]}}'
 
 Every call: {url}/docs. Pages: {url}/console. More in examples/."""
+_LINK = """\
+Signed in, once and within a minute: {link}
+    (another one: make console)"""
 _CLOCK = """\
 Three days pass, and what is due on the way happens:
     curl -X POST -H "$H" $U/clock -H 'Content-Type: application/json' -d '{"advance_seconds": 259200}'"""
 
 
-def hello(options: Options, token: str, ending: str, ahead: timedelta) -> str:
-    """The text. `ending`: what becomes of the messages when it ends; `ahead`: by how much its time was moved."""
+def hello(options: Options, token: str, ending: str, ahead: timedelta, ticket: str | None = None) -> str:
+    """The text. `ending`: what becomes of the messages when it ends; `ahead`: by how much its time was moved; `ticket`
+    signs a browser in."""
     if options.as_json:
         return json.dumps({"url": options.url, "token": token})
     lines = [HELLO.format(url=options.url, token=token)]
+    if ticket:
+        lines.append(_LINK.format(link=f"{options.url}/console/sign-in?ticket={ticket}"))
     if options.clock == MOVABLE:
         lines.append(_CLOCK)
     lines.append(f"Ctrl-C stops it; {ending}.")

@@ -63,6 +63,10 @@ OPERATIONS: dict[str, str] = {
     "A rotated token gets a new text, shown once. When a token was used is known to the hour.": (
         "轮换后得到新令牌, 只显示一次。最近使用时间精确到小时。"
     ),
+    "This link was used, or its minute is over: make another, or paste a token.": (
+        "此链接已用过, 或已超过一分钟: 请再生成一个, 或粘贴令牌。"
+    ),
+    "A link that signs you in:": "登录链接:",
     "Audit": "审计",
     "Every call that changed something, or tried to, for 90 days. What was done for one message is in its trace.": (
         "90 天内每个作出或尝试更改的调用。单条消息的经过见其轨迹。"

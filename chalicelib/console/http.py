@@ -227,7 +227,9 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
     status, title = problems.STATUS[type(error)]
     if isinstance(error, Unauthorized):
         asks = visit.method == "GET" and not visit.wants_fragment
-        return Page("sign_in.html", {"refusal": bool(visit.form)}, 200 if asks else status)
+        stale_link = "ticket" in visit.query
+        model = {"refusal": bool(visit.form), "stale_link": stale_link}
+        return Page("sign_in.html", model, 200 if asks and not stale_link else status)
     return Page("problem.html", {"status": status, "title": title, "error": error}, status)
 
 

@@ -16,9 +16,7 @@ from ..services.manage.tokens import MARK_CHARS
 from ..wiring import Deps
 
 LASTS_SECONDS = 8 * 3600
-LINK_SECONDS = 60
 _COOKIE = "console"
-_LINK = "console-link"
 _CSRF_CHARS = 32
 
 
@@ -40,17 +38,9 @@ def begin(deps: Deps, text: str, *, secure: bool) -> str:
     return _cookie(deps, caller.token_id, deps.tokens.mark_of(text), secure=secure)
 
 
-def link(deps: Deps, token_id: str) -> str:
-    """What signs in whoever has it within LINK_SECONDS: the query of a link that a terminal prints."""
-    return seal(deps.signing_key, _LINK, f"{token_id} {_now_s(deps) + LINK_SECONDS} -")
-
-
 def begin_by_link(deps: Deps, ticket: str, *, secure: bool) -> str:
-    """The `Set-Cookie` of a new session, for what `link` made. Raises Unauthorized."""
-    opened = _opened(deps, _LINK, ticket)
-    if opened is None:
-        raise Unauthorized("UNAUTHORIZED", "This link has served its minute: make another, or paste a token.")
-    token = deps.tokens.holder(opened[0])
+    """The `Set-Cookie` of a new session, for a link's ticket. Raises Unauthorized."""
+    token = deps.tokens.holder(deps.sign_in_links.redeem(ticket))
     return _cookie(deps, token.id, token.secret_hash[:MARK_CHARS], secure=secure)
 
 

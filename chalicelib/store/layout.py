@@ -101,6 +101,7 @@ Attribute names are short because a row is billed by its size, names included.
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`
     h  S   hash of the content      i  S  message id      a  N  accepted at      x  N  window's end (TTL)
+  A row `ticket#<id>` says that a link that signs in was used (`a`: when); `x` is when it would have ended.
 
 **keys** · which messages have a business key. Written before the message, without a transaction.
     k  S   partition key: `<topic uid>#<key>`

@@ -549,6 +549,13 @@ def permits_are_given_once(stage: Stage) -> None:
     assert rates.take(uid, 10, 3, START_MS) == Grant(0, 100)
 
 
+def a_link_signs_in_once(stage: Stage) -> None:
+    tickets, id = stage.adapters.tickets, make.uid("t")
+    assert tickets.use(id, START_MS, START_MS // 1000 + 60)
+    assert not tickets.use(id, START_MS, START_MS // 1000 + 60)
+    assert tickets.use(id + "x", START_MS, START_MS // 1000 + 60), "another one"
+
+
 SCENES: dict[str, Callable[[Stage], None]] = {
     scene.__name__: scene
     for scene in (
@@ -586,6 +593,7 @@ SCENES: dict[str, Callable[[Stage], None]] = {
         a_deletion_takes_only_the_life_that_was_meant,
         a_job_goes_on_from_the_place_that_was_read,
         permits_are_given_once,
+        a_link_signs_in_once,
     )
 }
 

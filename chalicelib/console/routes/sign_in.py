@@ -25,7 +25,7 @@ def sign_in_by_link(visit: Visit) -> Shown:
 
     ticket = visit.query.get("ticket")
     if ticket is None:
-        return Page("sign_in.html", {"refusal": False})
+        return Page("sign_in.html", {"refusal": False, "stale_link": False})
     return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
 
 

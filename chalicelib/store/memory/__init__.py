@@ -12,6 +12,7 @@ from .readings import MemoryReadings
 from .records import MemoryRecords
 from .rounds import MemoryRounds
 from .tables import MemoryTables
+from .tickets import MemoryTickets
 from .timers import MemoryTimers
 from .traces import MemoryTraces
 from .transactions import MemoryTransactions
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryRecords",
     "MemoryRounds",
     "MemoryTables",
+    "MemoryTickets",
     "MemoryTimers",
     "MemoryTraces",
     "MemoryTransactions",

@@ -82,14 +82,39 @@ def test_signing_out_ends_it_in_this_browser(browser: Browser) -> None:
     assert not browser.cookies
 
 
-def test_a_link_signs_in_for_a_minute(running: Background, stranger: Browser, clock: ShiftingClock) -> None:
-    ((token, _), *_) = running.deps.tokens.listed(None, 1)
-    link = f"/console/sign-in?ticket={session.link(running.deps, token.id)}"
+def link_of(api: Client) -> str:
+    url = str(api.post("/v1/sign-in-links").expect(201)["url"])
+    assert api.token
+    assert api.token.split("_")[2] not in url
+    return url.partition(HOST)[2] or url[url.index("/console") :]
+
+
+def test_a_link_signs_in_once(api: Client, stranger: Browser) -> None:
+    link = link_of(api)
     assert "password" not in stranger.get(link).html
-    late = Browser(stranger.gateway)
+    second = Browser(stranger.gateway)
+    screen = second.get(link)
+    assert screen.status == 401
+    assert "This link was used" in screen.text
+    assert not second.cookies
+
+
+def test_a_link_signs_in_for_a_minute(api: Client, stranger: Browser, clock: ShiftingClock) -> None:
+    link = link_of(api)
     clock.advance(61)
-    assert late.get(link).status == 401 or "password" in late.get(link).html
-    assert not late.cookies
+    assert stranger.get(link).status == 401
+    assert not stranger.cookies
+    assert stranger.get("/console/sign-in?ticket=forged").status == 401
+
+
+def test_a_link_gives_what_its_token_may_and_ends_with_it(api: Client, stranger: Browser) -> None:
+    made = token_of(api, "consume")
+    link, late = (link_of(api.with_token(made["token"])) for _ in range(2))
+    stranger.get(link)
+    assert "needs a token with the scope 'admin'" in stranger.get("/console/tokens").text
+    api.delete(f"/v1/tokens/{made['id']}").expect(204)
+    assert "password" in stranger.get("/console").html
+    assert Browser(stranger.gateway).get(late).status == 401
 
 
 @pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}])

@@ -458,6 +458,13 @@ class Token(Model, frozen=True, kw_only=True):
     token: str | None = None
 
 
+class SignInLink(Model, frozen=True, kw_only=True):
+    """A link that signs in whoever opens it first, until it expires."""
+
+    url: str
+    expires_at: datetime
+
+
 class AuditToken(Model, frozen=True, kw_only=True):
     id: str
     name: str

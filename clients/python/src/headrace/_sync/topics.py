@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calls import Call, given, path
 from ..durations import rfc3339
-from ..models import AuditEntry, Due, Health, Ladder, Rates, Token, Topic, TopicStats
+from ..models import AuditEntry, Due, Health, Ladder, Rates, SignInLink, Token, Topic, TopicStats
 from .caller import Caller
 from .pager import Pager
 
@@ -102,6 +102,10 @@ class Topics(Caller):
         """Who changed what, the newest first, of the last 90 days; `token` is a token's id."""
         bounds = {"from": since and rfc3339(since), "to": until and rfc3339(until)}
         return self._list(AuditEntry, path("audit"), limit=limit, topic=topic, token=token, **bounds)
+
+    def create_sign_in_link(self) -> SignInLink:
+        """A link that signs a browser in to the console with this token: once, within a minute."""
+        return self._ask(SignInLink, "POST", path("sign-in-links"), {}, repeatable=False)
 
     def rotate_token(self, id: str, *, overlap_seconds: int | None = None) -> Token:
         """Give a token a new text, shown this once; the old one stays good for the overlap (default: a day)."""

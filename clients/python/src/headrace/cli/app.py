@@ -11,6 +11,7 @@ import typer
 
 from ..errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import (
+    console,
     consumers,
     dead,
     delayed,
@@ -65,7 +66,7 @@ def root(
 for module in (topics, groups, consumers, dead, delayed, tokens, profile):
     app.add_typer(module.app)
 app.command()(groups.seek)
-for module in (send, receive, messages, stats, listen, doctor):
+for module in (console, send, receive, messages, stats, listen, doctor):
     module.register(app)
 
 

@@ -1,0 +1,21 @@
+"""Links that sign a browser in to the console."""
+
+from __future__ import annotations
+
+from ..http import ANY, Context, Response, call
+from ..requests import NoBody
+from ..responses.common import at
+from ..responses.sign_in_links import SignInLink
+
+
+@call("POST", "/v1/sign-in-links", scopes=ANY, body=NoBody, statuses=(201,))
+def create_sign_in_link(context: Context) -> Response[SignInLink]:
+    """A link that signs a browser in to the console with this token, once, within a minute."""
+    caller = context.caller
+    assert caller is not None, "a call with scopes has a caller"
+    ticket, ends_ms = context.deps.sign_in_links.ticket(caller.token_id)
+    headers = {name.lower(): value for name, value in context.headers.items()}
+    is_tls = bool(context.deps.adapters.stage) or headers.get("x-forwarded-proto") == "https"
+    origin = f"{'https' if is_tls else 'http'}://{headers.get('host', 'localhost')}"
+    url = f"{origin}{context.prefix}/console/sign-in?ticket={ticket}"
+    return Response({"url": url, "expires_at": at(ends_ms)}, 201)

@@ -1,0 +1,49 @@
+"""Links that sign a browser in, once and within a minute: a terminal prints one for whoever has a token there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...domain.errors import Unauthorized
+from ...domain.signing import open_sealed, seal
+from ...ports.tickets import Tickets
+from ...ports.world import Clock, Random
+
+LAST_SECONDS = 60
+_PURPOSE = "console-link"
+_ID_CHARS = 24
+
+
+class SignInLinks:
+    """Makes and redeems tickets. A ticket names a token and does not hold it."""
+
+    def __init__(
+        self, tickets: Tickets, signing_key: Callable[[], bytes], clock: Clock, random: Random
+    ) -> None:
+        self._tickets = tickets
+        self._signing_key = signing_key
+        self._clock = clock
+        self._random = random
+
+    def ticket(self, token_id: str) -> tuple[str, int]:
+        """A ticket for a token, and when it ends, ms."""
+        until_s = self._clock.now_ms() // 1000 + LAST_SECONDS
+        content = f"{token_id} {until_s} {self._random.id(_ID_CHARS)}"
+        return seal(self._signing_key(), _PURPOSE, content), until_s * 1000
+
+    def redeem(self, ticket: str) -> str:
+        """The token's id. Raises Unauthorized for a ticket that is none, has ended, or was used."""
+        content = open_sealed(self._signing_key(), _PURPOSE, ticket) if ticket.isascii() else None
+        if content is None:
+            raise _useless()
+        token_id, until_s, id = content.split(" ")
+        now_ms = self._clock.now_ms()
+        if now_ms >= int(until_s) * 1000 or not self._tickets.use(id, now_ms, int(until_s)):
+            raise _useless()
+        return token_id
+
+
+def _useless() -> Unauthorized:
+    return Unauthorized(
+        "UNAUTHORIZED", "This link was used, or its minute is over: make another, or paste a token."
+    )

@@ -1,0 +1,58 @@
+"""`make console`: a link that signs a browser in to the console, of a service on this machine or anywhere else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from local.token_file import TokenFile
+
+_SECONDS = 10
+
+
+class Unusable(Exception):
+    """There is no link; the text says what to do."""
+
+
+def link(url: str, token: str) -> str:
+    """A link of the service at a URL, for a token's holder. Raises Unusable."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url.rstrip('/')}/v1/sign-in-links", b"{}", headers)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            return str(json.load(answer)["url"])
+    except urllib.error.HTTPError as error:
+        raise Unusable(f"{url} refuses ({error.code}): is HEADRACE_TOKEN a token of this service?") from None
+    except (OSError, ValueError) as error:
+        raise Unusable(
+            f"{url} does not answer ({error}): start it (make run), or set HEADRACE_URL."
+        ) from None
+
+
+def main() -> int:
+    """The command line."""
+    default = f"http://127.0.0.1:{os.environ.get('HEADRACE_PORT', '8700')}"
+    parser = argparse.ArgumentParser(prog="python -m local.console", description=__doc__)
+    parser.add_argument(
+        "--url", default=os.environ.get("HEADRACE_URL", default), help="HEADRACE_URL (%(default)s)"
+    )
+    options = parser.parse_args()
+    kept = TokenFile(Path(os.environ.get("HEADRACE_DATA", ".data")) / "token")
+    token = os.environ.get("HEADRACE_TOKEN") or kept.read()
+    try:
+        if not token:
+            raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {kept.path}.")
+        print(link(options.url, token))
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
