@@ -16,6 +16,10 @@ class Records(Protocol):
         """The record of one delivery, read consistently."""
         ...
 
+    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
+        """The records of one cursor's deliveries from `first` to `last`, by offset, read consistently in one query."""
+        ...
+
     def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         """The group's deliveries that have failed and not succeeded since. It may be a moment old. With `most`: those
         among its first so many records, at a bounded cost."""
@@ -31,6 +35,11 @@ class Records(Protocol):
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         """One dead letter, read consistently."""
+        ...
+
+    def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
+        """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query. Those of a later
+        release are left out."""
         ...
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -50,6 +50,10 @@ class DynamoRecords:
             "get_item", TableName=self._table, Key=record_key(key, offset), ConsistentRead=True
         )
         return _record(answer["Item"]) if "Item" in answer else None
+
+    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
+        found = (_record(item) for item in self._range(key.group_uid, key.shard, first, last))
+        return {record.offset: record for record in found if record.consumer_uid == key.consumer_uid}
 
     def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         ask = self._dynamo.query if most is None else partial(self._dynamo.page, Limit=most)
@@ -101,6 +105,25 @@ class DynamoRecords:
         if is_newer(item):
             raise newer_format()
         return _letter(key, item) if "m" in item else None
+
+    def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
+        found = self._range(f"{key.group_uid}#dead", key.shard, first, last)
+        own = (item for item in found if _place(item)[2] == key.consumer_uid)
+        letters = (_letter(key, item) for item in own if "m" in item and not is_newer(item))
+        return {letter.offset: letter for letter in letters}
+
+    def _range(self, partition: str, shard: ShardKey, first: int, last: int) -> Iterator[Item]:
+        """The rows of all places from `first` to `last`, of all consumers."""
+        return self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":g": text(partition),
+                ":first": text(place_of(shard, first)),
+                ":last": text(f"{place_of(shard, last)}/~"),  # behind all consumers of the last place
+            },
+            ConsistentRead=True,
+        )
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         while True:

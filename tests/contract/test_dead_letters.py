@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -19,8 +20,10 @@ from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.records import Records
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -179,6 +182,37 @@ def test_a_discarded_letter_is_gone_and_its_record_stays_dead(cursors: Cursors, 
     assert records.dead_letter(key, 1) is None
     assert records.count_dead(key.shard.topic_uid, key.group_uid) == 0
     assert records.get(key, 1) == replace(told, message=None)
+
+
+def test_records_and_letters_that_stand_side_by_side_are_read_together(stage: Stage) -> None:
+    a, key = stage.adapters, make.cursor_key()
+    other = replace(key, consumer_uid="c1")
+    told = [make.dead_record(n) for n in (3, 5, 6, 9)]
+    bury(a.cursors, key, *told)
+    bury(a.cursors, other, replace(make.dead_record(4), consumer_uid="c1"))
+    bury(a.cursors, other, replace(make.dead_record(6), consumer_uid="c1"))
+    for first, last, offsets in ((3, 6, [3, 5, 6]), (4, 4, []), (6, 6, [6]), (0, 99, [3, 5, 6, 9])):
+        records, letters = (
+            a.records.between(key, first, last),
+            a.records.letters_between(key, first, last),
+        )
+        assert records == {n: a.records.get(key, n) for n in offsets}
+        assert letters == {n: a.records.dead_letter(key, n) for n in offsets}
+    assert list(a.records.between(other, 0, 99)) == [4, 6]
+
+
+def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_side(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(40))
+    desk.nack(group, desk.receive(group, 30), Nack(dead_letter=True))
+    records = Counted(stage.adapters.records)
+    deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
+    ids = [each.id for each in (*placed[20:30], *placed[:10], placed[5], placed[35], placed[15])]
+    letters = deps.redriver.chosen(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
+    assert [each.message.id for each in letters] == [*ids[:20], placed[15].id]
+    assert records.calls == {"letters_between": 4}
+    assert deps.redriver.redrive(desk.topic, group, letters) == 21
 
 
 def test_a_record_of_what_is_over_goes_at_its_time_and_the_letter_stays(stage: Stage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, SECOND_MS
+from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -322,18 +322,6 @@ def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage
     assert shown() == ("RETRYING", 4, 1)
 
 
-class Counted:
-    """A port that counts its calls."""
-
-    def __init__(self, port: object) -> None:
-        self._port = port
-        self.calls: Counter[str] = Counter()
-
-    def __getattr__(self, name: str) -> Any:
-        self.calls[name] += 1
-        return getattr(self._port, name)
-
-
 @pytest.mark.parametrize("status", [None, "SUCCESS", "NEW"])
 def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     stage: Stage, status: str | None
@@ -354,4 +342,24 @@ def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     assert {statuses["second"].status for statuses in shown} == {"NEW"}
     assert cursors.calls["get"] == 2
     assert control.calls["groups"] == 1
-    assert records.calls["get"] == 6, "one for each delivery that a group has begun"
+    assert records.calls == {"get": 1, "between": 1}, "of what a group has begun"
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_page_of_what_is_over_shows_each_as_it_is_and_reads_records_together(
+    stage: Stage, shards: int
+) -> None:
+    desk = Desk.at(stage, shards=shards)
+    group = desk.group()
+    placed = desk.produce(*(make.draft(n, shard=n % shards) for n in range(200)))
+    for _ in range(2):
+        deliveries = desk.receive(group, 100)
+        desk.nack(group, [d for d in deliveries if d.message.draft.body.endswith(b"7")], BURY)
+        desk.ack(group, [d for d in deliveries if not d.message.draft.body.endswith(b"7")])
+    records = Counted(stage.adapters.records)
+    deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
+    look = deps.statuses.look(desk.topic)
+    page, _ = deps.lookup.newest_first(desk.topic, Filters(group=group), 200, None, look)
+    shown = {message.id: look.overall(message) for message in page}
+    assert [shown[each.id] for each in placed] == ["DEAD" if n % 10 == 7 else "SUCCESS" for n in range(200)]
+    assert records.calls.total() <= shards + 200 // 64 + shards, "and not 200"

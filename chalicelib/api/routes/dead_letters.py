@@ -91,7 +91,7 @@ def redrive(context: Context) -> Response[Redriven]:
         fields = {f: getattr(body.filter, f) for f in _FILTERS} if body.filter is not UNSET else {}
         selection = _selection(fields, "filter.")
         return Response({"redriven": redriver.redrive_some(topic, group, selection, body.limit, context.by)})
-    letters = [x for id in dict.fromkeys(body.ids) for x in redriver.letters(topic, group, id)]
+    letters = redriver.chosen(topic, group, body.ids)
     return Response({"redriven": redriver.redrive(topic, group, letters[: body.limit], context.by)})
 
 
@@ -120,7 +120,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     elif context.query:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
-        letters = [x for id in dict.fromkeys(ids) for x in context.deps.redriver.letters(topic, group, id)]
+        letters = context.deps.redriver.chosen(topic, group, ids)
     items = [_merged(context, topic, group, letter, patch) for letter in letters]
     return Response(page(context, purpose, items, mark))
 

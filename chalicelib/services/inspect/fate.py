@@ -77,13 +77,16 @@ class Fates:
 
     def _look(self, topic: Topic, group: Group, message: Message) -> MessageFate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
-        seen = {key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)}
+        cursors = {
+            key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)
+        }
+        seen = self._statuses.with_cursors(cursors)
         status = self._statuses.delivery(topic, group, message, seen)
         if status is None:
             return None
         where = [
             self._where(topic, group, key, cursor, message.offset)
-            for key, cursor in seen.items()
+            for key, cursor in cursors.items()
             if position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
         return MessageFate(

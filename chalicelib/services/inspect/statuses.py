@@ -21,6 +21,7 @@ from ...ports.timers import Timers
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
+from .records_ahead import RecordsAhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,14 @@ class _Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What was read of a topic's cursors and records at one moment, for who asks about messages as they were then."""
+
+    records: RecordsAhead
+    cursors: dict[CursorKey, Cursor]
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Messages of one topic as they stand at one moment: groups and cursors are read once for all of them, and when
     they are needed."""
@@ -62,7 +71,7 @@ class Look:
     statuses: Statuses
     topic: Topic
     groups: Callable[[], Sequence[Group]]
-    _seen: dict[CursorKey, Cursor] = field(default_factory=dict)
+    _seen: Seen
     _known: dict[tuple[str, str], DeliveryStatus | None] = field(default_factory=dict)
 
     def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
@@ -103,23 +112,27 @@ class Statuses:
 
     def look(self, topic: Topic) -> Look:
         """A look at messages of a topic that shall not cost each of them its groups and cursors."""
-        return Look(self, topic, cache(lambda: self._catalog.groups(topic)))
+        return Look(self, topic, cache(lambda: self._catalog.groups(topic)), self.with_cursors({}))
+
+    def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Seen:
+        """These cursors as seen, and no records yet."""
+        return Seen(RecordsAhead(self._records), cursors)
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
         return self.look(topic).deliveries(message)
 
     def delivery(
-        self, topic: Topic, group: Group, message: Message, seen: dict[CursorKey, Cursor] | None = None
+        self, topic: Topic, group: Group, message: Message, seen: Seen | None = None
     ) -> DeliveryStatus | None:
-        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `seen`
-        are cursors that were read just now, and then also those read here."""
-        seen = {} if seen is None else seen
+        """The status for one group: of a broadcast, of its consumers together. None where it is not owed it. `seen` is
+        what was read just now, and then also what is read here."""
+        seen = seen or self.with_cursors({})
         statuses: dict[str, DeliveryStatus] = {}
         for key in self.keys(topic, group, message.shard):
-            if key not in seen:
-                seen[key] = self.cursor(key)
-            if status := self._status(topic, group, key, seen[key], message):
+            if key not in seen.cursors:
+                seen.cursors[key] = self.cursor(key)
+            if status := self._status(topic, group, key, seen, message):
                 statuses[key.consumer_uid] = status
         if not statuses:
             return None
@@ -140,12 +153,12 @@ class Statuses:
         return transitions.expire(stored, self._clock.now_ms())
 
     def _status(
-        self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, message: Message
+        self, topic: Topic, group: Group, key: CursorKey, seen: Seen, message: Message
     ) -> DeliveryStatus | None:
-        place, span = position(cursor, message.offset)
+        place, span = position(seen.cursors[key], message.offset)
         if place is Position.NOT_OWED:
             return None
-        record = None if place is Position.NEW else self._records.get(key, message.offset)
+        record = None if place is Position.NEW else seen.records.get(key, message.offset)
         shown = _shown(place, span, record)
         if place is Position.SETTLED and record and shown.status == Status.RETRYING:
             shown = self._retrying(topic, group, key, record, shown)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 
 from ...domain import cursor_transitions as transitions
-from ...domain import cursor_write, ids
+from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import Position, position
 from ...domain.errors import Conflict, NotFound
 from ...domain.message import JSON, UNDECODABLE, Draft
@@ -115,6 +116,21 @@ class Redriver:
             for key, offset in self._places(topic, group, message_id)
             if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
         ]
+
+    def chosen(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
+        """The dead letters of these messages, in their order; those that stand side by side are read together."""
+        places = {id: list(self._places(topic, group, id)) for id in message_ids}
+        by_key: dict[CursorKey, list[int]] = {}
+        for key, offset in chain.from_iterable(places.values()):
+            by_key.setdefault(key, []).append(offset)
+        letters = {
+            (key, offset): letter
+            for key, offsets in by_key.items()
+            for start, end in ranges.normalise((offset, offset + 1) for offset in offsets)
+            for offset, letter in self._records.letters_between(key, start, end - 1).items()
+        }
+        seen = ((id, letters.get(place)) for id, there in places.items() for place in there)
+        return [letter for id, letter in seen if letter and letter.message.id == id]
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
         place = self._place_of(topic, message_id)

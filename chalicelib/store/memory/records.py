@@ -21,6 +21,10 @@ class MemoryRecords:
     def get(self, key: CursorKey, offset: int) -> Record | None:
         return self._tables.records.get(record_place(key, offset))
 
+    def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
+        found = {offset: self.get(key, offset) for offset in range(first, last + 1)}
+        return {offset: record for offset, record in found.items() if record}
+
     def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         with self._tables.lock:
             return [
@@ -49,6 +53,10 @@ class MemoryRecords:
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         return self._tables.letters.get(record_place(key, offset, dead=True))
+
+    def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
+        found = {offset: self.dead_letter(key, offset) for offset in range(first, last + 1)}
+        return {offset: letter for offset, letter in found.items() if letter}
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         place = place_of(shard, offset)
