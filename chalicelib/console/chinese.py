@@ -2,10 +2,12 @@
 
 from .chinese_failures import FAILURES
 from .chinese_operations import OPERATIONS
+from .chinese_try import TRY
 
 PHRASES: dict[str, str] = {
     **FAILURES,
     **OPERATIONS,
+    **TRY,
     "Skip to content": "跳到内容",
     "Pages": "页面",
     "Overview": "总览",

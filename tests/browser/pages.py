@@ -24,6 +24,7 @@ def paths(message_id: str) -> dict[str, str]:
         "transactions": f"{orders}/transactions",
         "later": "console/topics/invoices/later",
         "find": "console/find?q=order-7",
+        "try": "console/try",
         "tokens": "console/tokens",
         "audit": "console/audit?topic=orders",
         "system": "console/system",

@@ -14,6 +14,7 @@ from . import (
     subscribers,
     system,
     topics,
+    try_it,
     waiting,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "subscribers",
     "system",
     "topics",
+    "try_it",
     "waiting",
 ]

@@ -1,0 +1,135 @@
+"""Try it: a button for each mode makes a topic, a group and three messages; then they are received by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import Malformed, NotFound
+from ..http import Page, SeeOther, Shown, Visit, page
+from ..links import asked
+from .messages import check_may_read
+
+if TYPE_CHECKING:
+    from ..deeds import Deed
+
+MODES = ("queue", "serial", "broadcast")
+GROUP = "everybody"
+CONSUMERS = ("one", "two")
+_MOST = 9
+_WAYS = ("ack", "fail", "give_up")
+
+
+@page("GET", "/console/try")
+def try_it(visit: Visit) -> Shown:
+    """The buttons, and where the messages of the last one stand."""
+    from .. import deeds
+
+    refusals = {mode: _refusal(visit, _begin(mode)) for mode in MODES}
+    mode = visit.query.get("mode", "")
+    model = {
+        "modes": MODES,
+        "refusals": refusals,
+        "mode": mode if mode in MODES else "",
+        "lines": _lines(visit, mode) if mode in MODES else [],
+        "consumers": CONSUMERS if mode == "broadcast" else ("",),
+        "calls": [deed.curl(visit.base) for deed in _begin(mode)] if mode in MODES else [],
+        "may_take": not deeds.why_not_allowed(_receive("queue", ""), visit.caller),
+        "poll_seconds": 2,
+    }
+    return Page("try_it.html", model)
+
+
+def _begin(mode: str) -> list[Deed]:
+    """What the button does, call by call."""
+    from ..deeds import Deed
+
+    topic = {"topic": f"try-{mode}"}
+    group = {**topic, "group": GROUP}
+    consumers = CONSUMERS if mode == "broadcast" else ()
+    return [
+        Deed("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
+        Deed("put_group", group, body={"from": "earliest"}),
+        *(Deed("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
+        *(
+            Deed("produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"})
+            for n, key in enumerate(("red", "red", "blue"))
+        ),
+    ]
+
+
+def _receive(mode: str, consumer: str) -> Deed:
+    from ..deeds import Deed
+
+    body = {"max": _MOST, **({"consumer": consumer} if consumer else {})}
+    return Deed("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
+
+
+def _refusal(visit: Visit, wanted: list[Deed]) -> str | None:
+    from .. import deeds
+
+    return next((why for deed in wanted if (why := deeds.why_not_allowed(deed, visit.caller))), None)
+
+
+def _lines(visit: Visit, mode: str) -> list[Any]:
+    """The messages that the URL names, with their status for the group."""
+    from ...domain.message import Message
+    from ..views import messages as view
+
+    check_may_read(visit)
+    try:
+        topic = visit.deps.catalog.topic(f"try-{mode}")
+    except NotFound:
+        return []
+    survey = visit.deps.surveyor.look(topic, ages=False)
+    held = []
+    for id in visit.query.get("ids", "").split()[:_MOST]:
+        try:
+            seen = visit.deps.lookup.find(topic, id)
+        except NotFound:
+            continue
+        if isinstance(seen, Message):
+            held.append(seen)
+    return view.lines(held, survey)
+
+
+@page("POST", "/console/try")
+def begin_trying(visit: Visit) -> Shown:
+    """Make what a mode needs, and send three messages."""
+    from .. import deeds
+
+    mode = _mode(visit)
+    answers = [deeds.do(visit, deed) for deed in _begin(mode)]
+    ids = [answer["id"] for answer in answers if isinstance(answer, dict) and "id" in answer]
+    return SeeOther(visit.links.to("try", mode=mode, ids=" ".join(ids), did="produce"))
+
+
+@page("POST", "/console/try/take")
+def take(visit: Visit) -> Shown:
+    """Receive what there is, and settle it as the button says."""
+    from .. import deeds
+
+    mode, way, consumer = _mode(visit), visit.form.get("way", ""), visit.form.get("consumer", "")
+    if way not in _WAYS or consumer not in ("", *CONSUMERS):
+        raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
+    received = deeds.do(visit, _receive(mode, consumer))["messages"]
+    if received:
+        deeds.do(visit, _settle(mode, way, [message["receipt"] for message in received]))
+    query = {"mode": mode, "ids": visit.form.get("ids", ""), "took": len(received), "way": way}
+    return SeeOther(f"{visit.links.to('try')}{asked(query)}")
+
+
+def _settle(mode: str, way: str, receipts: list[str]) -> Deed:
+    from ..deeds import Deed
+
+    params = {"topic": f"try-{mode}", "group": GROUP}
+    if way == "ack":
+        return Deed("ack", params, body={"receipts": receipts})
+    how = {"dead_letter": True} if way == "give_up" else {"delay_seconds": 5}
+    return Deed("nack", params, body={"receipts": receipts, "reason": "tried by hand", **how})
+
+
+def _mode(visit: Visit) -> str:
+    mode = visit.form.get("mode", "")
+    if mode not in MODES:
+        raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
+    return mode
