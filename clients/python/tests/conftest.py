@@ -54,7 +54,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "--data",
         str(folder),
     ]
-    command += ["--engine", os.environ.get("HEADRACE_TEST_ENGINE", "memory")]
+    engine = os.environ.get("HEADRACE_TEST_ENGINE", "memory")
+    command += ["--engine", engine]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         try:
@@ -62,7 +63,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             _wait_for(url, process, folder / "log")
             yield url
         finally:
-            process.terminate()
+            process.kill() if engine == "memory" else process.terminate()  # memory has nothing to put in order
             process.wait(20)
 
 

@@ -96,10 +96,6 @@ def attempts_of(trace: list[Event]) -> list[int]:
     return numbers
 
 
-def test_what_consumers_held_that_were_killed_is_handled_and_explained(hr: Headrace, topic: str) -> None:
-    kill_many(hr, topic, 2)
-
-
 @pytest.mark.soak
 def test_fifty_kills_lose_nothing(hr: Headrace, topic: str) -> None:
     kill_many(hr, topic, 50)

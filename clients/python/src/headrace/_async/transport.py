@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from .._pause import async_pause
+from .._trust import trust
 from ..calls import REQUEST, RESEND, Call, resend_seconds
 from ..errors import HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
@@ -114,7 +115,9 @@ class AsyncTransport:
             limits = httpx.Limits(
                 max_connections=self.connections, max_keepalive_connections=self.connections
             )
-            pool = self._pools.setdefault(os.getpid(), httpx.AsyncClient(limits=limits))
+            pool = self._pools.setdefault(
+                os.getpid(), httpx.AsyncClient(limits=limits, verify=trust(self.urls))
+            )
         return pool
 
     async def aclose(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from .._pause import pause
+from .._trust import trust
 from ..calls import REQUEST, RESEND, Call, resend_seconds
 from ..errors import HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
@@ -114,7 +115,7 @@ class Transport:
             limits = httpx.Limits(
                 max_connections=self.connections, max_keepalive_connections=self.connections
             )
-            pool = self._pools.setdefault(os.getpid(), httpx.Client(limits=limits))
+            pool = self._pools.setdefault(os.getpid(), httpx.Client(limits=limits, verify=trust(self.urls)))
         return pool
 
     def close(self) -> None:
