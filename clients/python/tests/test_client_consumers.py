@@ -179,12 +179,12 @@ def test_a_long_handler_keeps_its_lease(hr: Headrace, topic: str) -> None:
     log = Log(hr, 1)
 
     def handle(message: Message) -> None:
-        while time.time() < begun + 1.5:  # its lease would be over
+        while time.time() < begun + 2.2:  # its lease would be over
             assert hr.receive(topic, "g") == []
             time.sleep(0.1)
         log.add(message.attempt)
 
-    hr.consumer(topic, group="g", lease=1, **QUICK)(handle)
+    hr.consumer(topic, group="g", lease=2, **QUICK)(handle)
     begun = time.time()
     hr.run(for_seconds=30)
     assert log.messages == [1]
@@ -263,7 +263,7 @@ WORKER = """
 import sys, time
 from headrace import Headrace
 hr = Headrace.from_env()
-@hr.consumer(sys.argv[1], group="g", concurrency=2, wait=1, lease=1, name=sys.argv[2])
+@hr.consumer(sys.argv[1], group="g", concurrency=2, wait=1, lease=2, name=sys.argv[2])
 def handle(message):
     print(f"{message.body} {message.attempt}\\n", end="", flush=True)  # whole: two threads print
     time.sleep(float(sys.argv[3]))

@@ -31,9 +31,9 @@ class AsyncTopics(AsyncCaller):
         """How fast messages came in and were settled, and how far groups were behind: 1h, 24h or 7d."""
         return await self._ask(Rates, "GET", path("topics", topic, "rates"), window=window)
 
-    async def due(self, topic: str, from_: datetime | None = None) -> Due:
-        """How much is due when, by the hour."""
-        query = given(**{"from": rfc3339(from_) if from_ else None})
+    async def get_due(self, topic: str, *, begin: datetime | str | None = None) -> Due:
+        """How much is due when, by the hour, from `begin` on (without: all that waits)."""
+        query = {"from": rfc3339(begin) if begin is not None else None}
         return await self._ask(Due, "GET", path("topics", topic, "due"), **query)
 
     async def delete_topic(self, topic: str, *, confirm: str) -> None:

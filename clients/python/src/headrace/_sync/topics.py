@@ -31,9 +31,9 @@ class Topics(Caller):
         """How fast messages came in and were settled, and how far groups were behind: 1h, 24h or 7d."""
         return self._ask(Rates, "GET", path("topics", topic, "rates"), window=window)
 
-    def due(self, topic: str, from_: datetime | None = None) -> Due:
-        """How much is due when, by the hour."""
-        query = given(**{"from": rfc3339(from_) if from_ else None})
+    def get_due(self, topic: str, *, begin: datetime | str | None = None) -> Due:
+        """How much is due when, by the hour, from `begin` on (without: all that waits)."""
+        query = {"from": rfc3339(begin) if begin is not None else None}
         return self._ask(Due, "GET", path("topics", topic, "due"), **query)
 
     def delete_topic(self, topic: str, *, confirm: str) -> None:
