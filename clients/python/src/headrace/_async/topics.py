@@ -33,7 +33,7 @@ class AsyncTopics(AsyncCaller):
 
     async def get_due(self, topic: str, *, begin: datetime | str | None = None) -> Due:
         """How much is due when, by the hour, from `begin` on (without: all that waits)."""
-        query = {"from": rfc3339(begin) if begin is not None else None}
+        query: dict[str, Any] = {"from": rfc3339(begin) if begin is not None else None}
         return await self._ask(Due, "GET", path("topics", topic, "due"), **query)
 
     async def delete_topic(self, topic: str, *, confirm: str) -> None:
