@@ -1,6 +1,12 @@
 """The console in Chinese, what fails, and what is due later."""
 
 FAILURES: dict[str, str] = {
+    "Blocked keys": "被阻塞的键",
+    "Held back": "被阻塞",
+    "By": "原因",
+    "Until": "直到",
+    "none: the shard itself": "无: 整个分片",
+    "under way at {name}": "{name} 处理中",
     "Due, by the hour, UTC: messages that wait for their time, and retries (↻).": (
         "按小时 (UTC) 到期: 等待时间的消息, 以及重试 (↻)。"
     ),

@@ -8,6 +8,7 @@ from ...domain.errors import HeadraceError
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
+    from ...domain.message import Message
     from ...domain.topic import Group, Topic
     from ...services.inspect.survey import TopicSurvey
 
@@ -18,6 +19,7 @@ def group_page(visit: Visit, topic: str, group: str) -> Shown:
     from ...domain import ladder
     from ..views import group as view
     from ..views import strip
+    from ..views.blocked import blocked
     from ..views.overview import of_group
     from .topics import first_shard
 
@@ -37,6 +39,10 @@ def group_page(visit: Visit, topic: str, group: str) -> Shown:
         "troubles": of_group(found, survey.groups[0], visit.now_ms),
         "strips": strip.strips(survey, names),
         "leases": view.leases(survey.groups[0], names),
+        "blocked": [
+            (each, _message_at(visit, found, each.shard, each.offset))
+            for each in blocked(survey.groups[0], names)
+        ],
         "members": view.members(consumers, assignment, visit.now_ms),
         "assignment": assignment,
         "retry": wanted.retry or found.retry,
@@ -44,6 +50,14 @@ def group_page(visit: Visit, topic: str, group: str) -> Shown:
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < found.shards else None,
     }
     return Page("group.html", model)
+
+
+def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message | None:
+    """The message that lies there; None where it is not read."""
+    if not visit.has_units(2):
+        return None
+    reader = visit.deps.reader
+    return reader.fetch(topic.shard_key(shard), [offset], reader.recent())[offset].message
 
 
 @page("GET", "/console/topics/{topic}/groups/{group}/settings")

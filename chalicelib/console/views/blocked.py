@@ -1,0 +1,50 @@
+"""The units of order of a serial group that hold messages back, and by whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...modes import POLICIES
+from ...services.inspect.survey import GroupSurvey
+
+_MOST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A unit that waits for one of its messages: which, who has it (None: it waits for its next attempt, or its holder
+    has no name), until when, and how many were passed over for it."""
+
+    shard: int
+    offset: int
+    attempt: int
+    is_leased: bool
+    consumer: str | None
+    until_ms: int
+    behind: int
+
+
+def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
+    """Those that hold back most first; none but in SERIAL. `names` tells consumers by uid."""
+    if not POLICIES[survey.group.mode].holds_back:
+        return []
+    found: list[Blocked] = []
+    for place in survey.places:
+        shard = place.shard or 0
+        passed: Counter[str] = Counter()
+        for span in place.cursor.waiting:
+            passed[span.unit] += span.count if span.attempt == 1 else 0
+        for lease in place.cursor.leases.values():
+            owner, until_ms = names.get(lease.owner), lease.deadline_ms
+            found += [
+                Blocked(shard, span.start, span.attempt, True, owner, until_ms, passed[span.unit])
+                for span in lease.spans
+            ]
+        found += [
+            Blocked(shard, span.start, span.attempt, False, None, span.due_ms, passed[span.unit])
+            for span in place.cursor.waiting
+            if span.attempt > 1
+        ]
+    return sorted((each for each in found if each.behind), key=lambda each: -each.behind)[:_MOST]
