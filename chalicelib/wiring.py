@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .services.core.readiness import Readiness
     from .services.core.tails import Tails
     from .services.core.wake import Waker
+    from .services.inspect.as_of import Past
     from .services.inspect.fate import Fates
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.lookup import Lookup
@@ -402,6 +403,12 @@ class Deps:
         from .services.inspect.rates import RateCharts
 
         return RateCharts(self.surveyor, self.adapters.readings, self.adapters.clock)
+
+    @cached_property
+    def past(self) -> Past:
+        from .services.inspect.as_of import Past
+
+        return Past(self.adapters.blobs)
 
     @cached_property
     def meter_notes(self) -> MeterNotes:

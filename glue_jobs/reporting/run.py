@@ -18,10 +18,10 @@ from glue_jobs.common.manifest import Manifest, is_small, load_all, table
 from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
-from glue_jobs.reporting import aggregates
+from glue_jobs.reporting import aggregates, hours
 from glue_jobs.reporting.page import Told, is_short, page
 from glue_jobs.reporting.standing import Standing, groups
-from glue_jobs.reporting.tables import write
+from glue_jobs.reporting.tables import rows_of, write
 
 _DAYS = 7
 _LOOK_BACK = timedelta(days=7)  # messages that were accepted earlier and delivered in the report's days
@@ -125,12 +125,27 @@ class ReportJob:
         ).items():
             rows[name] = write(spark, self._bucket, f"{self.folder}/{name}", found)
             progress(f"report: {name}, {len(rows[name])} rows")
+        self._hours(manifests, messages, deliveries)
         lacking = gaps(manifests, self._span)
         asked = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
         sentences = [*lacking, *notes(manifests), *asked]
         told = Told(self._span.first, self._span.last, **rows, standing=standing, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(told))
         return {name: len(found) for name, found in rows.items()}, lacking
+
+    def _hours(self, manifests: Sequence[Manifest], messages: DataFrame, deliveries: DataFrame) -> None:
+        """The topics as they were at each full hour, for the service."""
+        begin, end = self._span.begin, known_until(manifests, self._span)
+        if end - begin > timedelta(days=hours.MOST_DAYS):
+            return
+        found = rows_of(hours.steps(messages, deliveries, begin, end))
+        first = max(self._span.first - _LOOK_BACK, date.fromisoformat(manifests[0].day))
+        last = self._span.last.isoformat()
+        whole = {m.day for m in manifests if m.complete and (m.until_hour == 24 or m.day == last)}
+        written = hours.write(
+            self._bucket, hours.counts(found, (end - begin) // timedelta(hours=1)), begin, end, first, whole
+        )
+        progress(f"report: as they were at each hour, {written} texts")
 
 
 def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:

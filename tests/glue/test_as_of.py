@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.manifest import load_all, table
-from glue_jobs.reporting import as_of, options
+from glue_jobs.reporting import as_of, hours, options
 
-from .archives import BEGIN, delivery, fill, message
+from .archives import BEGIN, delivery, fill, frame, message
 from .journals import Place
 
 AT = BEGIN + timedelta(minutes=10)
@@ -95,6 +97,36 @@ def test_groups_are_counted_and_the_oldest_listed(filled: Place, capsys: pytest.
         ["g", "in_flight", "flying"],
         ["g", "retrying", "retrying"],
     ]
+
+
+def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
+    rng = random.Random(17)
+    rows, tries = [], []
+    for number in range(120):
+        of = message(number, minutes=rng.randrange(-600, 300))
+        rows.append(of)
+        begun = 0.0
+        for attempt in range(1, rng.randrange(4)):
+            begun += rng.choice((1, 30, 90, 60 * 11))
+            ended = rng.choice((0, 1, 60 * 60_000, 600 * 60_000))
+            outcome = rng.choice(("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN"))
+            tries.append(
+                delivery(
+                    of, rng.choice("gh"), 60 * begun, attempt=attempt, duration_ms=ended, outcome=outcome
+                )
+            )
+    messages, deliveries = (frame(place.spark, *of) for of in (("messages", rows), ("deliveries", tries)))
+    steps = hours.steps(messages, deliveries, BEGIN, BEGIN + timedelta(hours=4)).collect()
+    counts = hours.counts([row.asDict() for row in steps], 4)["orders"]
+    for hour in (0, 3):
+        known = deliveries.where(F.col("started_at") <= F.lit(BEGIN + timedelta(hours=4)))
+        found = as_of.counted(as_of.states(messages, known, BEGIN + timedelta(hours=hour)))
+        assert {(each["group"], state): each[state] for each in found for state in hours.STATES} == {
+            (group, state): numbers[hour]
+            for group, states in counts.items()
+            for state, numbers in states.items()
+        }
+    assert sum(sum(numbers) for numbers in counts["g"].values()) > 100
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import compaction, nights, options, transforms
 from glue_jobs.common import session
@@ -29,7 +29,7 @@ from glue_jobs.common.manifest import table as table_of
 from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.service import Service
 from glue_jobs.replaying import run as replay
-from glue_jobs.reporting import as_of
+from glue_jobs.reporting import as_of, hours
 from glue_jobs.reporting import options as reporting_options
 from glue_jobs.reporting import run as report
 
@@ -138,11 +138,18 @@ class Flow:
 
     def as_of(self, topic: str, at: datetime) -> list[dict[str, Any]]:
         """Its groups as they were."""
-        manifests = load_all(self.bucket)
-        messages, deliveries = (
-            table_of(self._spark, self.bucket, name, manifests, [topic]) for name in TABLES
-        )
+        messages, deliveries = self._tables(topic)
         return as_of.counted(as_of.states(messages, deliveries, at))
+
+    def counted_by_hour(self, topic: str, at: datetime) -> hours.Counts:
+        """The same, as the report counts it, if that were a full hour."""
+        messages, deliveries = self._tables(topic)
+        steps = hours.steps(messages, deliveries, at, at).collect()
+        return hours.counts([row.asDict() for row in steps], 0)[topic]
+
+    def _tables(self, topic: str) -> Iterator[DataFrame]:
+        manifests = load_all(self.bucket)
+        return (table_of(self._spark, self.bucket, name, manifests, [topic]) for name in TABLES)
 
     def files(self) -> int:
         """How many files the tables have."""
@@ -202,6 +209,7 @@ def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
         wait_until(lambda table=table, lines=lines: flow.journaled(table) >= lines)  # type: ignore[misc]
     flow.archive()
     [found] = flow.as_of("moment", at)
+    assert flow.counted_by_hour("moment", at) == {"tower": {state: [found[state]] for state in hours.STATES}}
     names = {
         "NEW": "waiting",
         "RUNNING": "in_flight",

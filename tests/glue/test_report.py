@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.manifest import Manifest, load, save
-from glue_jobs.reporting import options
+from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
 from glue_jobs.reporting.run import Span, gaps, known_until, notes, span_of
 
@@ -78,6 +79,11 @@ def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(fil
 
 def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
     assert run(filled, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
+    told = json.loads((filled.folder / hours.name_of("orders", NEXT)).read_text())
+    assert (told["since"], told["complete"]) == (str(DAY), True)
+    assert [len(numbers) for numbers in told["groups"]["g"].values()] == [25] * len(hours.STATES)
+    assert told["groups"]["g"]["waiting"] == [1] * 25, "one that came at midnight, later the last one"
+    assert told["groups"]["g"]["retrying"] == [0] * 25
     made = folder(filled)
     assert made.name == f"{NEXT}_{NEXT}_orders"
     counts = duckdb.execute(f"select accepted from '{made}/volumes.csv'").fetchall()

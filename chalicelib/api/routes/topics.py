@@ -7,7 +7,8 @@ from ...domain.topic import DEFAULT_RETRY
 from .. import parse
 from ..http import ANY, Context, Response, call, invalid
 from ..requests import TopicBody
-from ..responses import due, rates, topics
+from ..responses import as_of, due, rates, topics
+from ..responses.as_of import AsOfView
 from ..responses.common import Page, page
 from ..responses.due import DueView
 from ..responses.rates import RatesView
@@ -55,6 +56,15 @@ def get_due(context: Context) -> Response[DueView]:
     query = context.query
     from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
     return Response(due.view(*due_hours(context.deps.adapters.timers, context.topic(), from_ms)))
+
+
+@call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))
+def get_as_of(context: Context) -> Response[AsOfView]:
+    """The topic as it was at the last full hour up to `at`: what was waiting, in flight, retried and dead for each
+    group that had tried anything. From the archive: 404 `NOT_ARCHIVED` says who counts what is not counted yet."""
+    at_ms = parse.time_ms(context.query.get("at", ""), "at")
+    topic = context.topic()
+    return Response(as_of.view(topic, at_ms, context.deps.past.of(topic, at_ms), context.caller))
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))

@@ -134,6 +134,11 @@ def tour(visitor: Recorder) -> None:
     get(f"{MAILER}/consumers/worker-1/attempts").expect(200)
     for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
         get(path).expect(200)
+    counts = {"waiting": [3] * 25, "in_flight": [1] * 25, "retrying": [0] * 25, "dead": [2] * 25}
+    counted = {"since": "2026-11-14", "complete": True, "groups": {"billing": counts}}
+    blobs = wiring.deps().adapters.blobs
+    blobs.put("reports/hours/day=2026-11-21/orders.json", json.dumps(counted).encode())
+    get(f"{ORDERS}/as-of?at=2026-11-21T09:30:00Z").expect(200)
     for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics", f"{ORDERS}/rates", f"{ORDERS}/due"):
         get(path).expect(200)
     for how in ("pause", "resume"):

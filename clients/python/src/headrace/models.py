@@ -107,6 +107,28 @@ class Rates(Model, frozen=True, kw_only=True):
     points: list[RatePoint] = []
 
 
+class PastGroup(Model, frozen=True, kw_only=True):
+    """How many messages were, for a group: not tried yet; being tried; to be tried again; given up."""
+
+    waiting: int
+    in_flight: int
+    retrying: int
+    dead: int
+
+
+class AsOf(Model, frozen=True, kw_only=True):
+    """A topic at `counted_at`, the last full hour up to `at`; `exact` where they are the same. Messages count that were
+    accepted from `accepted_since` on; not `complete`: the archive lacks something of that time."""
+
+    topic: str
+    at: datetime
+    counted_at: datetime
+    exact: bool
+    accepted_since: datetime
+    complete: bool
+    groups: dict[str, PastGroup] = {}
+
+
 class Topic(Model, frozen=True, kw_only=True):
     topic: str
     mode: str

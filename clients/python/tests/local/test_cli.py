@@ -186,6 +186,12 @@ def test_stats_count_by_group(command: Command, headrace: LocalHeadrace) -> None
     assert command("stats", "orders").splitlines()[1].split()[:5] == ["orders", "1", "0", "mailer", "1"]
 
 
+def test_stats_of_a_moment_that_nobody_counted_say_who_counts_it(command: Command) -> None:
+    error = command("stats", "orders", "--at", "2026-11-21T10:00:00Z", code=NOT_FOUND)
+    assert "make asof" in error
+    assert "name it" in command("stats", "--at", "2026-11-21T10:00:00Z", code=USAGE)
+
+
 def test_the_doctor_finds_what_needs_attention(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send("orders", 1)
     headrace.nack("orders", "mailer", *headrace.receive("orders", "mailer"), dead_letter=True)

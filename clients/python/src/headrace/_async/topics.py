@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calls import Call, given, path
 from ..durations import rfc3339
-from ..models import AuditEntry, Due, Health, Ladder, Rates, SignInLink, Token, Topic, TopicStats
+from ..models import AsOf, AuditEntry, Due, Health, Ladder, Rates, SignInLink, Token, Topic, TopicStats
 from .caller import AsyncCaller
 from .pager import AsyncPager
 
@@ -35,6 +35,11 @@ class AsyncTopics(AsyncCaller):
         """How much is due when, by the hour, from `begin` on (without: all that waits)."""
         query: dict[str, Any] = {"from": rfc3339(begin) if begin is not None else None}
         return await self._ask(Due, "GET", path("topics", topic, "due"), **query)
+
+    async def as_of(self, topic: str, at: datetime | str) -> AsOf:
+        """The topic as it was at the last full hour up to `at`, from the archive. Raises NotFound where that was not
+        counted."""
+        return await self._ask(AsOf, "GET", path("topics", topic, "as-of"), at=rfc3339(at))
 
     async def delete_topic(self, topic: str, *, confirm: str) -> None:
         """Delete a topic with its groups and messages; `confirm` repeats its name. Takes some three seconds."""

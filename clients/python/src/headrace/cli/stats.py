@@ -38,12 +38,21 @@ def stats(
     topic: Annotated[
         str | None, typer.Argument(help="One topic; without: all.", autocompletion=topic_names)
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="As it was at the last full hour up to this time (RFC 3339), from the archive."),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
     times: Annotated[int | None, typer.Option(help="With --watch: so many looks.")] = None,
 ) -> None:
     """What is in topics and groups: waiting, in flight, retrying, dead."""
     s = session(context)
+    if at is not None:
+        if topic is None:
+            raise typer.BadParameter("--at tells of one topic: name it.")
+        _as_of(s, topic, at)
+        return
     looks = (times or -1) if watch else 1
     if s.output.as_json or not watch:
         for look in _counted(looks, every):
@@ -56,6 +65,20 @@ def stats(
     with Live(console=s.output.out, auto_refresh=False) as live:
         for _ in _counted(looks, every):
             live.update(table_of(_COLUMNS, (cells for _, cells in _rows(_topics(s, topic)))), refresh=True)
+
+
+def _as_of(s: Session, topic: str, at: str) -> None:
+    past = s.hr.as_of(topic, at)
+    if s.output.as_json:
+        s.output.document(past)
+        return
+    rows = [
+        (each, (name, each.waiting, each.in_flight, each.retrying, each.dead))
+        for name, each in past.groups.items()
+    ]
+    s.output.many(("GROUP", "WAITING", "IN FLIGHT", "RETRYING", "DEAD"), rows, "No groups then.")
+    whole = "" if past.complete else "; the archive lacks something of that time"
+    s.output.say(f"At {past.counted_at:%Y-%m-%d %H:%M} UTC{whole}.")
 
 
 def _counted(looks: int, every: float) -> Iterator[int]:

@@ -1,0 +1,60 @@
+"""Topics as they were at a moment in the past, from what the archive's report has counted (docs/report.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ...domain.errors import NotFound
+from ...domain.topic import Topic
+from ...ports.world import Blobs
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class PastCounts:
+    """A topic at a full hour. `since_ms`: what was accepted before does not count. Not `is_complete`: the archive lacks
+    something of the days until then. `groups` have a number for each state."""
+
+    counted_ms: int
+    since_ms: int
+    is_complete: bool
+    groups: Mapping[str, Mapping[str, int]]
+
+
+class Past:
+    """Reads one small object."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def of(self, topic: Topic, at_ms: int) -> PastCounts:
+        """The counts of the last full hour up to then, UTC. Raises NotFound where nobody has counted that."""
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        text = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
+        told: Mapping[str, Any] = json.loads(text or b'{"groups": {}}')
+        groups = {
+            name: {state: numbers[at.hour] for state, numbers in states.items()}
+            for name, states in told["groups"].items()
+            if all(at.hour < len(numbers) for numbers in states.values())
+        }
+        if not groups:
+            raise _not_counted(topic, at)
+        since = datetime.fromisoformat(told["since"]).replace(tzinfo=UTC)
+        return PastCounts(
+            at_ms // _HOUR_MS * _HOUR_MS, int(since.timestamp()) * 1000, told["complete"], groups
+        )
+
+
+def _not_counted(topic: Topic, at: datetime) -> NotFound:
+    moment = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return NotFound(
+        "NOT_ARCHIVED",
+        f"Topic {topic.name!r} was not counted for {moment}: the report, which follows the archive, counts the full "
+        f'hours of its days (`make archive report`). `make asof ARGS="--topic {topic.name} --at {moment}"` counts '
+        "that very moment, from the archive.",
+    )

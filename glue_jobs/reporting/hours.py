@@ -1,0 +1,131 @@
+"""A topic as it was at the full hours of a day: one small text for each topic and day, which the service reads.
+
+`reports/hours/day=2026-11-21/orders.json` (docs/report.md) has the counts of its groups at 00:00, 01:00 … 24:00: what a
+job that starts for minutes must have said before, for a call that answers in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Set
+from datetime import date, datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.reporting.aggregates import attempts, ended
+
+VERSION = 1
+STATES = ("waiting", "in_flight", "retrying", "dead")
+MOST_DAYS = 31
+"""Of a longer report no hours are told: that would be very many texts."""
+
+_HOUR = timedelta(hours=1)
+_HOUR_US = 3_600_000_000
+_MESSAGE = ("topic", "topic_uid", "shard", "offset")
+_GROUP = ("group", "topic", "topic_uid", "shard")
+Counts = dict[str, dict[str, list[int]]]
+"""By group and state: how many messages at each full hour, from the span's beginning on."""
+
+
+def name_of(topic: str, day: date) -> str:
+    return f"reports/hours/day={day}/{topic}.json"
+
+
+def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """By `topic`, `group`, `state` and `hour` (how many after `begin`): by how many messages more (or fewer) are in the
+    state at that hour than an hour before; at the first, than nothing. States are those of `as_of`."""
+    accepted = messages.where(F.col("accepted_at") <= F.lit(end)).select(*_MESSAGE, "accepted_at")
+    tried = attempts(deliveries).where(F.col("started_at") <= F.lit(end)).join(accepted, [*_MESSAGE])
+    events = _waiting(accepted, tried).unionByName(_tried(tried))
+    after_us = F.unix_micros("at") - F.unix_micros(F.lit(begin))
+    hour = F.greatest(F.ceil(after_us / _HOUR_US), F.lit(0))
+    seen = events.where("state is not null and at is not null").withColumn("hour", hour)
+    within = seen.where(F.col("hour") <= (end - begin) // _HOUR)
+    return within.groupBy("topic", "group", "state", "hour").agg(F.sum("step").alias("step"))
+
+
+def _waiting(accepted: DataFrame, tried: DataFrame) -> DataFrame:
+    """From its acceptance until its first attempt, or until somebody came past it."""
+    first = tried.groupBy("group", *_MESSAGE).agg(F.min("started_at").alias("first"))
+    groups = tried.select("group", "topic", "topic_uid").distinct()
+    behind = Window.partitionBy(*_GROUP).orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, 0)
+    each = accepted.join(groups, ["topic", "topic_uid"]).join(first, ["group", *_MESSAGE], "left")
+    left = each.withColumn("left", F.coalesce("first", F.min("first").over(behind)))
+    until = F.when(F.col("left").isNotNull(), F.greatest("accepted_at", "left"))  # clocks differ
+    return _exploded(left.withColumn("until", until), ("waiting", "accepted_at", 1), ("waiting", "until", -1))
+
+
+def _tried(tried: DataFrame) -> DataFrame:
+    """In flight while an attempt lasts, and then what it came to, until the next one."""
+    order = Window.partitionBy("group", *_MESSAGE).orderBy("started_at", "attempt")
+    following = tried.withColumn("next", F.lead("started_at").over(order))
+    over = following.withColumn("over", F.least(ended(), "next"))
+    became = F.when(F.col("outcome") == "DEAD", "dead").when(F.col("outcome") != "SUCCESS", "retrying")
+    return _exploded(
+        over.withColumn("became", became),
+        ("in_flight", "started_at", 1),
+        ("in_flight", "over", -1),
+        (F.col("became"), "over", 1),
+        (F.col("became"), "next", -1),
+    )
+
+
+def _exploded(rows: DataFrame, *moves: tuple[str | Column, str, int]) -> DataFrame:
+    """A row for each move into a state (1) or out of it (-1), with the time `at` which that was."""
+    found = [
+        F.struct(
+            (F.lit(state) if isinstance(state, str) else state).alias("state"),
+            F.col(at).alias("at"),
+            F.lit(step).alias("step"),
+        )
+        for state, at, step in moves
+    ]
+    return rows.select("topic", "group", F.explode(F.array(*found)).alias("move")).select(
+        "topic", "group", "move.*"
+    )
+
+
+def counts(rows: Iterable[Mapping[str, Any]], hours: int) -> dict[str, Counts]:
+    """The counts of each topic from its steps, for so many hours and the beginning of the first."""
+    gains: dict[str, Counts] = {}
+    for row in rows:
+        groups = gains.setdefault(row["topic"], {})
+        states = groups.setdefault(row["group"], {state: [0] * (hours + 1) for state in STATES})
+        states[row["state"]][row["hour"]] += row["step"]
+    return {
+        topic: {
+            group: {state: list(accumulate(each)) for state, each in states.items()}
+            for group, states in groups.items()
+        }
+        for topic, groups in gains.items()
+    }
+
+
+def write(
+    bucket: Bucket, topics: Mapping[str, Counts], begin: datetime, end: datetime, since: date, whole: Set[str]
+) -> int:
+    """Put the texts; how many. `since` is the day from which on accepted messages count; `whole` are the days that the
+    archive has all of."""
+    hours, written = (end - begin) // _HOUR, 0
+    for first in range(0, hours, 24):
+        day = begin.date() + timedelta(days=first // 24)
+        known = [str(since + timedelta(days=n)) in whole for n in range((day - since).days + 1)]
+        for topic, groups in sorted(topics.items()):
+            told = {
+                "v": VERSION,
+                "topic": topic,
+                "day": str(day),
+                "since": str(since),
+                "complete": all(known),
+                "groups": {
+                    group: {state: each[first : first + 25] for state, each in states.items()}
+                    for group, states in sorted(groups.items())
+                },
+            }
+            bucket.write(name_of(topic, day), json.dumps(told, separators=(",", ":")))
+            written += 1
+    return written
