@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from chalicelib.domain.exchange import Exchange
@@ -62,7 +62,7 @@ class _Subscriber:
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         raise AssertionError("nothing here is in a transaction")
 
 

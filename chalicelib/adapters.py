@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .ports.tickets import Tickets
     from .ports.timers import Timers
     from .ports.transactions import Transactions
-    from .ports.world import Blobs, Clock, Invoker, Jobs, Random, Sender
+    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
@@ -107,6 +107,8 @@ class Adapters:
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
+    cipher: Cipher | None = None
+    """Encrypts secrets; None where nothing is kept."""
 
 
 def from_environment() -> Adapters:
@@ -143,8 +145,9 @@ def dynamo_adapters(
     on_client: OnClient | None = None,
     invoker: Invoker | None = None,
     jobs: Jobs | None = None,
+    cipher: Cipher | None = None,
 ) -> Adapters:
-    """The ports on DynamoDB. `on_client` sees every AWS client before its first use."""
+    """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher` goes before KMS's."""
     from .store.audit import DynamoAudit
     from .store.blobs import FolderBlobs, S3Blobs
     from .store.control import DynamoControl
@@ -205,7 +208,16 @@ def dynamo_adapters(
         read_units=counted,
         stage=settings.prefix if settings.deployed else "",
         archive=settings.archive,
+        cipher=cipher or _cipher(settings, clients),
     )
+
+
+def _cipher(settings: Settings, clients: Clients) -> Cipher | None:
+    if settings.kms_key is None:
+        return None
+    from .store.kms import KmsCipher
+
+    return KmsCipher(lambda: clients.get("kms"), settings.kms_key, settings.prefix)
 
 
 def _threads() -> Executor:

@@ -57,6 +57,9 @@ class Settings:
     expire: str | None = None
     """HEADRACE_EXPIRE: the deployed name of the function `expire`."""
 
+    kms_key: str | None = None
+    """HEADRACE_KMS_KEY: the ARN of the KMS key that secrets are encrypted with; a deployed stage must have one."""
+
     deployed: bool = False
     """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
@@ -79,6 +82,10 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     for name in ("HEADRACE_ALLOW_LOOPBACK", "HEADRACE_FUNCTIONS"):
         if deployed and get(name, "0") not in ("", "0"):
             raise ValueError(f"{name} is for local runs only: remove it from the stage's environment.")
+    if deployed and not get("HEADRACE_KMS_KEY"):
+        raise ValueError(
+            "HEADRACE_KMS_KEY is missing: the stage must name the key that encrypts its secrets."
+        )
     return Settings(
         prefix=get("HEADRACE_PREFIX", "headrace"),
         region=get("AWS_REGION") or get("AWS_DEFAULT_REGION") or "us-east-1",
@@ -95,6 +102,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         check=get("HEADRACE_CHECK") or None,
         checkpoint=get("HEADRACE_CHECKPOINT") or None,
         expire=get("HEADRACE_EXPIRE") or None,
+        kms_key=get("HEADRACE_KMS_KEY") or None,
         deployed=deployed,
         jobs=get("HEADRACE_JOBS", "0") == "1",
         archive=get("HEADRACE_ARCHIVE", "0") == "1",

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .services.core.meter_notes import MeterNotes
     from .services.core.positions import Positions
     from .services.core.readiness import Readiness
+    from .services.core.sealer import Sealer
+    from .services.core.signing_keys import SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
     from .services.inspect.as_of import Past
@@ -83,8 +85,22 @@ class Deps:
         return Readiness(self.adapters.unreadable, self.adapters.clock)
 
     @cached_property
+    def sealer(self) -> Sealer:
+        from .services.core.sealer import Sealer
+
+        return Sealer(self.adapters.cipher, self.adapters.clock)
+
+    @cached_property
+    def signing_keys(self) -> SigningKeys:
+        from .services.core.signing_keys import SigningKeys
+
+        a = self.adapters
+        return SigningKeys(a.control, self.sealer, a.clock, a.random)
+
+    @property
     def signing_key(self) -> bytes:
-        return self.adapters.control.signing_key(self.adapters.random.secret())
+        """The key that signs at this moment."""
+        return self.signing_keys.present()
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -187,7 +203,7 @@ class Deps:
             self.reader,
             self.attempt_log,
             self.adapters.clock,
-            lambda: self.signing_key,
+            self.signing_keys,
             self.waker.filed,
             self.counters,
             lambda *who: self.admin.alive(*who),
@@ -209,6 +225,7 @@ class Deps:
             self.claimer,
             self.settler,
             self.sender,
+            self.sealer,
             a.blobs,
             a.timers,
             self.waker,
@@ -276,7 +293,7 @@ class Deps:
             self.waker,
             a.clock,
             a.random,
-            lambda: self.signing_key,
+            self.signing_keys,
             self.counters,
         )
 
@@ -350,6 +367,7 @@ class Deps:
             self.assignments,
             a.marks,
             self.marker.mark,
+            self.sealer,
             a.clock,
             a.random,
         )
@@ -390,7 +408,7 @@ class Deps:
         from .services.manage.sign_in_links import SignInLinks
 
         a = self.adapters
-        return SignInLinks(a.tickets, lambda: self.signing_key, a.clock, a.random)
+        return SignInLinks(a.tickets, self.signing_keys, a.clock, a.random)
 
     @cached_property
     def board(self) -> Board:

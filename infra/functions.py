@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from . import bucket, names, roles, tables
+from . import bucket, keys, names, roles, tables
 
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
@@ -139,6 +139,7 @@ def _environment(prefix: str) -> dict[str, Any]:
         "HEADRACE_PREFIX": prefix,
         "HEADRACE_BUCKET": {"Fn::Sub": bucket.name(prefix)},
         "HEADRACE_ACCOUNT": {"Ref": "AWS::AccountId"},
+        "HEADRACE_KMS_KEY": {"Fn::GetAtt": [keys.KEY, "Arn"]},
         "HEADRACE_DELIVER": names.function(prefix, "deliver"),
         "HEADRACE_MOVER": names.function(prefix, "mover"),
         "HEADRACE_CHECK": names.function(prefix, "check"),

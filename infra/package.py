@@ -25,7 +25,7 @@ BUILD = Path("build")
 TEMPLATE = "template.json"
 APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
 SBOM = "sbom.json"
-_SERVICES = ("dynamodb", "lambda", "s3", "glue", "sts")
+_SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)

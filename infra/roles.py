@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import names
+from . import keys, names
 
 Statement = dict[str, Any]
 
@@ -132,6 +132,16 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     "journal": {"journal/*": ("s3:PutObject",), "expiring/*": ("s3:PutObject",)},
 }
 
+_SECRETS: dict[str, dict[str, str]] = {
+    # Who delivers reads nothing but what it signs with. A secret that an earlier release stored is encrypted by whoever
+    # writes its row. The API signs test events.
+    names.API: {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt Decrypt"},
+    "deliver": {"subscriber": "Encrypt Decrypt"},
+    "check": {"signing-key": "Decrypt"},
+    "assign": {"subscriber": "Encrypt"},
+}
+"""What a function may do with which kind of secret (`secret` in KMS's encryption context)."""
+
 STREAMS: dict[str, tuple[str, ...]] = {"route": ("log",), "journal": ("log", "traces")}
 """The tables whose streams wake a function."""
 
@@ -174,6 +184,7 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
         allowed = tuple(f"dynamodb:{action}" for action in actions.split())
         statement = _allow(allowed, names.arn("dynamodb", resource))
         statements.append(statement | (_only(_PARTS[part]) if part else {}))
+    statements += [_secrets(prefix, kind, actions) for kind, actions in _SECRETS.get(name, {}).items()]
     started = [names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())]
     if started:
         statements.append(_allow(("lambda:InvokeFunction",), *started))
@@ -202,6 +213,15 @@ def _allow(actions: tuple[str, ...], *resources: str) -> Statement:
 def _only(partitions: tuple[str, ...]) -> Statement:
     """The condition that all partition keys of a request are of these."""
     return {"Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(partitions)}}}
+
+
+def _secrets(prefix: str, kind: str, actions: str) -> Statement:
+    """Of all keys those with the stage's tag, for one kind of its secrets: a stage that was deleted and made again has
+    a new key, and its tables hold what the one before encrypted."""
+    context = "kms:EncryptionContext:"
+    only = {f"aws:ResourceTag/{keys.TAG}": prefix, f"{context}headrace": prefix, f"{context}secret": kind}
+    allowed = tuple(f"kms:{action}" for action in actions.split())
+    return _allow(allowed, names.arn("kms", "key/*")) | {"Condition": {"StringEquals": only}}
 
 
 def _role(statements: list[Statement]) -> dict[str, Any]:

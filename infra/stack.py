@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import bucket, names
+from . import bucket, keys, names
 from .__main__ import add_options, given
 from .cli import Aws, Refused
 from .package import BUILD, GLUE, TEMPLATE
@@ -283,6 +283,19 @@ class Deployment:
             self._aws.run("dynamodb", "wait", "table-not-exists", *table)
         if self._has_bucket():
             self._aws.run("s3", "rb", "--force", f"s3://{self._bucket}")
+        for key in self._keys():
+            self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
+
+    def _keys(self) -> list[str]:
+        """The keys that encrypted this stage's secrets: one for each time that it was deployed anew."""
+        tagged = (
+            "--tag-filters",
+            f"Key={keys.TAG},Values={self._name}",
+            "--resource-type-filters",
+            "kms:key",
+        )
+        found = self._aws.ask("resourcegroupstaggingapi", "get-resources", *tagged, check=False) or {}
+        return [str(each["ResourceARN"]) for each in found.get("ResourceTagMappingList", [])]
 
 
 def _confirmed(stack: Stack, told: str | None, with_data: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import alarms, api, bucket, dashboard, functions, glue, roles, tables
+from . import alarms, api, bucket, dashboard, functions, glue, keys, roles, tables
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -112,6 +112,7 @@ def template(stack: Stack) -> dict[str, Any]:
         "Resources": {
             **tables.tables(prefix),
             **bucket.bucket(prefix),
+            **keys.key(prefix),
             **functions.functions(prefix, existing, _settings(stack)),
             **functions.logs(prefix, existing, stack.log_days),
             **functions.failure_queue(prefix),

@@ -15,6 +15,7 @@ from chalicelib.store.layout import Tables
 from local.engine import Engine
 from local.functions import Function
 from local.jobs import LocalJobs
+from local.key_file import FileCipher
 from local.options import ENDPOINT, Options, Unusable
 from local.store import Pump, Store
 from local.stream import StreamPoller
@@ -43,7 +44,9 @@ def opened(options: Options) -> Iterator[Store]:
         _leave_word(options.data / "engine", endpoint, stack)
 
         def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-            return dynamo_adapters(settings, clock, invoker=invoker, jobs=jobs)
+            return dynamo_adapters(
+                settings, clock, invoker=invoker, jobs=jobs, cipher=FileCipher(options.data / "key")
+            )
 
         def pumps(functions: Mapping[str, Function]) -> list[Pump]:
             tables = Tables(read().prefix)
@@ -95,7 +98,7 @@ def client(service: str) -> Any:
 
 def _make_folder(data: Path) -> None:
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Unusable(f"HEADRACE_DATA={data} cannot be used as a folder ({error.strerror}).") from None
 

@@ -33,7 +33,7 @@ _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _FIRST_FREE_FD = 10  # the shell names descriptors with one digit: keep the lock's out of its way
 # The shell becomes java; what it leaves behind waits for the end of a pipe whose other end only our process holds,
 # which ends however we die. Unlike prctl's death signal this also works when a thread that starts an engine ends.
-_LAUNCH = 'exec 3<&0; (read -r _ <&3; kill -TERM $$) & exec "$@" 3<&- </dev/null'
+_LAUNCH = 'umask 077; exec 3<&0; (read -r _ <&3; kill -TERM $$) & exec "$@" 3<&- </dev/null'
 
 
 class Engine:

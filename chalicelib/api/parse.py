@@ -29,7 +29,6 @@ from ..domain.limits import (
 )
 from ..domain.message import JSON, Draft
 from ..domain.request import NAME, Request
-from ..domain.signing import open_sealed
 from ..domain.topic import DEFAULT_RETRY, Topic
 from . import requests, strict
 from .http import Context, invalid
@@ -296,7 +295,7 @@ def page_start(context: Context, purpose: str) -> Any:
     text = context.query.get("page_token")
     if text is None:
         return None
-    opened = open_sealed(context.deps.signing_key, f"page:{purpose}", text)
+    opened = context.deps.signing_keys.open(f"page:{purpose}", text)
     if opened is None:
         raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
     return json.loads(opened)

@@ -268,3 +268,9 @@ class RotateBody(Struct, forbid_unknown_fields=True):
     """A new text for a token, or a new secret: for how long the old one stays good beside it."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400
+
+
+class RotateKeyBody(Struct, forbid_unknown_fields=True):
+    """A new signing key: for how long what the one before has signed stays good."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400

@@ -6,11 +6,12 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from ..domain.errors import Forbidden, Unauthorized
-from ..domain.signing import derived, open_sealed, seal
+from ..domain.signing import derived, open_sealed
 from ..domain.topic import Caller, Token
 from ..services.manage.tokens import MARK_CHARS
 from ..wiring import Deps
@@ -55,8 +56,14 @@ def of(deps: Deps, headers: Mapping[str, str], *, secure: bool) -> Session:
     opened = _opened(deps, _COOKIE, sealed) if sealed else None
     if opened is None:
         raise Unauthorized("UNAUTHORIZED", "Sign in with a token.")
-    csrf = derived(deps.signing_key, "console-csrf", sealed).hex()[:_CSRF_CHARS]
+    csrf = deps.signing_keys.first(partial(_csrf, sealed)) or ""
     return Session(deps.tokens.holder(*opened), csrf)
+
+
+def _csrf(cookie: str, key: bytes) -> str | None:
+    """What a session's forms hold: made of its cookie, with the key that signed that."""
+    is_signed = open_sealed(key, _COOKIE, cookie) is not None
+    return derived(key, "console-csrf", cookie).hex()[:_CSRF_CHARS] if is_signed else None
 
 
 def is_secure(deps: Deps, headers: Mapping[str, str]) -> bool:
@@ -98,7 +105,7 @@ def choose_language(tongue: str) -> str:
 
 def _cookie(deps: Deps, token_id: str, mark: str, *, secure: bool) -> str:
     content = f"{token_id} {_now_s(deps) + LASTS_SECONDS} {mark} {deps.adapters.random.id(12)}"
-    return _set(secure, seal(deps.signing_key, _COOKIE, content), LASTS_SECONDS)
+    return _set(secure, deps.signing_keys.seal(_COOKIE, content), LASTS_SECONDS)
 
 
 def _set(secure: bool, value: str, seconds: int) -> str:
@@ -112,7 +119,7 @@ def _name(secure: bool) -> str:
 
 def _opened(deps: Deps, purpose: str, sealed: str) -> tuple[str, str] | None:
     """The token's id in what was sealed, and the mark of its text, while its time is not over."""
-    content = open_sealed(deps.signing_key, purpose, sealed) if sealed.isascii() else None
+    content = deps.signing_keys.open(purpose, sealed) if sealed.isascii() else None
     if content is None:
         return None
     token_id, until_s, mark = content.split(" ")[:3]

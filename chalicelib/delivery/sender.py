@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.outcome import Outcome, Parcel, Verdict
@@ -64,10 +66,10 @@ class Sender:
         outcome, size = self._judge(answer), len(answer.body)
         return Exchange(consumer.target, headers, post.body, outcome, answer.headers, shown, size)
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
-        signature = webhooks.sign([secret], id, self._world.now_ms() // 1000, body)
+        signature = webhooks.sign(secrets, id, self._world.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
         return checks.read(self._egress.call("POST", transaction.check_url or "", headers, body, seconds))
 
@@ -119,9 +121,5 @@ class Sender:
 
 
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
-    """The secrets that sign now: the present one, and an old one until its end."""
-    return [
-        bytes.fromhex(secret.hex)
-        for secret in consumer.secrets
-        if secret.until_ms is None or secret.until_ms > now_ms
-    ]
+    """The secrets that sign now: the present one, and an old one until its end. They are decrypted already."""
+    return [bytes.fromhex(secret.hex) for secret in consumer.secrets if secret.is_live(now_ms)]

@@ -21,6 +21,7 @@ from .limits import (
     RETENTION_GRACE,
 )
 from .message import Message
+from .secret import Secret
 from .segment import Segment, ShardKey
 
 _DAY_MS = 86_400_000
@@ -92,14 +93,6 @@ class Group:
     payload: str = "binary"
     paused: bool = False
     version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """A signing secret of a consumer, as hex; `until_ms` ends it (None: it is the present one)."""
-
-    hex: str
-    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

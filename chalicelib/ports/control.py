@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..domain.assignment import Assignment
 from ..domain.replay import Replay
+from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 
 
@@ -107,6 +108,10 @@ class Control(Protocol):
         """Store if the replay still is `old` (None: absent). False: it is not."""
         ...
 
-    def signing_key(self, proposal: bytes) -> bytes:
-        """The stage's signing key; the first caller's proposal becomes it."""
+    def key_ring(self) -> KeyRing | None:
+        """The stage's signing keys; None before they are first needed."""
+        ...
+
+    def put_key_ring(self, ring: KeyRing, old: KeyRing | None) -> bool:
+        """Store if the signing keys still are `old` (None: absent). False: they are not."""
         ...

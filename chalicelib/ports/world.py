@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,8 +66,21 @@ class Sender(Protocol):
         """Send a signed test event to a consumer's URL, within `seconds`. It is no attempt: nothing comes of it."""
         ...
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
-        """Ask a producer, within `seconds` and signed with `secret`, what became of its transaction."""
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
+        """Ask a producer, within `seconds` and signed with each of the secrets, what became of its transaction."""
+        ...
+
+
+class Cipher(Protocol):
+    """Encrypts small secrets (up to 4 KB) with a key that nobody sees, each in a context: what it is for, and where it
+    lies. Only in the same context it is decrypted."""
+
+    def encrypt(self, plain: bytes, context: Mapping[str, str]) -> bytes:
+        """The ciphertext, another one each time. Raises Unavailable."""
+        ...
+
+    def decrypt(self, ciphertext: bytes, context: Mapping[str, str]) -> bytes:
+        """What was encrypted. Raises Unavailable, also for what is damaged or of another context or key."""
         ...
 
 

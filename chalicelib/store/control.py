@@ -10,8 +10,8 @@ from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
 from ..domain.assignment import Assignment
-from ..domain.errors import unavailable
 from ..domain.replay import Replay
+from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..ports.control import Staffed
 from .control_rows import (
@@ -19,10 +19,9 @@ from .control_rows import (
     ConsumerRow,
     GroupRow,
     Key,
+    KeyRingRow,
     ReplayRow,
     Row,
-    SigningKey,
-    SigningKeyRow,
     TokenRow,
     TopicRow,
     Use,
@@ -34,6 +33,7 @@ from .layout import Item, text
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
+_KEY_RING = Key("stage", "signing-key")
 
 
 class DynamoControl:
@@ -161,15 +161,11 @@ class DynamoControl:
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         return self._save(ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
 
-    def signing_key(self, proposal: bytes) -> bytes:
-        place = Key("stage", "signing-key")
-        key = self._get(SigningKeyRow, place)
-        if key is None:
-            self._save(SigningKeyRow.of(place, SigningKey(proposal.hex())))
-            key = self._get(SigningKeyRow, place)
-        if key is None:
-            raise unavailable()
-        return bytes.fromhex(key.hex)
+    def key_ring(self) -> KeyRing | None:
+        return self._get(KeyRingRow, _KEY_RING)
+
+    def put_key_ring(self, ring: KeyRing, old: KeyRing | None) -> bool:
+        return self._save(KeyRingRow.of(_KEY_RING, ring, _version(old)))
 
     def _get(self, model: type[Row[T]], key: Key, *, consistent: bool = True) -> T | None:
         answer = self._dynamo.call(
@@ -237,7 +233,7 @@ class DynamoControl:
         self._dynamo.delete(self._table, [_item_key(key)])
 
 
-def _version(old: Topic | Group | Consumer | Token | Replay | None) -> int | None:
+def _version(old: Topic | Group | Consumer | Token | Replay | KeyRing | None) -> int | None:
     return old.version if old else None
 
 

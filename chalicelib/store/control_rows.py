@@ -7,8 +7,9 @@ cold start a second connection (docs/adr/0041).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 from pynamodb.attributes import (
@@ -25,6 +26,7 @@ from pynamodb.models import Model
 from ..domain.assignment import Assignment
 from ..domain.errors import unavailable
 from ..domain.replay import Replay
+from ..domain.secret import KeyRing, Secret
 from ..domain.topic import Consumer, Group, Token, Topic
 from .layout import CONTROL_FORMAT, Item
 
@@ -47,6 +49,8 @@ class Row(Model, Generic[T]):
         region = "of the client"
 
     noun: type[T]
+    secret: ClassVar[tuple[str, ...]] = ()
+    """Its lists of secrets."""
 
     pk = UnicodeAttribute(hash_key=True)
     sk = UnicodeAttribute(range_key=True)
@@ -59,6 +63,9 @@ class Row(Model, Generic[T]):
         """The row of a noun that is to replace the one of a version; None: there is none."""
         fields = {**msgspec.json.decode(msgspec.json.encode(noun)), "version": version}
         fields.pop("epoch", None)  # an assignment's epoch is its row's version
+        fields |= {
+            name: [SecretMap.of(each) for each in fields[name]] for name in cls.secret if name in fields
+        }
         return cls(key.pk, key.sk, **{name: value for name, value in fields.items() if value is not None})
 
     @classmethod
@@ -71,6 +78,11 @@ class Row(Model, Generic[T]):
             if row.doc is not None:
                 return cls.of_format_1(row.doc)
             values = {name: _plain(value) for name, value in row.attribute_values.items()}
+            values |= {
+                name: [SecretMap.read(each) for each in values[name]]
+                for name in cls.secret
+                if values.get(name)
+            }
             return msgspec.convert({**values, "epoch": row.version}, type=cls.noun)
         except (msgspec.MsgspecError, TypeError, ValueError):
             return None
@@ -145,16 +157,34 @@ class GroupRow(Row[Group]):
 
 
 class SecretMap(MapAttribute[str, Any]):
-    """A signing secret."""
+    """A signing secret. An encrypted one stands in `hex` as `~<mark>~<until_ms, or nothing>~<ciphertext>` with an
+    `until_ms` of 0: releases that encrypted none take it for one that has ended, and write it again as it is."""
 
     hex = UnicodeAttribute()
     until_ms = NumberAttribute(null=True)
+
+    @classmethod
+    def of(cls, secret: Mapping[str, Any]) -> dict[str, Any]:
+        """A secret's fields as they are stored."""
+        if not secret["ciphertext"]:
+            return {name: secret[name] for name in ("hex", "until_ms") if secret[name] is not None}
+        until = "" if secret["until_ms"] is None else secret["until_ms"]
+        return {"hex": f"~{secret['mark']}~{until}~{secret['ciphertext']}", "until_ms": 0}
+
+    @staticmethod
+    def read(stored: Mapping[str, Any]) -> dict[str, Any]:
+        """A secret's fields."""
+        if not stored["hex"].startswith("~"):
+            return dict(stored)
+        _, mark, until, ciphertext = stored["hex"].split("~")
+        return {"mark": mark, "until_ms": int(until) if until else None, "ciphertext": ciphertext}
 
 
 class ConsumerRow(Row[Consumer]):
     """A registered consumer."""
 
     noun = Consumer
+    secret = ("secrets",)
 
     topic = UnicodeAttribute()
     group = UnicodeAttribute()
@@ -249,26 +279,24 @@ class ReplayRow(Row[Replay]):
     changed_ms = NumberAttribute()
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKey:
-    """The stage's signing key, as hex."""
+class KeyRingRow(Row[KeyRing]):
+    """The stage's signing keys. A release that knew one key only, unencrypted, had it in `hex`."""
 
-    hex: str
+    noun = KeyRing
+    secret = ("keys",)
 
-
-class SigningKeyRow(Row[SigningKey]):
-    """The stage's signing key."""
-
-    noun = SigningKey
-
-    hex = UnicodeAttribute()
+    keys = ListAttribute(of=SecretMap, null=True)
+    hex = UnicodeAttribute(null=True)
 
     @classmethod
-    def of_format_1(cls, doc: str) -> SigningKey:
-        return SigningKey(doc)
+    def readable(cls, item: Item) -> KeyRing | None:
+        only = item.get("hex") or item.get("doc")  # in format 1 `doc`
+        if only is None:
+            return super().readable(item)
+        return KeyRing((Secret(only["S"]),), int(item["version"]["N"]))
 
 
-MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, SigningKeyRow)
+MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, KeyRingRow)
 
 
 def _plain(value: Any) -> Any:

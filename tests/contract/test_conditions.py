@@ -21,6 +21,7 @@ from chalicelib.domain.cursor import Cursor, Fate, Lease, Result, Selection, sta
 from chalicelib.domain.rate import Grant
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.replay import Replay
+from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.segment import Segment, ShardKey, Tail, Way
 from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import ANY_EDITION, Timer
@@ -487,6 +488,15 @@ def settings_are_changed_as_they_were_read(stage: Stage) -> None:
     _is_put_as_it_was_read(
         control.put_replay, Replay(make.uid("r"), topic.name, topic.name, START_MS, 1, 2, 100)
     )
+    ring = KeyRing((Secret("01"),))
+    held = control.key_ring()
+    assert not control.put_key_ring(ring, replace(ring, version=99))
+    assert control.put_key_ring(ring, None) == (held is None)
+    assert not control.put_key_ring(ring, None), "it is there"
+    held = control.key_ring()
+    assert held
+    assert control.put_key_ring(held, held)
+    assert not control.put_key_ring(ring, held), "it was changed"
 
 
 def an_assignment_follows_the_one_before(stage: Stage) -> None:

@@ -13,7 +13,8 @@ from chalicelib.domain import ids
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
-from chalicelib.domain.topic import FormerHash, Group, Secret, Topic
+from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.topic import FormerHash, Group, Topic
 from chalicelib.ports.control import Control, Staffed
 from chalicelib.store import control_rows
 from chalicelib.store.layout import number, text
@@ -221,10 +222,19 @@ def test_the_last_use_of_tokens_is_noted_beside_them(empty_stage: Stage) -> None
     assert control.uses("t0", "t9") == {"t2": 2, "t3": 3}
 
 
-def test_the_first_proposal_becomes_the_signing_key(make_stage: Callable[[], Stage]) -> None:
+def test_the_first_signing_key_stays_until_it_is_replaced_as_it_was_read(
+    make_stage: Callable[[], Stage],
+) -> None:
     control = make_stage().adapters.control
-    assert control.signing_key(b"first") == b"first"
-    assert control.signing_key(b"second") == b"first"
+    assert control.key_ring() is None
+    first, second = KeyRing((Secret("01"),)), KeyRing((Secret("02"), Secret("01", 7)))
+    assert control.put_key_ring(first, None)
+    assert not control.put_key_ring(second, None)
+    stored = control.key_ring()
+    assert stored == replace(first, version=1)
+    assert control.put_key_ring(second, stored)
+    assert not control.put_key_ring(first, stored)
+    assert control.key_ring() == replace(second, version=2)
 
 
 NOUNS: dict[type[control_rows.Row[Any]], Any] = {
@@ -237,7 +247,7 @@ NOUNS: dict[type[control_rows.Row[Any]], Any] = {
     control_rows.TokenRow: make.token("t1"),
     control_rows.UseRow: control_rows.Use("t1", 7),
     control_rows.ReplayRow: Replay("r", "flights", "flights", 1, 2, 3, 100),
-    control_rows.SigningKeyRow: control_rows.SigningKey("00ff"),
+    control_rows.KeyRingRow: KeyRing((Secret("00ff"),)),
 }
 PLACE = control_rows.Key("p", "s")
 
@@ -263,7 +273,7 @@ def test_a_row_without_what_has_a_default_is_read_with_todays(model: type[contro
 @pytest.mark.parametrize("model", control_rows.MODELS)
 def test_a_row_of_the_release_before_is_read(model: type[control_rows.Row[Any]]) -> None:
     noun = NOUNS[model]
-    doc = noun.hex if isinstance(noun, control_rows.SigningKey) else msgspec.json.encode(noun).decode()
+    doc = noun.keys[0].hex if isinstance(noun, KeyRing) else msgspec.json.encode(noun).decode()
     item = {"pk": text("p"), "sk": text("s"), "doc": text(doc), "version": number(0), "v": number(1)}
     assert model.decoded(item) == noun
 

@@ -111,18 +111,6 @@ def permits_given_meanwhile_are_not_given_again(stage: Stage) -> None:
             assert rates.take(uid, 10, 9, now_ms).count == 3
 
 
-def the_first_signing_key_stays(stage: Stage) -> None:
-    dynamo, control = _dynamo(stage), stage.adapters.control
-    table, place = dynamo.tables.control, {"pk": text("stage"), "sk": text("signing-key")}
-    held = dynamo.call("get_item", TableName=table, Key=place, ConsistentRead=True).get("Item")
-    dynamo.delete(table, [place])
-    try:
-        with before(stage, "control", partial(control.signing_key, b"first")):
-            assert control.signing_key(b"second") == b"first"
-    finally:
-        dynamo.put(table, [held]) if held else dynamo.delete(table, [place])
-
-
 RACES: dict[str, Scene] = {
     scene.__name__: scene
     for scene in (
@@ -130,7 +118,6 @@ RACES: dict[str, Scene] = {
         a_timer_is_brought_back_once,
         a_damaged_cursor_is_mended_once,
         permits_given_meanwhile_are_not_given_again,
-        the_first_signing_key_stays,
     )
 }
 

@@ -9,7 +9,8 @@ import pytest
 
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError, Refused
-from chalicelib.domain.topic import Consumer, Group, Secret
+from chalicelib.domain.secret import Secret
+from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claim import Claimant
 from chalicelib.services.manage import admin
 from chalicelib.services.manage.admin import PULLS, Contact, Registration

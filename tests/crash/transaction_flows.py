@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,7 +51,7 @@ class World:
     def topic(self, deps: Deps) -> Topic:
         return deps.catalog.topic(self.name)
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         assert transaction.id not in [t.id for t in self.answered if t.decided_ms], "asked after the decision"
         self.asked.append(transaction.id)
         self.meanwhile()

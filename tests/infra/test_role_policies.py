@@ -19,8 +19,12 @@ from infra.template import template
 from tests.support import factories as make
 
 KNOW_NO_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
-MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:log-stream:\*|:secret:[^*?]+-\?{6}$")
+MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:log-stream:\*|:secret:[^*?]+-\?{6}$|:kms:.*:key/\*$")
 MADE_BY_US = re.compile(r":s3:::[^*/]+/[a-z0-9-]+/\*")
+
+
+ANY_KEY = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"
+"""Which of them is the stage's, its tag says."""
 
 
 def roles_of(packaged: Path) -> dict[str, Any]:
@@ -83,9 +87,17 @@ def test_two_stages_have_nothing_in_common() -> None:
         made = template(read(stage))["Resources"]
         roles = {name: each for name, each in made.items() if each.get("Type") == "AWS::IAM::Role"}
         told = [r for _, s in statements(roles) if isinstance(s["Resource"], list) for r in s["Resource"]]
-        return {resource["Fn::Sub"] for resource in told if "Fn::Sub" in resource}
+        return {resource["Fn::Sub"] for resource in told if "Fn::Sub" in resource} - {ANY_KEY}
 
     assert not resources("dev") & resources("prod")
+
+
+def test_a_key_is_used_for_its_own_stage_and_for_one_kind_of_secret(packaged: Path) -> None:
+    for _, statement in statements(roles_of(packaged)):
+        if any(action.startswith("kms:") for action in statement["Action"]):
+            only = statement["Condition"]["StringEquals"]
+            assert len({only["aws:ResourceTag/headrace"], only["kms:EncryptionContext:headrace"]}) == 1
+            assert only["kms:EncryptionContext:secret"] in ("signing-key", "subscriber")
 
 
 def test_only_those_that_streams_wake_read_streams(packaged: Path) -> None:

@@ -29,7 +29,7 @@ from infra.template import Stack, Wrong, template
 from local.functions import functions_of
 from tests.infra.test_role_policies import statements
 
-_KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
+_KEPT = {"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::KMS::Key"}
 _PREFIXED = ("TableName", "FunctionName", "LogGroupName", "QueueName", "TopicName", "LayerName", "BucketName")
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 

@@ -54,7 +54,7 @@ class Sender:
 
         return Outcome(Verdict.DONE)
 
-    def ask(self, transaction: Any, secret: bytes, seconds: float) -> Any:
+    def ask(self, transaction: Any, secrets: Any, seconds: float) -> Any:
         """What has to be decided is committed."""
         from chalicelib.domain.transaction import CheckAnswer, TransactionState
 
@@ -82,6 +82,10 @@ class Here:
         settings = Settings(prefix, "us-east-1", None, Path(folder))
         adapters = dynamo_adapters(settings, self.clock, SystemRandom())
         adapters.create_tables()
+        if hasattr(adapters, "cipher"):
+            from local.key_file import FileCipher
+
+            adapters = replace(adapters, cipher=FileCipher(Path(folder) / "key"))
         self._wiring = wiring
         self.deps = wiring.Deps(
             replace(

@@ -24,7 +24,7 @@ OLD_SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z
 _MODELS: dict[str, type[control_rows.Row[Any]]] = {
     "topics": control_rows.TopicRow,
     "tokens": control_rows.TokenRow,
-    "stage": control_rows.SigningKeyRow,
+    "stage": control_rows.KeyRingRow,
     "group": control_rows.GroupRow,
     "consumer": control_rows.ConsumerRow,
     "assignment": control_rows.AssignmentRow,

@@ -45,12 +45,22 @@ def functions() -> Iterable[str]:
         yield "| " + " | ".join([f"`{name}`", calls_others, *map(_in_words, parts)]) + " |"
 
 
+def secrets() -> Iterable[str]:
+    """What each function's role may do with which kind of secret."""
+    yield "| function | subscribers' secrets | signing key |"
+    yield "|---|---|---|"
+    for name in names.FUNCTIONS:
+        if kinds := roles._SECRETS.get(name):
+            cells = [kinds.get(kind, "").lower().replace(" ", ", ") for kind in ("subscriber", "signing-key")]
+            yield "| " + " | ".join([f"`{name}`", *cells]) + " |"
+
+
 def _in_words(actions: str) -> str:
     words = {"read": {"GetItem", "Query"}, "write": {"PutItem", "UpdateItem"}, "delete": {"DeleteItem"}}
     return ", ".join(word for word, of in words.items() if of & set(actions.split()))
 
 
-@pytest.mark.parametrize("table", [calls, functions], ids=lambda table: table.__name__)
+@pytest.mark.parametrize("table", [calls, functions, secrets], ids=lambda table: table.__name__)
 def test_a_table_is_what_the_code_says(table: FunctionType) -> None:
     name = table.__name__
     begin, end = f"<!-- {name}: made by tests/security/test_security_page.py -->\n", f"<!-- end of {name} -->"

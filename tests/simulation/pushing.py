@@ -208,7 +208,7 @@ class Line:
         if left_s < seconds:
             world.accuse(f"an attempt of {seconds} s began with {left_s} s left of its function")
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """A producer is asked what became of its transaction."""
         world = self._process.world
         deal = world.promises.asks(transaction)

@@ -37,6 +37,7 @@ from local.stream import stream_event
 from tests.functional.delivery.receivers import Receiver
 from tests.support.browser import Browser
 from tests.support.http import Client, Group, ShiftingClock, Topic
+from tests.support.kms import KEY, Kms
 from tests.support.push import Inbox
 from tests.support.roles import BUCKET, Guard, guarded
 
@@ -54,8 +55,10 @@ class World:
         inbox: Inbox,
         clock: ShiftingClock,
         objects: dict[str, bytes],
+        kms: Kms,
     ) -> None:
-        self.tables, self.inbox, self.clock, self.objects = tables, inbox, clock, objects
+        self.tables, self.inbox, self.clock = tables, inbox, clock
+        self.objects, self.kms = objects, kms
         self.adapters = adapters
         self.deps.setup()
         self.functions = functions_of(app.app)
@@ -173,13 +176,15 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
     """A new stage under this guard."""
     with guarded(guard), pytest.MonkeyPatch.context() as patch:
         environment = {"HEADRACE_PREFIX": f"roles{uuid.uuid4().hex[:8]}", "HEADRACE_DATA": str(folder)}
+        environment["HEADRACE_KMS_KEY"] = KEY
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "local")
         clock, inbox = ShiftingClock(), Inbox()
         rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
         egress = Egress(rules, time.monotonic)
         sender = Sender(egress, LocalFunctions(None), clock, clock, time.monotonic, "headrace.local")
-        made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
+        kms = Kms()
+        made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, on_client=kms.attach)
         s3 = Clients("us-east-1").get("s3")
         bucket = Bucket(s3)
         glue = Clients("us-east-1").get("glue")
@@ -191,7 +196,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
             jobs=GlueJobs(lambda: glue, environment["HEADRACE_PREFIX"]),
             archive=True,
         )
-        world = World(Tables(environment["HEADRACE_PREFIX"]), whole, inbox, clock, bucket.objects)
+        world = World(Tables(environment["HEADRACE_PREFIX"]), whole, inbox, clock, bucket.objects, kms)
         patch.setattr(wiring, "deps", lambda: world.deps)
         try:
             yield world
@@ -207,6 +212,7 @@ def work(world: World, receiver: Receiver) -> None:
     )
     group = topic.group()
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+    world.api.post(f"{group.path}/consumers/c/test").expect(200)
     produce(world, topic)
     world.wake(topic)
     fail(world, topic, group, receiver)

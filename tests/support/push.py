@@ -68,7 +68,7 @@ class Subscribers:
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         raise AssertionError("nobody is tested here")
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         self.asked.append((self.clock.now_ms(), transaction.id))
         return self.producer(transaction)
 

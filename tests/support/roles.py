@@ -44,8 +44,11 @@ PREFIX = "of-roles"
 BUCKET = f"{PREFIX}-000000000000-us-east-1"
 _NOUNS = {noun: getattr(Tables(PREFIX), noun) for noun in names.TABLES}
 
+_KIND = "kms:EncryptionContext:secret"
+
 Asked = tuple[str, str]
-"""An action and the resource it is for, both as IAM names them; of a table in parts `<resource>#<partition key>`."""
+"""An action and the resource it is for, both as IAM names them; of a table in parts `<resource>#<partition key>`, of a
+key `<resource>#<kind of secret>`."""
 
 _at_work: ContextVar[str | None] = ContextVar("function at work", default=None)
 
@@ -93,6 +96,8 @@ class Guard:
             for statement in statements:
                 condition = statement.get("Condition", {}).get("ForAllValues:StringLike", {})
                 partitions = [f"#{key}" for key in condition.get("dynamodb:LeadingKeys", ())] or [""]
+                if kind := statement.get("Condition", {}).get("StringEquals", {}).get(_KIND):
+                    partitions = [f"#{kind}"]
                 for action, resource, part in product(statement["Action"], statement["Resource"], partitions):
                     if "Fn::Sub" in resource:
                         yield function, action, _filled(resource["Fn::Sub"]) + part
@@ -164,6 +169,9 @@ def _asked(service: str, operation: str, params: Mapping[str, Any]) -> Sequence[
         if operation == "ListObjectsV2":
             return [("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}")]
         return [(f"s3:{operation}", f"arn:aws:s3:::{params['Bucket']}/{params['Key']}")]
+    if service == "kms":
+        context = params["EncryptionContext"]
+        return [(f"kms:{operation}", _arn("kms", f"key/k#{context['secret']}"))]
     if service == "glue":
         job = params["JobName"].rpartition("-")[2]
         return [(f"glue:{operation}", _arn("glue", f"job/{PREFIX}-{job}"))]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NotRequired, TypedDic
 
 from msgspec import Meta
 
-from ...domain.signing import seal
-
 if TYPE_CHECKING:
     from ..http import Context
 
@@ -48,7 +46,7 @@ def page(context: "Context", purpose: str, items: Sequence[T], following: Any) -
     """One page of a list; `following` is where the next one starts, None at the end."""
     if following is None:
         return {"items": items}
-    token = seal(context.deps.signing_key, f"page:{purpose}", json.dumps(following))
+    token = context.deps.signing_keys.seal(f"page:{purpose}", json.dumps(following))
     return {"items": items, "next_page_token": token}
 
 

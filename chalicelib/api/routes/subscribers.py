@@ -31,7 +31,7 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a signed test event (`ce-type: headrace.test`) to a consumer's URL. It is no message and no attempt; the
     answer says what was sent and what came back within ten seconds."""
-    _, _, consumer = _find(context)
+    topic, group, consumer = _find(context)
     if consumer.kind != "url":
         raise Refused("TEST_NEEDS_URL", f"Consumer {consumer.name!r} has no URL: only a URL can be tested.")
     if consumer.state == "PENDING":
@@ -39,7 +39,9 @@ def test_consumer(context: Context) -> Response[TestView]:
             "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
         )
     id = f"test-{context.deps.adapters.random.id(_ID_CHARS)}"
-    exchange = context.deps.sender.ping(consumer, id, _TEST_SECONDS)
+    now_ms = context.deps.adapters.clock.now_ms()
+    signing = context.deps.sealer.ready(topic, group, consumer, now_ms)
+    exchange = context.deps.sender.ping(signing, id, _TEST_SECONDS)
     is_admin = context.caller is not None and "admin" in context.caller.scopes
     return Response(subscribers.test(exchange, whole=is_admin))
 

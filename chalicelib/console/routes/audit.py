@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...domain.errors import Malformed
-from ...domain.signing import open_sealed, seal
 from ..http import Page, Shown, Visit, page
 from .messages import whole_time
 
@@ -33,12 +32,12 @@ def audit(visit: Visit) -> Shown:
     except Malformed as error:
         model: dict[str, Any] = {"refusal": None, "entries": [], "following": None, "problem": error.detail}
         return Page("audit.html", model, 400)
-    key = visit.deps.signing_key
-    before = open_sealed(key, _PURPOSE, visit.query.get("before", "")) or None
+    keys = visit.deps.signing_keys
+    before = keys.open(_PURPOSE, visit.query.get("before", "")) or None
     entries, following = newest_first(
         visit.deps.adapters.audit, selection, before, _LINES, may_go_on=lambda looks: visit.has_units(_LEFT)
     )
-    mark = seal(key, _PURPOSE, following) if following else None
+    mark = keys.seal(_PURPOSE, following) if following else None
     return Page(
         "audit.html", {"refusal": None, "entries": entries, "following": mark, "problem": None, "deed": query}
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...domain.errors import Malformed
-from ...domain.signing import open_sealed, seal
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
 
@@ -67,7 +66,7 @@ def read_letters(
     """Letters that fit, where the next page begins, and how many were looked at."""
     which = which_of(visit)
     purpose = f"console-letters:{group.uid}"
-    after = open_sealed(visit.deps.signing_key, purpose, visit.query.get("after", "")) or None
+    after = visit.deps.signing_keys.open(purpose, visit.query.get("after", "")) or None
     letters: list[DeadLetter] = []
     read = 0
     while len(letters) < most and visit.has_units(_LEFT):
@@ -77,7 +76,7 @@ def read_letters(
         if len(rows) < _ROWS:
             return letters, None, read
         after = rows[-1][0]
-    return letters, seal(visit.deps.signing_key, purpose, after or ""), read
+    return letters, visit.deps.signing_keys.seal(purpose, after or ""), read
 
 
 @page("GET", f"{LETTERS}/{{id}}")

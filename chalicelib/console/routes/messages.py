@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import HeadraceError, NotFound
-from ...domain.signing import open_sealed, seal
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def _newest(
         ]
         if not rows:
             break
-    following = seal(visit.deps.signing_key, purpose, json.dumps(left)) if left else None
+    following = visit.deps.signing_keys.seal(purpose, json.dumps(left)) if left else None
     return listed, following
 
 
@@ -150,7 +149,7 @@ def whole_time(text: str) -> str:
 
 
 def _starts(visit: Visit, purpose: str) -> dict[int, int] | None:
-    opened = open_sealed(visit.deps.signing_key, purpose, visit.query.get("page", ""))
+    opened = visit.deps.signing_keys.open(purpose, visit.query.get("page", ""))
     starts: dict[str, Any] = json.loads(opened) if opened else {}
     return {int(shard): start for shard, start in starts.items()} or None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...domain.signing import open_sealed, seal
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
 
@@ -23,7 +22,7 @@ def later(visit: Visit, topic: str) -> Shown:
     check_may_read(visit)
     found = visit.deps.catalog.topic(topic)
     purpose = f"console-later:{found.uid}"
-    after = open_sealed(visit.deps.signing_key, purpose, visit.query.get("after", ""))
+    after = visit.deps.signing_keys.open(purpose, visit.query.get("after", ""))
     timers = visit.deps.adapters.timers
     hours, until_ms = due_hours(timers, found, 0, lambda: visit.has_units(_FOR_THE_LIST))
     hour_ms = _hour(visit)
@@ -31,7 +30,7 @@ def later(visit: Visit, topic: str) -> Shown:
     rows, mark = soonest_first(
         timers, found, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
     )
-    following = seal(visit.deps.signing_key, purpose, mark) if mark else None
+    following = visit.deps.signing_keys.seal(purpose, mark) if mark else None
     model = {
         "topic": found,
         "rows": rows,

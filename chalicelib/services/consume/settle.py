@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 
 from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
@@ -28,6 +29,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.counters import DELIVERED, FAILED, Counters
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
+from ..core.signing_keys import SigningKeys
 from . import retry_queue
 from .decision import Decide, SettleDecision, decision_after_failure
 
@@ -95,7 +97,7 @@ class Settler:
         reader: LogReader,
         attempt_log: AttemptLog,
         clock: Clock,
-        signing_key: Callable[[], bytes],
+        signing_keys: SigningKeys,
         filed: Callable[[Sequence[Timer]], None],
         counters: Counters,
         alive: Alive,
@@ -107,7 +109,7 @@ class Settler:
         self._reader = reader
         self._attempt_log = attempt_log
         self._clock = clock
-        self._signing_key = signing_key
+        self._signing_keys = signing_keys
         self._filed = filed
         self._counters = counters
         self._alive = alive
@@ -168,9 +170,8 @@ class Settler:
         """Verify receipts; those that are good, with their places."""
         answers: list[SettleAnswer] = [None] * len(texts)
         good: list[tuple[int, Receipt]] = []
-        signing_key = self._signing_key()
         for i, text in enumerate(texts):
-            receipt = open_receipt(signing_key, text)
+            receipt = self._signing_keys.first(partial(open_receipt, text=text))
             if receipt is None or receipt.group_uid != group.uid:
                 answers[i] = Malformed("RECEIPT_INVALID", "This is not a receipt of this group.")
             else:

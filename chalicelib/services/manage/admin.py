@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from ...domain.assignment import is_online
 from ...domain.breaker import Health
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
-from ...domain.limits import MAX_CONSUMERS, MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
-from ...domain.topic import Consumer, Group, Secret, Topic
+from ...domain.limits import MAX_CONSUMERS
+from ...domain.secret import Secret
+from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.records import Records
@@ -21,11 +22,12 @@ from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import LATEST, Positions, all_keys, keys
+from ..core.sealer import Sealer, place_of
+from .new_secret import OVERLAP_MS, NewSecret
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
 _LONGEST_SILENCE_MS = 25_000  # safely less than what makes a consumer offline
-_OVERLAP_MS = round(ROTATION_OVERLAP.total_seconds() * 1000)
 _TRIES = 8
 _SLACK_MS = 250  # beyond the age at which caches forget: for clocks that do not tick alike
 _CLOSED_S = 86_400
@@ -78,6 +80,7 @@ class Admin:
         assignments: Assignments,
         marks: Marks,
         mark: Callable[[Topic], None],
+        sealer: Sealer,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -90,6 +93,7 @@ class Admin:
         self._assignments = assignments
         self._marks = marks
         self._mark = mark
+        self._sealer = sealer
         self._clock = clock
         self._random = random
         self._signs: TtlCache[str, bool] = TtlCache(clock, _SIGN_OF_LIFE_MS // 2)  # who showed one lately
@@ -221,6 +225,7 @@ class Admin:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
         now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
         secret = (contact.secret or self._random.secret()) if contact.kind == "url" else b""
+        signing = NewSecret(self._sealer, place_of(topic, group, name), secret, now_ms)
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != "pull":
             self._will_be_called(topic)
@@ -232,7 +237,9 @@ class Admin:
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
             base = old or Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state="")
-            new = _reached(base, contact, secret, now_ms)
+            new = _reached(base, contact, now_ms)
+            if contact.kind == "url" and (contact.secret or not new.secrets):
+                new = signing(new)
             if old is not None:
                 self._skip_missed(topic, group, old, new)
             elif POLICIES[group.mode].per_consumer:
@@ -240,7 +247,7 @@ class Admin:
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1
                 member = self.membership(topic, group, replace(new, version=version))
-                is_new = Secret(secret.hex()) in new.secrets[:1] and new.secrets[0] not in old_secrets
+                is_new = signing.signs(new) and new.secrets[0] not in old_secrets
                 return Registration(member, new.uid == uid, secret if is_new else None)
         raise _busy()
 
@@ -282,17 +289,17 @@ class Admin:
             self._signs.drop(uid)
 
     def rotate_secret(
-        self, topic: Topic, group: Group, consumer: Consumer, overlap_seconds: int = _OVERLAP_MS // 1000
+        self, topic: Topic, group: Group, consumer: Consumer, overlap_seconds: int = OVERLAP_MS // 1000
     ) -> bytes:
         """A new secret to sign with; what is sent within the overlap is signed with the old one as well."""
         if consumer.kind != "url":
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
-        secret, now_ms = self._random.secret(), self._clock.now_ms()
-        if not self._amend(
-            topic, group, consumer, lambda row: _signing(row, secret, now_ms, overlap_seconds * 1000)
-        ):
+        secret, place = self._random.secret(), place_of(topic, group, consumer.name)
+        overlap_ms = overlap_seconds * 1000
+        new = NewSecret(self._sealer, place, secret, self._clock.now_ms(), overlap_ms)
+        if not self._amend(topic, group, consumer, new):
             raise _busy()
         return secret
 
@@ -356,6 +363,8 @@ class Admin:
         return next((c for c in self._control.consumers(topic, group) if c.name == name), None)
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
+        place = place_of(topic, group, new.name)
+        new = replace(new, secrets=tuple(self._sealer.resealed(secret, place) for secret in new.secrets))
         written = self._control.put_consumer(topic, group, new, old)
         self._catalog.forget(topic, group)
         return written
@@ -373,7 +382,7 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
     return consumer.uid, consumer.kind, consumer.target
 
 
-def _reached(consumer: Consumer, contact: Contact, secret: bytes, now_ms: int) -> Consumer:
+def _reached(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
     """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
     reason to write again."""
     if (consumer.kind, consumer.target) != (contact.kind, contact.target):
@@ -381,32 +390,11 @@ def _reached(consumer: Consumer, contact: Contact, secret: bytes, now_ms: int) -
     if consumer.state != "ACTIVE":
         consumer = _fresh(consumer, contact.state, contact.why)
     consumer = replace(consumer, timeout_seconds=contact.timeout_seconds)
-    if contact.kind == "url" and (contact.secret or not consumer.secrets):
-        consumer = _signing(consumer, secret, now_ms)
     return consumer if consumer.is_called else replace(consumer, seen_ms=max(consumer.seen_ms, now_ms))
 
 
 def _fresh(consumer: Consumer, state: str, why: str | None = None) -> Consumer:
     return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
-
-
-def _signing(consumer: Consumer, secret: bytes, now_ms: int, overlap_ms: int = _OVERLAP_MS) -> Consumer:
-    """The consumer with a secret as its present one; those before it end with the overlap, or when they would have
-    anyway. Refused where too many would sign at once."""
-    new = Secret(secret.hex())
-    if new in consumer.secrets[:1]:
-        return consumer
-    former = [
-        Secret(old.hex, min(old.until_ms or now_ms + overlap_ms, now_ms + overlap_ms))
-        for old in consumer.secrets
-        if old.hex != new.hex
-    ]
-    former = [old for old in former if (old.until_ms or 0) > now_ms]
-    if len(former) > MAX_OVERLAPPING_SECRETS:
-        raise Refused(
-            "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
-        )
-    return replace(consumer, secrets=(new, *former))
 
 
 def _busy() -> Unavailable:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...domain.errors import Unauthorized
-from ...domain.signing import open_sealed, seal
 from ...ports.tickets import Tickets
 from ...ports.world import Clock, Random
+from ..core.signing_keys import SigningKeys
 
 LAST_SECONDS = 60
 _PURPOSE = "console-link"
@@ -17,11 +15,9 @@ _ID_CHARS = 24
 class SignInLinks:
     """Makes and redeems tickets. A ticket names a token and does not hold it."""
 
-    def __init__(
-        self, tickets: Tickets, signing_key: Callable[[], bytes], clock: Clock, random: Random
-    ) -> None:
+    def __init__(self, tickets: Tickets, signing_keys: SigningKeys, clock: Clock, random: Random) -> None:
         self._tickets = tickets
-        self._signing_key = signing_key
+        self._signing_keys = signing_keys
         self._clock = clock
         self._random = random
 
@@ -29,11 +25,11 @@ class SignInLinks:
         """A ticket for a token, and when it ends, ms."""
         until_s = self._clock.now_ms() // 1000 + LAST_SECONDS
         content = f"{token_id} {until_s} {self._random.id(_ID_CHARS)}"
-        return seal(self._signing_key(), _PURPOSE, content), until_s * 1000
+        return self._signing_keys.seal(_PURPOSE, content), until_s * 1000
 
     def redeem(self, ticket: str) -> str:
         """The token's id. Raises Unauthorized for a ticket that is none, has ended, or was used."""
-        content = open_sealed(self._signing_key(), _PURPOSE, ticket) if ticket.isascii() else None
+        content = self._signing_keys.open(_PURPOSE, ticket) if ticket.isascii() else None
         if content is None:
             raise _useless()
         token_id, until_s, id = content.split(" ")

@@ -74,11 +74,11 @@ class Checker:
             return "UNDECIDED" if self._give_up(transaction, begun) else "repeated"
         if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
             return "postponed"
-        secret = self.transactor.secret(topic)
+        secrets = self.transactor.secrets(topic)
         seconds = min(CHECK_TIMEOUT.total_seconds(), transaction.check_after_ms / 1000)
         if not self.transactions.change(transaction, begun):
             return "repeated"
-        return self._conclude(begun, self.sender.ask(begun, secret, seconds))
+        return self._conclude(begun, self.sender.ask(begun, secrets, seconds))
 
     def _end(self, check: Check) -> None:
         anywhere = ShardKey("", "", ANY)

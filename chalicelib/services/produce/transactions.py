@@ -6,7 +6,6 @@ the timer by which it waits for its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...domain import ids, signing
@@ -30,6 +29,7 @@ from ...ports.transactions import Transactions
 from ...ports.world import Clock, Random
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
+from ..core.signing_keys import SigningKeys
 from ..core.wake import Waker
 from .dedup import content_hash, mismatch
 from .producer import Producer, refusal
@@ -60,7 +60,7 @@ class Transactor:
         waker: Waker,
         clock: Clock,
         random: Random,
-        key: Callable[[], bytes],
+        keys: SigningKeys,
         counters: Counters,
     ) -> None:
         self._catalog = catalog
@@ -69,7 +69,7 @@ class Transactor:
         self._waker = waker
         self._clock = clock
         self._random = random
-        self._key = key
+        self._keys = keys
         self._counters = counters
 
     def prepare(
@@ -84,7 +84,7 @@ class Transactor:
         if error:
             raise error
         if checks.url:
-            self._key()  # `check`, which signs with it, may not make it
+            self._keys.present()  # `check`, which signs with it, may not make it
         now_ms = self._clock.now_ms()  # before the upload: what counts from here shall not wait for it
         new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats, now_ms)
         assert new.draft is not None
@@ -134,7 +134,11 @@ class Transactor:
 
     def secret(self, topic: Topic) -> bytes:
         """What the checks of a topic's transactions are signed with."""
-        return signing.derived(self._key(), "check", topic.uid)
+        return signing.derived(self._keys.present(), "check", topic.uid)
+
+    def secrets(self, topic: Topic) -> list[bytes]:
+        """This, and those that it was before and that are still good."""
+        return [signing.derived(key, "check", topic.uid) for key in self._keys.live()]
 
     def topic_of(self, transaction: Transaction) -> Topic:
         """The topic it was prepared for, or NotFound."""

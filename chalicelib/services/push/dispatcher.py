@@ -26,6 +26,7 @@ from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.bodies import with_bodies
 from ..core.catalog import Catalog
+from ..core.sealer import Sealer
 from ..core.wake import DeliveryTask, Waker
 from .batches import batch_of, is_to_be_split, parcels
 from .health import SubscriberHealth
@@ -41,6 +42,7 @@ _LOOK_MS = 1_000
 _PAUSES = 20  # of that length, in which the store takes no settlement: then the leases have to end
 _LOST_RACES = 10
 _TROUBLES = 100
+_UNSIGNED_PAUSE_MS = 10_000  # before what cannot be signed now is tried again
 _UNKNOWN: Mapping[str, int] = {}
 
 Teams = Callable[[Topic, Group], Team]
@@ -86,6 +88,7 @@ class Dispatcher:
     claimer: Claimer
     settler: Settler
     sender: Sender
+    sealer: Sealer
     blobs: Blobs
     timers: Timers
     waker: Waker
@@ -377,7 +380,7 @@ class DispatchRun:
             seconds = self._attempt_seconds(sources, consumer)
             for parcel in parcels(sources.group, consumer, deliveries):
                 self._count(consumer, parcel, +1)
-                future = pool.submit(self._send, sources.group, consumer, parcel, seconds)
+                future = pool.submit(self._send, sources, consumer, parcel, seconds)
                 future.add_done_callback(partial(self._came, consumer, parcel))
 
     def _came(
@@ -393,8 +396,14 @@ class DispatchRun:
         self._flying_from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
 
     def _send(
-        self, group: Group, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
+        self, sources: Sources, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
     ) -> tuple[Outcome, ...]:
+        group = sources.group
+        try:
+            consumer = self._of.sealer.ready(sources.topic, group, consumer, self._of.clock.now_ms())
+        except Unavailable as error:
+            unsigned = Outcome(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
+            return (unsigned,) * len(deliveries)
         opened = with_bodies(self._of.blobs, self._of.clock, [d.message for d in deliveries])
         attempts = tuple(
             Attempt(message, d.attempt)

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 from ...domain.assignment import Assignment
 from ...domain.replay import Replay
+from ...domain.secret import KeyRing
 from ...domain.topic import Consumer, Group, Token, Topic
 from ...ports.control import Staffed
 
 K = TypeVar("K")
-V = TypeVar("V", Topic, Group, Consumer, Token, Replay)
+V = TypeVar("V", Topic, Group, Consumer, Token, Replay, KeyRing)
 W = TypeVar("W")
 
 
@@ -31,7 +32,7 @@ class MemoryControl:
         self._tokens: dict[str, Token] = {}
         self._uses: dict[str, int] = {}
         self._replays: dict[str, Replay] = {}
-        self._key: bytes | None = None
+        self._rings: dict[str, KeyRing] = {}
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         return self._topics.get(name)
@@ -162,10 +163,11 @@ class MemoryControl:
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         return self._put(self._replays, replay.id, replay, old)
 
-    def signing_key(self, proposal: bytes) -> bytes:
-        with self._lock:
-            self._key = self._key or proposal
-            return self._key
+    def key_ring(self) -> KeyRing | None:
+        return self._rings.get("")
+
+    def put_key_ring(self, ring: KeyRing, old: KeyRing | None) -> bool:
+        return self._put(self._rings, "", ring, old)
 
     def _put(self, rows: dict[K, V], key: K, new: V, old: V | None) -> bool:
         with self._lock:

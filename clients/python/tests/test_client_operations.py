@@ -235,6 +235,7 @@ def test_tokens_and_the_service_itself(hr: Headrace, service: str, topic: str) -
             shop.put_topic(topic)
     assert token.id in {each.id for each in hr.list_tokens()}
     hr.delete_token(token.id)
+    assert len(hr.rotate_signing_key().former_until) <= 1
     assert hr.health().status == "ok"
     assert hr.preview_ladder("jmq", max_attempts=3).waits_seconds == [1, 3]
     assert topic in {each.topic for each in hr.stats()}

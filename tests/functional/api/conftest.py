@@ -22,6 +22,7 @@ from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.sender import Sender
 from local.gateway import Gateway
+from local.key_file import FileCipher
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
@@ -49,7 +50,8 @@ def running(
     egress = Egress(rules, time.monotonic, resolve=lambda host: ())
     sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, ORIGIN)
     inbox = Inbox()
-    made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox)
+    cipher = FileCipher(Path(environment["HEADRACE_DATA"]) / "key")
+    made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)
     deps = wiring.Deps(replace(made, sender=lambda: sender))
     deps.setup()
     yield Background(deps, clock, inbox)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +36,7 @@ class World:
     def refusal(self, kind: str, target: str) -> str | None:
         return "must begin with https://" if target == "http://10.0.0.1/" else None
 
-    def ask(self, transaction: Transaction, secret: bytes, seconds: float) -> CheckAnswer:
+    def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         raise AssertionError("nobody is asked by registering")
 
     def greet(self, url: str) -> Outcome:
@@ -203,7 +204,7 @@ def test_all_secrets_of_the_last_day_sign(group: Group, clock: ShiftingClock) ->
     def signing() -> list[bytes]:
         held = deps.catalog.group(topic, group.name, fresh=True)
         consumer = deps.catalog.consumer(topic, held, "c")
-        return live_secrets(consumer, clock.now_ms())
+        return live_secrets(deps.sealer.ready(topic, held, consumer, clock.now_ms()), clock.now_ms())
 
     newest_first = [raw(secret) for secret in reversed(secrets)]
     assert signing() == newest_first

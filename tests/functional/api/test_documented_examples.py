@@ -129,6 +129,7 @@ def tour(visitor: Recorder) -> None:
     get("/v1/tokens").expect(200)
     post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
     post("/v1/sign-in-links").expect(201)
+    post("/v1/signing-key/rotate", {"overlap_seconds": 86400}).expect(200)
     get("/v1/audit?limit=2").expect(200)
     delete(f"/v1/tokens/{made['id']}").expect(204)
     get(f"{MAILER}/consumers/worker-1/attempts").expect(200)

@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 from chalicelib.delivery.retry_after import wait_ms
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import format_secret, parse_secret, sign, verify
-from chalicelib.domain.topic import Secret
+from chalicelib.domain.secret import Secret
 from tests.support import factories
 from tests.support.clock import START_MS
 

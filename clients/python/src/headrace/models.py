@@ -492,6 +492,13 @@ class AuditToken(Model, frozen=True, kw_only=True):
     name: str
 
 
+class SigningKey(Model, frozen=True, kw_only=True):
+    """When the present signing key was made, and when each of those before it ends."""
+
+    rotated_at: datetime
+    former_until: list[datetime]
+
+
 class AuditEntry(Model, frozen=True, kw_only=True):
     """A call that changed something, or tried to. `result` is "OK" or the code of the error."""
 

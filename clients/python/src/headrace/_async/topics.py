@@ -7,7 +7,19 @@ from typing import Any
 
 from ..calls import Call, given, path
 from ..durations import rfc3339
-from ..models import AsOf, AuditEntry, Due, Health, Ladder, Rates, SignInLink, Token, Topic, TopicStats
+from ..models import (
+    AsOf,
+    AuditEntry,
+    Due,
+    Health,
+    Ladder,
+    Rates,
+    SigningKey,
+    SignInLink,
+    Token,
+    Topic,
+    TopicStats,
+)
 from .caller import AsyncCaller
 from .pager import AsyncPager
 
@@ -116,6 +128,12 @@ class AsyncTopics(AsyncCaller):
         """Give a token a new text, shown this once; the old one stays good for the overlap (default: a day)."""
         body = given(overlap_seconds=overlap_seconds)
         return await self._ask(Token, "POST", path("tokens", id, "rotate"), body, repeatable=False)
+
+    async def rotate_signing_key(self, *, overlap_seconds: int | None = None) -> SigningKey:
+        """Sign receipts and page tokens with a new key; those of the one before stay good for the overlap (default: a
+        day)."""
+        body = given(overlap_seconds=overlap_seconds)
+        return await self._ask(SigningKey, "POST", path("signing-key", "rotate"), body, repeatable=False)
 
     async def delete_token(self, id: str) -> None:
         """Revoke a token; felt everywhere within 30 seconds."""

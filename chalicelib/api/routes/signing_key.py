@@ -1,0 +1,17 @@
+"""The key that signs receipts, page tokens, sessions and checks."""
+
+from __future__ import annotations
+
+from ..http import Context, Response, call
+from ..requests import RotateKeyBody
+from ..responses import signing_key
+from ..responses.signing_key import SigningKeyView
+from .tokens import unlimited
+
+
+@call("POST", "/v1/signing-key/rotate", scopes=("admin",), body=RotateKeyBody)
+def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
+    """Sign with a new key from now on; what the one before has signed stays good for `overlap_seconds`."""
+    unlimited(context)
+    ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
+    return Response(signing_key.view(ring, context.deps.adapters.clock.now_ms()))

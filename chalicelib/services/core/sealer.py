@@ -1,0 +1,76 @@
+"""Secrets are encrypted in their rows, each for its own row, and decrypted by who signs with them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...domain.errors import unavailable
+from ...domain.secret import Secret
+from ...domain.topic import Consumer, Group, Topic
+from ...ports.world import Cipher, Clock
+from .expiring_cache import TtlCache
+
+_KEPT_MS = 15 * 60_000  # how long a process may keep what it has decrypted
+_MARK_CHARS = 32
+
+Place = Mapping[str, str]
+"""What a secret is for, and in which row it lies. Its ciphertext is worth nothing in the place of another."""
+
+SIGNING_KEY: Place = {"secret": "signing-key", "row": "stage/signing-key"}
+
+
+def place_of(topic: Topic, group: Group, consumer: str) -> Place:
+    """The place of a subscriber's secrets."""
+    return {"secret": "subscriber", "row": f"{topic.uid}/{group.uid}/{consumer}"}
+
+
+class Sealer:
+    """Encrypts and decrypts the secrets of rows."""
+
+    def __init__(self, cipher: Cipher | None, clock: Clock) -> None:
+        """Without a cipher (where nothing is kept) secrets stay as they are."""
+        self._cipher = cipher
+        self._opened: TtlCache[tuple[str, str], bytes] = TtlCache(clock, _KEPT_MS)
+
+    def sealed(self, secret: bytes, place: Place) -> Secret:
+        """A secret as it may be stored. Raises Unavailable."""
+        if self._cipher is None:
+            return Secret(secret.hex())
+        ciphertext = base64.b64encode(self._cipher.encrypt(secret, place)).decode()
+        return Secret(ciphertext=ciphertext, mark=_mark(secret, place))
+
+    def resealed(self, secret: Secret, place: Place) -> Secret:
+        """A stored secret; encrypted, if an earlier release stored it as it is. Raises Unavailable."""
+        if self._cipher is None or secret.ciphertext:
+            return secret
+        return replace(self.sealed(bytes.fromhex(secret.hex), place), until_ms=secret.until_ms)
+
+    def opened(self, secret: Secret, place: Place) -> bytes:
+        """What a stored secret is. Raises Unavailable, also where it is not of this place."""
+        if not secret.ciphertext:
+            return bytes.fromhex(secret.hex)
+        known = self._opened.get((secret.ciphertext, place["row"]))
+        if known is not None:
+            return known
+        if self._cipher is None:
+            raise unavailable("What is stored is encrypted, and this process has no key for it.")
+        plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), place)
+        return self._opened.put((secret.ciphertext, place["row"]), plain)
+
+    def is_of(self, stored: Secret, secret: bytes, place: Place) -> bool:
+        """Is this what is stored? Nothing is decrypted for it."""
+        return stored.mark == _mark(secret, place) if stored.ciphertext else stored.hex == secret.hex()
+
+    def ready(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
+        """The consumer with those of its secrets that sign now, to sign with. Raises Unavailable."""
+        place = place_of(topic, group, consumer.name)
+        live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
+        opened = (Secret(self.opened(secret, place).hex(), secret.until_ms) for secret in live)
+        return replace(consumer, secrets=tuple(opened))
+
+
+def _mark(secret: bytes, place: Place) -> str:
+    return hashlib.sha256(f"{place['row']}\0".encode() + secret).hexdigest()[:_MARK_CHARS]

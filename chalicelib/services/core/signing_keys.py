@@ -1,0 +1,99 @@
+"""The stage's signing keys: receipts, page tokens, sessions of the console and checks are signed with the present one;
+what former ones signed is good until they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...domain.errors import ChangedMeanwhile, Refused, unavailable
+from ...domain.limits import MAX_OVERLAPPING_SECRETS
+from ...domain.secret import KeyRing, rotated
+from ...domain.signing import open_sealed, seal
+from ...ports.control import Control
+from ...ports.world import Clock, Random
+from .sealer import SIGNING_KEY, Sealer
+
+T = TypeVar("T")
+_KEPT_MS = 5 * 60_000  # how old this process's knowledge of the keys may be,
+_LOOK_MS = 10_000  # or this, when something comes that none of them has signed
+
+
+class SigningKeys:
+    """Signs, and knows what was signed. One per process; the store is asked at the first use, not before."""
+
+    def __init__(self, control: Control, sealer: Sealer, clock: Clock, random: Random) -> None:
+        self._control = control
+        self._sealer = sealer
+        self._clock = clock
+        self._random = random
+        self._read_ms = 0
+        self._ring: list[tuple[bytes, int | None]] = []
+
+    def present(self) -> bytes:
+        """The key that signs. Raises Unavailable."""
+        return self.live()[0]
+
+    def live(self) -> list[bytes]:
+        """The present key, and the former ones that are still good. Raises Unavailable."""
+        if not self._ring or not 0 <= self._clock.now_ms() - self._read_ms <= _KEPT_MS:
+            self._read()
+        now_ms = self._clock.now_ms()
+        return [key for key, until_ms in self._ring if until_ms is None or until_ms > now_ms]
+
+    def first(self, open: Callable[[bytes], T | None]) -> T | None:
+        """What `open` makes of the first key that fits. Where none does, another process may have rotated meanwhile."""
+        keys = self.live()
+        for key in keys:
+            if (opened := open(key)) is not None:
+                return opened
+        if self._clock.now_ms() - self._read_ms < _LOOK_MS:
+            return None
+        self._read()
+        others = (open(key) for key in self.live() if key not in keys)
+        return next((opened for opened in others if opened is not None), None)
+
+    def seal(self, purpose: str, text: str) -> str:
+        """Sign a text for one purpose."""
+        return seal(self.present(), purpose, text)
+
+    def open(self, purpose: str, sealed: str) -> str | None:
+        """The text that was signed for this purpose; None for any other."""
+        return self.first(lambda key: open_sealed(key, purpose, sealed))
+
+    def rotate(self, overlap_seconds: int) -> KeyRing:
+        """A new present key; the one before stays good for the overlap, and no key before that for longer. Raises
+        Refused, ChangedMeanwhile, Unavailable."""
+        old = self._stored()
+        now_ms = self._clock.now_ms()
+        new = self._sealer.sealed(self._random.secret(), SIGNING_KEY)
+        keys = rotated(old.keys, new, now_ms, now_ms + overlap_seconds * 1000)
+        if len(keys) > MAX_OVERLAPPING_SECRETS + 1:
+            raise Refused("TOO_MANY_SECRETS", "The key was rotated too often: wait until an overlap ends.")
+        ring = KeyRing(tuple(self._sealer.resealed(key, SIGNING_KEY) for key in keys))
+        if not self._control.put_key_ring(ring, old):
+            raise ChangedMeanwhile(
+                "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
+            )
+        self._read()
+        return ring
+
+    def _read(self) -> None:
+        read_ms = self._clock.now_ms()
+        self._ring = [
+            (self._sealer.opened(key, SIGNING_KEY), key.until_ms)
+            for key in self._stored().keys
+            if key.is_live(read_ms)
+        ]
+        self._read_ms = read_ms
+
+    def _stored(self) -> KeyRing:
+        """The stage's; who is first makes it."""
+        ring = self._control.key_ring()
+        if ring is None:
+            first = self._sealer.sealed(self._random.secret(), SIGNING_KEY)
+            self._control.put_key_ring(KeyRing((first,)), None)
+            ring = self._control.key_ring()
+        if ring is None:
+            raise unavailable()
+        return ring

@@ -1,0 +1,51 @@
+"""Giving a subscriber a secret to sign for it with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+
+from ...domain.errors import Refused
+from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
+from ...domain.secret import Secret, rotated
+from ...domain.topic import Consumer
+from ..core.sealer import Place, Sealer
+
+OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
+
+
+class NewSecret:
+    """Gives a consumer a secret as its present one; those before it end with the overlap, or when they would have
+    anyway. Refused where too many would sign at once. However often it is done, the secret is encrypted once."""
+
+    def __init__(
+        self, sealer: Sealer, place: Place, secret: bytes, now_ms: int, overlap_ms: int = OVERLAP_MS
+    ) -> None:
+        self._sealer = sealer
+        self._place = place
+        self._secret = secret
+        self._now_ms = now_ms
+        self._until_ms = now_ms + overlap_ms
+
+    def __call__(self, consumer: Consumer) -> Consumer:
+        if self.signs(consumer):
+            return consumer
+        others = [old for old in consumer.secrets if not self._is_it(old)]
+        secrets = rotated(others, self._sealed, self._now_ms, self._until_ms)
+        if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
+            raise Refused(
+                "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
+            )
+        return replace(consumer, secrets=secrets)
+
+    def signs(self, consumer: Consumer) -> bool:
+        """Is it the consumer's present secret?"""
+        return any(self._is_it(present) for present in consumer.secrets[:1])
+
+    def _is_it(self, stored: Secret) -> bool:
+        return self._sealer.is_of(stored, self._secret, self._place)
+
+    @cached_property
+    def _sealed(self) -> Secret:
+        return self._sealer.sealed(self._secret, self._place)

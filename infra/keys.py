@@ -1,0 +1,28 @@
+"""The KMS key that encrypts secrets in their rows: subscribers', and the stage's signing key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kept import kept
+
+KEY = "SecretsKey"
+TAG = "headrace"
+
+
+def key(prefix: str) -> dict[str, Any]:
+    """The key, with a name for people. It outlives the stack, as the tables do whose secrets it encrypted."""
+    account = {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}
+    # The account's own policies decide: each function's role (roles.py), and its administrators.
+    everybody = {"Effect": "Allow", "Principal": account, "Action": "kms:*", "Resource": "*"}
+    described = {
+        "Description": f"Secrets of Headrace, {prefix}",
+        "EnableKeyRotation": True,
+        "KeyPolicy": {"Version": "2012-10-17", "Statement": [everybody]},
+        "Tags": [{"Key": TAG, "Value": prefix}],
+    }
+    alias = {"AliasName": f"alias/{prefix}", "TargetKeyId": {"Ref": KEY}}
+    return {
+        KEY: kept("AWS::KMS::Key", described),
+        f"{KEY}Name": {"Type": "AWS::KMS::Alias", "Properties": alias},
+    }

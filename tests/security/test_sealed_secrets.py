@@ -1,0 +1,333 @@
+"""Secrets in rows: encrypted, each for its own row, and rotated without anybody losing what was signed before."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from chalicelib.delivery.sender import live_secrets
+from chalicelib.delivery.webhooks import parse_secret
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.topic import Consumer, Group, Topic
+from chalicelib.services.core.sealer import SIGNING_KEY, place_of
+from chalicelib.store import control_rows
+from chalicelib.store.layout import definitions, text
+from infra import names
+from local.engine import Engine
+from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.support.browser import Browser
+from tests.support.day import World, a_world
+from tests.support.http import Group as GroupCalls
+from tests.support.kms import KEY
+from tests.support.roles import Guard, at_work
+
+DAY = 86_400
+ROTATE = "/v1/signing-key/rotate"
+
+
+@pytest.fixture(scope="module")
+def world(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with a_world(Guard(), tmp_path_factory.mktemp("stage")) as world:
+        assert world.deps.signing_key  # made once for a stage
+        yield world
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+def subscribed(world: World, url: str = "http://127.0.0.1:9/", **fields: Any) -> tuple[GroupCalls, bytes]:
+    """A group with a subscriber `c`, and the secret."""
+    group = world.api.topic(shards=1).group()
+    told = world.api.put(f"{group.path}/consumers/c", {"url": url, **fields}).expect(201)
+    secret = parse_secret(told["secret"])
+    assert isinstance(secret, bytes)
+    return group, secret
+
+
+def stored(world: World, group: GroupCalls) -> tuple[Topic, Group, Consumer]:
+    deps = world.deps
+    topic = deps.catalog.topic(group.topic.name)
+    held = deps.catalog.group(topic, group.name)
+    return topic, held, deps.catalog.consumer(topic, held, "c")
+
+
+def signing(world: World, group: GroupCalls) -> list[bytes]:
+    """What a delivery is signed with."""
+    now_ms = world.clock.now_ms()
+    return live_secrets(world.deps.sealer.ready(*stored(world, group), now_ms), now_ms)
+
+
+def all_rows(world: World) -> str:
+    client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+    tables = [definition["TableName"] for definition in definitions(world.tables)]
+    return repr([client.scan(TableName=table, ConsistentRead=True)["Items"] for table in tables])
+
+
+def forms(secret: bytes) -> list[str]:
+    """How a secret might stand in a row."""
+    return [secret.hex(), base64.b64encode(secret).decode(), repr(secret)[2:-1]]
+
+
+def test_no_row_tells_a_secret_or_the_signing_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What stands in for KMS hides nothing by itself: here its answers are scrambled.
+    def scrambled(self: Any, plain: bytes, context: Any) -> bytes:
+        blob: bytes = encrypt(self, plain, context)
+        return bytes(byte ^ 0x5A for byte in blob)
+
+    cipher = type(world.adapters.cipher)
+    encrypt = cipher.encrypt  # type: ignore[union-attr]
+    monkeypatch.setattr(cipher, "encrypt", scrambled)
+    group, first = subscribed(world)
+    told = world.api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)
+    second = parse_secret(told["secret"])
+    assert isinstance(second, bytes)
+    rows = all_rows(world)
+    assert [form for secret in (first, second) for form in forms(secret) if form in rows] == []
+    assert "whsec_" not in rows
+    monkeypatch.undo()
+    rows = all_rows(world)
+    assert [form for form in forms(world.deps.signing_key)[:1] if form in rows] == []
+
+
+def test_a_delivery_is_signed_with_what_was_encrypted(world: World, receiver: Receiver) -> None:
+    group, secret = subscribed(world, receiver.url)
+    assert signing(world, group) == [secret]
+    assert all(each.ciphertext and not each.hex for each in stored(world, group)[2].secrets)
+
+
+def test_a_ciphertext_is_worth_nothing_in_another_row(world: World, receiver: Receiver) -> None:
+    victim, _ = subscribed(world)
+    attacker, _ = subscribed(world, receiver.url)
+    stolen = stored(world, victim)[2].secrets
+    topic, group, mine = stored(world, attacker)
+    [key] = world.adapters.control.key_ring().keys  # type: ignore[union-attr]
+    tries = 0
+    for secrets in (stolen, (key,)):
+        assert world.adapters.control.put_consumer(topic, group, replace(mine, secrets=secrets), mine)
+        topic, group, mine = stored(world, attacker)
+        with pytest.raises(Unavailable):
+            signing(world, attacker)
+        attacker.topic.produce("x")
+        with at_work("deliver"):
+            report = world.call("deliver", {"topic": topic.name, "group": group.name})
+        assert report["NOT_ATTEMPTED"] >= 1, report
+        tries += 1
+    assert receiver.seen == []
+    print(f"{tries} ciphertexts moved to another row: none signed anything")
+
+
+def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
+    def holders(action: str, kind: str) -> set[str]:
+        guard = Guard()
+        return {name for name in names.FUNCTIONS if guard.allowed(name, f"kms:{action}", f"{KEY}#{kind}")}
+
+    assert holders("Decrypt", "subscriber") == {names.API, "deliver"}
+    assert holders("Decrypt", "signing-key") == {names.API, "check"}
+    assert holders("Encrypt", "signing-key") == {names.API}
+    assert holders("Encrypt", "subscriber") == {names.API, "deliver", "assign"}
+    assert holders("CreateGrant", "subscriber") == holders("ScheduleKeyDeletion", "signing-key") == set()
+    group, _ = subscribed(world)
+    for function in set(names.FUNCTIONS) - {names.API, "deliver"}:
+        with at_work(function), pytest.raises(Unavailable):
+            world.deps.sealer.opened(
+                stored_as_operator(world, group), place_of(*stored_ids(world, group), "c")
+            )
+
+
+def stored_as_operator(world: World, group: GroupCalls) -> Secret:
+    with at_work(names.API):  # who may read the row
+        return stored(world, group)[2].secrets[0]
+
+
+def stored_ids(world: World, group: GroupCalls) -> tuple[Topic, Group]:
+    with at_work(names.API):
+        return stored(world, group)[:2]
+
+
+def test_a_cold_start_asks_kms_for_nothing_before_it_signs(world: World) -> None:
+    group = world.api.topic(shards=1).group()
+    group.topic.produce("x")
+    world.kms.asked.clear()
+    deps = world.deps
+    group_of = deps.catalog.group(deps.catalog.topic(group.topic.name), group.name)
+    assert group_of
+    group.topic.produce("y")
+    assert world.kms.asked == []
+    deps.signing_keys.present()
+    deps.signing_keys.present()
+    assert world.kms.asked == [("Decrypt", "signing-key")]
+    world.clock.advance(10 * 60)
+    deps.signing_keys.present()
+    assert len(world.kms.asked) == 1, "what was decrypted is kept for some minutes"
+    world.clock.advance(16 * 60)
+    deps.signing_keys.present()
+    assert len(world.kms.asked) == 2, "and not for longer"
+
+
+# Rows of the release before
+
+
+def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_write(world: World) -> None:
+    group, secret = subscribed(world)
+    topic, held, consumer = stored(world, group)
+    plain = replace(
+        consumer, secrets=(Secret(secret.hex()), Secret("ab" * 32, world.clock.now_ms() + 60_000))
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chalicelib.services.core.sealer.Sealer.resealed", lambda self, secret, place: secret)
+        assert world.adapters.control.put_consumer(topic, held, plain, consumer)
+    assert secret.hex() in all_rows(world)
+    assert signing(world, group) == [secret, b"\xab" * 32]
+    topic, held, consumer = stored(world, group)
+    world.deps.admin.disable(topic, held, consumer, "test")
+    assert secret.hex() not in all_rows(world)
+    assert signing(world, group) == [secret, b"\xab" * 32]
+    world.clock.advance(61)
+    assert signing(world, group) == [secret]
+
+
+def test_releases_that_encrypted_none_take_an_encrypted_secret_for_one_that_has_ended() -> None:
+    """They read `hex` and `until_ms` of each, sign with those that have not ended, and write all of them again."""
+    secret = Secret(ciphertext="AQID", mark="m" * 32)
+    for each in (secret, replace(secret, until_ms=5)):
+        consumer = Consumer("t", "g", "c", "u", 1, 1, secrets=(each,))
+        item = control_rows.ConsumerRow.of(control_rows.Key("p", "s"), consumer, 1).serialize()
+        [row] = item["secrets"]["L"]
+        assert row["M"].keys() == {"hex", "until_ms"}
+        assert row["M"]["until_ms"] == {"N": "0"}
+        assert control_rows.ConsumerRow.decoded(item).secrets == (each,)
+
+
+def test_the_signing_key_of_an_earlier_release_signs_on_and_is_encrypted_when_it_is_rotated(
+    engine: str, tmp_path: Path
+) -> None:
+    with a_world(Guard(), tmp_path) as world:
+        client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+        row = {"pk": text("stage"), "sk": text("signing-key"), "hex": text("0f" * 32)}
+        client.put_item(TableName=world.tables.control, Item={**row, "v": {"N": "2"}, "version": {"N": "1"}})
+        assert world.deps.signing_key == b"\x0f" * 32
+        world.api.post(ROTATE).expect(200)
+        assert world.deps.signing_key != b"\x0f" * 32
+        assert b"\x0f" * 32 in world.deps.signing_keys.live()
+        assert "0f" * 32 not in all_rows(world)
+
+
+# Rotation of the signing key
+
+
+def test_receipts_page_tokens_and_sessions_survive_a_rotation_until_it_ends(world: World) -> None:
+    api = world.api
+    group = api.topic(shards=1).group()
+    for n in range(4):
+        group.topic.produce(n)
+        api.post("/v1/tokens", {"name": f"t{n}", "scopes": ["produce"]}).expect(201)
+    before = group.receive(1, lease_seconds=6 * 3600)
+    kept = group.receive(1, lease_seconds=6 * 3600)
+    page = api.get("/v1/tokens?limit=1").expect(200)["next_page_token"]
+    browser = Browser(api.gateway)
+    browser.sign_in(str(api.token))
+    told = api.post(ROTATE, {"overlap_seconds": 3600}).expect(200)
+    assert len(told["former_until"]) >= 1
+    after = group.receive(1, lease_seconds=6 * 3600)
+    assert group.ack(*before, *after) == ["ok", "ok"]
+    assert api.get(f"/v1/tokens?limit=1&page_token={page}").status == 200
+    assert browser.get("/console/tokens").status == 200
+    world.clock.advance(3601)
+    assert group.ack(*kept) == ["RECEIPT_INVALID"]
+    api.get(f"/v1/tokens?limit=1&page_token={page}").refused(400, "PAGE_TOKEN_INVALID")
+    assert group.ack(*after) == ["already"]
+
+
+def test_without_overlap_what_was_signed_before_is_void_at_once(world: World) -> None:
+    group = world.api.topic(shards=1).group()
+    group.topic.produce("x")
+    got = group.receive(1)
+    world.api.post(ROTATE, {"overlap_seconds": 604_800}).expect(200)
+    told = world.api.post(ROTATE, {"overlap_seconds": 0}).expect(200)
+    assert told["former_until"] == []
+    assert group.ack(*got) == ["RECEIPT_INVALID"]
+
+
+def test_another_process_learns_of_a_rotation_by_what_it_does_not_know(world: World) -> None:
+    slow = world.deps
+    slow.signing_keys.present()
+    world.clock.advance(30)
+    world.deps.signing_keys.rotate(3600)
+    sealed = world.deps.signing_keys.seal("page:x", "here")
+    assert slow.signing_keys.open("page:x", sealed) == "here"
+    assert slow.signing_keys.open("page:x", f"{sealed[:-2]}xx") is None
+    assert slow.signing_key == world.deps.signing_key
+
+
+def test_checks_are_signed_for_who_has_the_secret_from_before(world: World) -> None:
+    deps = world.deps
+    topic = deps.catalog.topic(world.api.topic().name)
+    before = deps.transactor.secret(topic)
+    deps.signing_keys.rotate(3600)
+    assert deps.transactor.secret(topic) != before
+    assert deps.transactor.secrets(topic)[0] == deps.transactor.secret(topic)
+    assert before in deps.transactor.secrets(topic)
+
+
+def test_two_rotations_at_once_are_one(world: World) -> None:
+    deps = world.deps
+    ring = world.adapters.control.key_ring()
+    assert ring is not None
+    deps.signing_keys.rotate(60)
+    late = KeyRing((deps.sealer.sealed(b"x" * 32, SIGNING_KEY),))
+    assert not world.adapters.control.put_key_ring(late, ring)
+
+
+def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
+    for limits in ({"topics": ["a*"]}, {"groups": ["a*"]}):
+        made = world.api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **limits}).expect(201)
+        assert world.api.with_token(made["token"]).post(ROTATE).status == 403
+    assert any(entry["path"] == ROTATE for entry in world.api.get("/v1/audit?limit=200").expect(200)["items"])
+
+
+def test_registering_again_with_the_same_secret_changes_nothing_and_decrypts_nothing(world: World) -> None:
+    given = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    group, secret = subscribed(world, secret=given)
+    before = stored(world, group)[2].secrets
+    world.kms.asked.clear()
+    again = {"url": "http://127.0.0.1:9/", "secret": given}
+    assert "secret" not in world.api.put(f"{group.path}/consumers/c", again).expect(200)
+    assert stored(world, group)[2].secrets == before
+    assert world.kms.asked == []
+    assert signing(world, group) == [secret]
+
+
+# On one machine
+
+
+def test_the_files_of_a_local_run_are_their_owners_only(tmp_path: Path) -> None:
+    with Engine(tmp_path / "dynamodb") as engine:
+        import boto3
+
+        client = boto3.client(
+            "dynamodb",
+            endpoint_url=engine.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",
+        )
+        client.create_table(
+            TableName=f"t{uuid4().hex[:8]}",
+            KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        files = list((tmp_path / "dynamodb").iterdir())
+        assert any(file.suffix == ".db" for file in files)
+        assert [file.name for file in files if file.stat().st_mode & 0o077] == []
