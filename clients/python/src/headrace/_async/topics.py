@@ -48,7 +48,7 @@ class AsyncTopics(AsyncCaller):
         query: dict[str, Any] = {"from": rfc3339(begin) if begin is not None else None}
         return await self._ask(Due, "GET", path("topics", topic, "due"), **query)
 
-    async def as_of(self, topic: str, at: datetime | str) -> AsOf:
+    async def get_as_of(self, topic: str, at: datetime | str) -> AsOf:
         """The topic as it was at the last full hour up to `at`, from the archive. Raises NotFound where that was not
         counted."""
         return await self._ask(AsOf, "GET", path("topics", topic, "as-of"), at=rfc3339(at))

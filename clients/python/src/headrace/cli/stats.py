@@ -68,7 +68,7 @@ def stats(
 
 
 def _as_of(s: Session, topic: str, at: str) -> None:
-    past = s.hr.as_of(topic, at)
+    past = s.hr.get_as_of(topic, at)
     if s.output.as_json:
         s.output.document(past)
         return
