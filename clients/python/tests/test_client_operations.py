@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from faulty_proxy import FaultyProxy
 
 from headrace import AsyncHeadrace, Headrace, HeadraceError, Outgoing, errors
 from headrace._sync.pager import Pager
@@ -157,6 +158,18 @@ def test_a_producer_may_wait_until_the_work_is_done(hr: Headrace, topic: str) ->
     assert (fate.groups["quick"].status, fate.groups["slow"].status) == ("SUCCESS", "NEW")
     hr.nack(topic, "slow", *hr.receive(topic, "slow"), dead_letter=True)
     assert hr.wait_until_complete(topic, sent.id, within=30).complete
+
+
+def test_a_long_wait_is_several_long_polls(hr: Headrace, proxy: FaultyProxy, topic: str) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    hr.send(topic, "at last")
+    proxy.plan.extend([b'{"messages": []}', b'{"messages": []}'])
+    with Headrace(proxy.url, hr.transport.token) as client:
+        (message,) = client.receive(topic, "g", wait="60s")
+        assert message.body == "at last"
+        proxy.plan.extend([b'{"messages": []}'] * 3)
+        assert client.receive(topic, "g", wait=60) == []
+    assert len(proxy.requests) == 6
 
 
 def test_bytes_come_back_as_they_went(hr: Headrace, topic: str) -> None:

@@ -9,6 +9,8 @@ from ..durations import Duration, seconds, whole_seconds
 from ..models import Message, Model, Settled
 from .caller import Caller, group_path
 
+_LONGEST_POLL_SECONDS = 20.0
+
 
 class _Messages(Model, frozen=True, kw_only=True):
     messages: list[Message]
@@ -31,11 +33,19 @@ class Consumes(Caller):
         consumer: str | None = None,
         lease: Duration | None = None,
     ) -> list[Message]:
-        """Claim up to `max` messages, waiting up to `wait` (20 seconds) for the first. Each is ours for its lease."""
-        lease_seconds = whole_seconds(lease) if lease is not None else None
-        asked = given(max=max, wait_seconds=seconds(wait), consumer=consumer, lease_seconds=lease_seconds)
-        call = Call("POST", group_path(topic, group, "receive"), asked, wait_seconds=seconds(wait))
-        return (self._transport.ask(call, _Messages)).messages
+        """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease."""
+        asked = given(
+            max=max, consumer=consumer, lease_seconds=whole_seconds(lease) if lease is not None else None
+        )
+        left = seconds(wait)
+        while True:
+            poll = min(left, _LONGEST_POLL_SECONDS)
+            body = {**asked, "wait_seconds": poll}
+            call = Call("POST", group_path(topic, group, "receive"), body, wait_seconds=poll)
+            messages = (self._transport.ask(call, _Messages)).messages
+            left -= poll
+            if messages or left <= 0:
+                return messages
 
     def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
         """Record success of messages (or receipts), 1,000 at most; what came of each."""
