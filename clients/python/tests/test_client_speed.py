@@ -1,0 +1,38 @@
+"""How fast the client is, in numbers that docs/figures.md has; in the soak only, for they depend on the machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def bench() -> Any:
+    spec = importlib.util.spec_from_file_location("client_bench", Path(__file__).parents[1] / "bench.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_is_imported_within_150_ms(bench: Any) -> None:
+    assert bench.import_seconds() <= 0.15
+
+
+def test_lingering_sends_twenty_times_as_much(bench: Any, hr: Headrace, topic: str) -> None:
+    one = bench.single_sends(hr, topic, 500)
+    assert bench.lingering_sends(hr, topic, 20_000) >= 20 * one
+
+
+def test_eight_handlers_take_3000_messages_a_second(bench: Any, hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "bench", begin="earliest")
+    bench.lingering_sends(hr, topic, 20_000)
+    assert bench.consumed(hr, topic, 20_000) >= 3_000
