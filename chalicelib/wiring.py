@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .services.core.signing_keys import SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
+    from .services.inspect.archive_days import ArchiveDays
     from .services.inspect.as_of import Past
     from .services.inspect.fate import Fates
     from .services.inspect.key_lookup import KeyLookup
@@ -402,6 +403,12 @@ class Deps:
 
         a = self.adapters
         return Surveyor(self.catalog, a.log, a.cursors, a.records, a.clock)
+
+    @cached_property
+    def archive_days(self) -> ArchiveDays:
+        from .services.inspect.archive_days import ArchiveDays
+
+        return ArchiveDays(self.adapters.blobs)
 
     @cached_property
     def sign_in_links(self) -> SignInLinks:

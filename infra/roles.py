@@ -122,7 +122,12 @@ _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
 """The Glue jobs that a function starts."""
 
 _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
-    names.API: {"bodies/*": ("s3:GetObject", "s3:PutObject"), "reports/hours/*": ("s3:GetObject",)},
+    names.API: {
+        "bodies/*": ("s3:GetObject", "s3:PutObject"),
+        "archive/manifests/*": ("s3:GetObject",),  # which days are archived
+        "archive/proved.json": ("s3:GetObject",),
+        "reports/hours/*": ("s3:GetObject",),
+    },
     "deliver": {"bodies/*": ("s3:GetObject",)},
     "expire": {
         "archive/proved.json": ("s3:GetObject",),  # rows that are not in the archive stay for longer

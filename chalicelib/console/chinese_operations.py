@@ -67,6 +67,54 @@ OPERATIONS: dict[str, str] = {
         "此链接已用过, 或已超过一分钟: 请再生成一个, 或粘贴令牌。"
     ),
     "A link that signs you in:": "登录链接:",
+    "Archive": "归档",
+    "Messages by day, UTC. Green: all of the day is there. Pale: more may come. Red: some were found nowhere.": (
+        "按接收日 (UTC) 的消息数。绿色: 当天全部都在。浅色: 可能还有。红色: 有些找不到。"
+    ),
+    "archived up to {hour}:00": "归档至 {hour}:00",
+    "{n} attempts archived": "归档 {n} 次尝试",
+    "{n} journal objects could not be read": "{n} 个日志对象无法读取",
+    "{n} large bodies were not there": "{n} 个大消息体不存在",
+    "Nothing is archived of these days.": "这些天没有归档。",
+    "On this machine, while the service runs:": "在本机, 服务运行时:",
+    "On AWS, each night:": "在 AWS 上, 每晚:",
+    "in the stage's environment, then": "写入环境配置, 然后",
+    "Once, by hand:": "手动一次:",
+    "Messages leave the log only when the archive has proved that it has them.": "只有归档证明已有的消息才会离开日志。",
+    "Messages leave the log after their retention, archived or not: HEADRACE_ARCHIVE is not set.": (
+        "消息过了保留期就离开日志, 不论是否归档: 未设置 HEADRACE_ARCHIVE。"
+    ),
+    "Today": "今天",
+    "Earlier days": "更早的日子",
+    "Replays": "重放",
+    "Of the time": "时间范围",
+    "Which": "哪些",
+    "Into": "到",
+    "Matched": "匹配",
+    "Changed": "更新于",
+    "only counts": "只计数",
+    "sent of those that matched": "已发送 / 匹配",
+    "Nothing was replayed yet.": "尚无重放。",
+    "Send archived messages again": "重新发送归档的消息",
+    "What is archived": "归档内容",
+    "Each comes as a new message, once per replay, marked with where it is from.": (
+        "每条作为新消息到来, 每次重放只一次, 并标明来源。"
+    ),
+    "Where, as: total > 100 AND country = 'FI'": "条件, 例如: total > 100 AND country = 'FI'",
+    "Into another topic": "到另一主题",
+    "For one group only": "只给一个消费组",
+    "Messages a second": "每秒消息数",
+    "{n} messages at most": "最多 {n} 条消息",
+    "so many are archived of these days. Hours, tag, key and where leave fewer; a count says how many.": (
+        "这些天共归档这么多。时刻、标签、键和条件会使其更少; 计数可得确数。"
+    ),
+    "Only the last two weeks of the span were looked at.": "只查看了时间范围的最后两周。",
+    "not archived": "未归档",
+    "Only count": "只计数一次",
+    "Replay": "重放消息",
+    "Made. Where jobs run by themselves its job begins now; elsewhere run the command beside it.": (
+        "已建立。作业自动运行处即刻开始; 否则请运行旁边的命令。"
+    ),
     "Audit": "审计",
     "Every call that changed something, or tried to, for 90 days. What was done for one message is in its trace.": (
         "90 天内每个作出或尝试更改的调用。单条消息的经过见其轨迹。"

@@ -191,6 +191,12 @@ def _rotate_secret(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds"))
 
 
+def _create_replay(name: str, fields: Fields) -> Deed:
+    body = _needed(fields, "from", "to") | _texts(fields, "tag", "key", "where", "into", "group")
+    more: dict[str, Any] = {"dry_run": True} if fields.get("dry_run") else {}
+    return Deed(name, _needed(fields, "topic"), body=body | _numbers(fields, "rate") | more)
+
+
 def _rotate_token(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "id"), body=_numbers(fields, "overlap_seconds"))
 
@@ -235,6 +241,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "roll_back": _plain("id", body={}),
     "create_token": _create_token,
     "move_clock": _move_clock,
+    "create_replay": _create_replay,
     "rotate_token": _rotate_token,
     "delete_token": _plain("id"),
 }

@@ -26,6 +26,8 @@ def paths(message_id: str) -> dict[str, str]:
         "find": "console/find?q=order-7",
         "try": "console/try",
         "tokens": "console/tokens",
+        "archive": "console/archive",
+        "replays": f"{orders}/replays?from=2026-11-01T00:00&to=2026-11-02T00:00",
         "audit": "console/audit?topic=orders",
         "system": "console/system",
     }

@@ -20,7 +20,7 @@ from tests.support import factories as make
 
 KNOW_NO_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:log-stream:\*|:secret:[^*?]+-\?{6}$|:kms:.*:key/\*$")
-MADE_BY_US = re.compile(r":s3:::[^*/]+/[a-z0-9-]+/\*")
+MADE_BY_US = re.compile(r":s3:::[^*/]+(?:/[a-z0-9-]+)+/\*")
 
 
 ANY_KEY = "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"

@@ -151,7 +151,9 @@ class Bucket:
             keys = "".join(f"<Contents><Key>{name}</Key></Contents>" for name in names)
             body = f"<ListBucketResult>{keys}</ListBucketResult>".encode()
         elif request.method == "GET":
-            body = next(body for key, body in self.objects.items() if key in request.url)
+            name = urlsplit(request.url).path.removeprefix("/")
+            if (body := next((body for key, body in self.objects.items() if name.endswith(key)), b"")) == b"":
+                return AWSResponse(request.url, 404, {}, _Raw(b"<Error><Code>NoSuchKey</Code></Error>"))
         return AWSResponse(request.url, 200, {}, _Raw(body))
 
 

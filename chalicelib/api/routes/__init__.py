@@ -1,6 +1,7 @@
 """The calls of the HTTP interface, one file per part of docs/api. Importing this package enters them all."""
 
 from . import (
+    archive,
     audit,
     consumers,
     dead_letters,
@@ -20,6 +21,7 @@ from . import (
 )
 
 __all__ = [
+    "archive",
     "audit",
     "consumers",
     "dead_letters",

@@ -1,6 +1,7 @@
 """The console's pages. Importing this package enters them all; what they need is imported when they are asked for."""
 
 from . import (
+    archive,
     audit,
     dead_letters,
     deeds,
@@ -19,6 +20,7 @@ from . import (
 )
 
 __all__ = [
+    "archive",
     "audit",
     "dead_letters",
     "deeds",

@@ -130,6 +130,8 @@ def tour(visitor: Recorder) -> None:
     post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
     post("/v1/sign-in-links").expect(201)
     post("/v1/signing-key/rotate", {"overlap_seconds": 86400}).expect(200)
+    _archived(visitor)
+    get("/v1/archive?to=2029-12-01&limit=2").expect(200)
     get("/v1/audit?limit=2").expect(200)
     delete(f"/v1/tokens/{made['id']}").expect(204)
     get(f"{MAILER}/consumers/worker-1/attempts").expect(200)
@@ -207,6 +209,15 @@ def _replay(visitor: Recorder) -> None:
     visitor.call("PATCH", f"/v1/replays/{replay}", progress).expect(200)
     visitor.get(f"/v1/replays/{replay}").expect(200)
     visitor.get(f"{ORDERS}/replays").expect(200)
+
+
+def _archived(visitor: Recorder) -> None:
+    """A day as the archive's job leaves it."""
+    part = {"topic": "orders", "rows": 1200, "checksum": "", "files": []}
+    manifest = {"day": "2029-12-01", "until_hour": 24, "input": "", "shards": [], "v": 2}
+    tables = {"messages": [part], "deliveries": [{**part, "rows": 1260}]}
+    raw = json.dumps({**manifest, "tables": tables, "written_ms": 1_890_777_600_000}).encode()
+    wiring.deps().adapters.blobs.put("archive/manifests/2029-12-01.json", raw)
 
 
 def test_a_tour_of_all_calls_meets_what_the_examples_show(visitor: Recorder) -> None:

@@ -480,6 +480,33 @@ class Token(Model, frozen=True, kw_only=True):
     token: str | None = None
 
 
+class ArchivedTopic(Model, frozen=True, kw_only=True):
+    """A topic's part of an archived day: PROVED, OPEN (more may come) or with HOLES."""
+
+    topic: str
+    proof: str
+    messages: int
+    deliveries: int
+    missing: int
+
+
+class ArchivedDay(Model, frozen=True, kw_only=True):
+    """Up to which hour a day is archived (24: all of it; None: nothing is), and its topics."""
+
+    day: str
+    until_hour: int | None
+    written_at: datetime | None
+    damaged: int
+    bodies_missing: int
+    topics: list[ArchivedTopic]
+
+
+class Archive(Model, frozen=True, kw_only=True):
+    """Days of the archive, the latest first."""
+
+    items: list[ArchivedDay]
+
+
 class SignInLink(Model, frozen=True, kw_only=True):
     """A link that signs in whoever opens it first, until it expires."""
 

@@ -13,6 +13,7 @@ import typer.main
 
 from ..errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import (
+    archive,
     console,
     consumers,
     dead,
@@ -68,7 +69,7 @@ def root(
 for module in (topics, groups, consumers, dead, delayed, tokens, profile):
     app.add_typer(module.app)
 app.command()(groups.seek)
-for module in (console, send, receive, messages, stats, listen, doctor):
+for module in (archive, console, send, receive, messages, stats, listen, doctor):
     module.register(app)
 
 

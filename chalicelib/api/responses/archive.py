@@ -1,0 +1,71 @@
+"""The archive's days."""
+
+from typing import Annotated, TypedDict
+
+from ...domain.archive import ArchivedDay, Proof, TopicDay
+from ...domain.topic import Caller
+from .common import Count, Time, at, one_of
+
+
+class ArchivedTopic(TypedDict):
+    """A topic's part of a day. PROVED: the day is closed, and each of its offsets is accounted for. OPEN: more may
+    come. HOLES: `missing` offsets were found nowhere, or journal objects of the day could not be read."""
+
+    topic: str
+    proof: Annotated[str, one_of(*Proof)]
+    messages: Count
+    deliveries: Count
+    missing: Count
+
+
+class ArchivedDayView(TypedDict):
+    """A day: up to which hour it is archived (24: all of it; null: nothing is), and its topics."""
+
+    day: str
+    until_hour: Count | None
+    written_at: Time | None
+    damaged: Count
+    bodies_missing: Count
+    topics: list[ArchivedTopic]
+
+
+class ArchiveView(TypedDict):
+    """Days, the latest first; topics that the token may use."""
+
+    items: list[ArchivedDayView]
+
+
+def view(days: list[tuple[str, ArchivedDay | None]], caller: Caller | None) -> ArchiveView:
+    """Days as the manifests tell them."""
+    return {"items": [_day(day, archived, caller) for day, archived in days]}
+
+
+def _day(day: str, archived: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
+    if archived is None:
+        return {
+            "day": day,
+            "until_hour": None,
+            "written_at": None,
+            "damaged": 0,
+            "bodies_missing": 0,
+            "topics": [],
+        }
+    visible = {n: topic for n, topic in archived.topics.items() if caller is None or caller.may_use(n)}
+    return {
+        "day": day,
+        "until_hour": archived.until_hour,
+        "written_at": at(archived.written_ms) if archived.written_ms else None,
+        "damaged": archived.damaged,
+        "bodies_missing": archived.bodies_missing,
+        "topics": [_topic(archived, name, topic) for name, topic in visible.items()],
+    }
+
+
+def _topic(day: ArchivedDay, name: str, topic: TopicDay) -> ArchivedTopic:
+    return {
+        "topic": name,
+        "proof": day.proof(topic),
+        "messages": topic.messages,
+        "deliveries": topic.deliveries,
+        "missing": topic.missing,
+    }

@@ -1,0 +1,89 @@
+"""The archive: days and topics, proved or not. And replays, which send of it again."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ...domain.errors import HeadraceError, Malformed
+from ..http import Page, Shown, Visit, page
+from .messages import whole_time
+
+if TYPE_CHECKING:
+    from ...domain.archive import ArchivedDay
+
+_DAYS = 14
+_DAY_MS = 86_400_000
+_CHOICES = ("tag", "key", "where", "into", "group", "rate")
+
+
+@page("GET", "/console/archive")
+def archive(visit: Visit) -> Shown:
+    """Two weeks of it: topics by days."""
+    from ...api.routes.archive import day_of
+
+    try:
+        last = day_of(visit.query.get("to") or None, visit.now_ms)
+    except Malformed:
+        last = day_of(None, visit.now_ms)
+    days = visit.deps.archive_days.back_from(last, _DAYS)
+    topics = sorted({name for _, day in days if day for name in day.topics if visit.caller.may_use(name)})
+    model = {
+        "days": days,
+        "topics": topics,
+        "is_on": visit.deps.adapters.archive,
+        "earlier": (last - timedelta(days=_DAYS)).isoformat(),
+    }
+    return Page("archive.html", model)
+
+
+@page("GET", "/console/topics/{topic}/replays")
+def replays(visit: Visit, topic: str) -> Shown:
+    """Replays of a topic's messages, the newest first; a form for another one, with a preview."""
+    from .. import deeds
+
+    visit.deps.catalog.topic(topic)
+    query = {"limit": "20", **({"page_token": visit.query["page"]} if visit.query.get("page") else {})}
+    listed = deeds.Deed("list_replays", {"topic": topic}, query)
+    refusal = deeds.why_not_allowed(listed, visit.caller)
+    answer = {"items": []} if refusal else deeds.do(visit, listed)
+    preview, problem = (None, None) if refusal else _preview(visit, topic)
+    model = {"topic": topic, "answer": answer, "refusal": refusal, "preview": preview, "problem": problem}
+    return Page("replays.html", model)
+
+
+def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, str | None]:
+    """What a replay of this span may send at most: what is archived of its days. Or what is wrong with the form."""
+    from ...api import parse
+    from .. import forms
+
+    if not visit.query.get("from") or not visit.query.get("to"):
+        return None, None
+    span = {name: whole_time(visit.query[name]) for name in ("from", "to")}
+    fields = span | {name: visit.query[name] for name in _CHOICES if visit.query.get(name)}
+    try:
+        from_ms, to_ms = (parse.time_ms(text, name) for name, text in span.items())
+        if from_ms >= to_ms:
+            raise Malformed("VALIDATION", "to: must be later than from")
+        parse.where(fields.get("where"))
+        deed = forms.of({**fields, "deed": "create_replay", "topic": topic}).deed
+    except HeadraceError as error:
+        return None, error.detail
+    last, first = _day(to_ms - 1), _day(from_ms)
+    count = min((last - first).days + 1, _DAYS)
+    days = visit.deps.archive_days.back_from(last, count)
+    return {
+        "fields": fields,
+        "deed": deed,
+        "days": [(day, _messages(archived, topic), archived) for day, archived in days],
+        "at_most": sum(_messages(archived, topic) for _, archived in days),
+        "is_cut": (last - first).days + 1 > _DAYS,
+    }, None
+
+
+def _day(ms: int) -> date:
+    return date.fromordinal(date(1970, 1, 1).toordinal() + ms // _DAY_MS)
+
+
+def _messages(day: ArchivedDay | None, topic: str) -> int:
+    return day.topics[topic].messages if day and topic in day.topics else 0

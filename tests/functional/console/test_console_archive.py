@@ -1,0 +1,109 @@
+"""The archive's page, and replays: seen, previewed, started."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from chalicelib import wiring
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client
+
+
+def page(browser: Browser, path: str) -> Screen:
+    screen = browser.get(f"/console/{path}")
+    assert screen.status == 200, screen.text
+    assert screen.units <= 20
+    return screen
+
+
+def put(day: str, topic: str, **fields: Any) -> None:
+    part = {"topic": topic, "rows": 1234, "checksum": "", "files": []}
+    shown = {"until_hour": 24, "shards": [], "tables": {"messages": [part], "deliveries": [part]}, **fields}
+    raw = json.dumps({"day": day, "input": "", "v": 2, **shown}).encode()
+    wiring.deps().adapters.blobs.put(f"archive/manifests/{day}.json", raw)
+
+
+def test_without_an_archive_the_page_says_how_to_make_one(browser: Browser) -> None:
+    text = page(browser, "archive?to=1999-01-14").text
+    assert "Nothing is archived of these days." in text
+    assert "make archive" in text
+    assert "HEADRACE_ARCHIVE is not set" in text
+    assert "Earlier days" in text
+    page(browser, "archive?to=nonsense")
+
+
+def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browser: Browser) -> None:
+    name = api.topic().name
+    lost = {"topic": name, "topic_uid": "u", "shard": 0, "begin": 0, "ranges": [], "missing": [[1, 7]]}
+    put("2020-05-01", name)
+    put("2020-05-02", name, shards=[lost], damaged=["journal/x"])
+    put("2020-05-03", name, until_hour=9)
+    screen = page(browser, "archive?to=2020-05-10")
+    assert f"{name} " in screen.text
+    assert [screen.html.count(f'class="n {each}"') for each in ("proved", "holes", "open")] == [1, 1, 1]
+    assert "\u22127" in screen.text
+    assert "2020-05-02: 1 journal objects could not be read" in screen.text
+    stranger = Browser(browser.gateway)
+    made = {"name": "t", "scopes": ["admin"], "topics": ["others.*"]}
+    stranger.sign_in(api.post("/v1/tokens", made).expect(201)["token"])
+    assert name not in page(stranger, "archive?to=2020-05-10").html
+    assert browser.follow(name).url == f"/console/topics/{name}/replays"
+
+
+def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    put("2021-05-01", topic.name)
+    put("2021-05-02", topic.name, until_hour=9)
+    place = f"topics/{topic.name}/replays"
+    assert "Nothing was replayed yet." in page(browser, place).text
+    span = "from=2021-04-30T10:00&to=2021-05-02T12:00"
+    screen = page(browser, f"{place}?{span}&tag=paid&where=total+%3E+10&rate=7")
+    assert "2,468 messages at most" in screen.text
+    assert "2021-04-30 not archived" in screen.text
+    assert "archived up to 9:00" in screen.text
+    assert api.get(f"{topic.path}/replays").expect(200)["items"] == [], "nothing has happened yet"
+    count, replay = (form for form in screen.forms if form.fields.get("deed") == "create_replay")
+    screen = browser.submit(count)
+    assert "Made." in screen.text
+    assert "only counts" in screen.text
+    page(browser, f"{place}?{span}&tag=paid&where=total+%3E+10&rate=7")
+    screen = browser.submit(replay)
+    assert screen.text.count("make replay ARGS") == 2
+    newest = api.get(f"{topic.path}/replays").expect(200)["items"][0]
+    assert (newest["from"], newest["to"]) == ("2021-04-30T10:00:00.000Z", "2021-05-02T12:00:00.000Z")
+    assert (newest["tag"], newest["where"], newest["rate"], newest["dry_run"]) == (
+        "paid",
+        "total > 10",
+        7,
+        False,
+    )
+
+
+def test_progress_and_errors_are_shown(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    span = {"from": "2021-05-01T00:00:00Z", "to": "2021-05-02T00:00:00Z"}
+    made = api.post(f"{topic.path}/replays", {**span, "key": "<b>k</b>"}).expect(202)
+    running = {"state": "RUNNING", "matched": 80, "sent": 20}
+    api.call("PATCH", f"/v1/replays/{made['replay_id']}", running).expect(200)
+    screen = page(browser, f"topics/{topic.name}/replays")
+    assert '<progress value="20" max="80"' in screen.html
+    assert "<b>k</b>" in screen.text
+    assert "<b>k" not in screen.html
+    failed = {**running, "state": "FAILED", "error": "the archive is too new"}
+    api.call("PATCH", f"/v1/replays/{made['replay_id']}", failed).expect(200)
+    assert "the archive is too new" in page(browser, f"topics/{topic.name}/replays").text
+
+
+def test_a_preview_names_what_is_wrong(browser: Browser, api: Client) -> None:
+    place = f"topics/{api.topic().name}/replays"
+    assert "must be later" in page(browser, f"{place}?from=2021-05-02T00:00&to=2021-05-01T00:00").text
+    assert "where" in page(browser, f"{place}?from=2021-05-01T00:00&to=2021-05-02T00:00&where=x+%2B+1").text
+    assert "must be a time" in page(browser, f"{place}?from=x&to=2021-05-02T00:00").text
+
+
+def test_who_may_not_replay_is_told_why(api: Client, stranger: Browser) -> None:
+    topic = api.topic()
+    made = {"name": "t", "scopes": ["consume"]}
+    stranger.sign_in(api.post("/v1/tokens", made).expect(201)["token"])
+    assert "needs a token with the scope 'admin'" in page(stranger, f"topics/{topic.name}/replays").text
