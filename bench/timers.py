@@ -22,7 +22,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind
-from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
+from chalicelib.domain.topic import Consumer, ConsumerKind, Group, Mode, Topic, cursor_key
 from chalicelib.wiring import Deps
 
 from .figures import Figure, at_most, plain, told
@@ -297,13 +297,13 @@ def _subscribed(deps: Deps, name: str) -> None:
     """A topic with a group that has a subscriber."""
     control, chance, now_ms = deps.adapters.control, deps.adapters.random, deps.adapters.clock.now_ms()
     topic = Topic(name, chance.id(8), now_ms)
-    group = Group(name, "g", chance.id(8), now_ms, "queue", begin="earliest")
+    group = Group(name, "g", chance.id(8), now_ms, Mode.QUEUE, begin="earliest")
     control.put_topic(topic, None)
     control.put_group(topic, group, None)
     control.put_consumer(
         topic,
         group,
-        Consumer(name, "g", "c", chance.id(8), now_ms, now_ms, "url", target="http://127.0.0.1:1"),
+        Consumer(name, "g", "c", chance.id(8), now_ms, now_ms, ConsumerKind.URL, target="http://127.0.0.1:1"),
         None,
     )
 

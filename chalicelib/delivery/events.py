@@ -20,6 +20,7 @@ import msgspec
 from ..domain.headers import is_reserved
 from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
 from ..domain.outcome import Attempt, Parcel
+from ..domain.topic import Payload
 
 _TYPE = "headrace.message"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}")
@@ -44,7 +45,7 @@ def post(parcel: Parcel) -> Post:
     if parcel.payload == "batch" or len(parcel.attempts) > 1:
         return _batch(parcel)
     headers = _forwarded(first.message.draft) | _places(parcel, first)
-    if parcel.payload == "structured":
+    if parcel.payload == Payload.STRUCTURED:
         event = _event(parcel, first)
         return Post(
             first.message.id,

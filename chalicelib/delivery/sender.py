@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.outcome import Outcome, Parcel, Verdict
-from ..domain.topic import Consumer
+from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
 from . import checks, events, function_batch, handshake, ping, webhooks
@@ -44,12 +44,14 @@ class Sender:
         self._never_retry_status = never_retry_status
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
-        if consumer.kind == "function":
+        if consumer.kind == ConsumerKind.FUNCTION:
             return self._call(consumer, parcel, seconds)
         return (self._post(consumer, parcel, seconds),) * len(parcel.attempts)
 
     def refusal(self, kind: str, target: str) -> str | None:
-        return self._functions.refusal(target) if kind == "function" else self._egress.refusal(target)
+        return (
+            self._functions.refusal(target) if kind == ConsumerKind.FUNCTION else self._egress.refusal(target)
+        )
 
     def greet(self, url: str) -> Outcome:
         return handshake.greet(self._egress, url, self._origin)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .limits import CONSUMER_OFFLINE_AFTER
-from .topic import Consumer
+from .topic import Consumer, ConsumerState
 
 _OFFLINE_AFTER_MS = round(CONSUMER_OFFLINE_AFTER.total_seconds() * 1000)
 EVERYONE = "broadcast"
@@ -89,5 +89,5 @@ def is_online(consumer: Consumer, now_ms: int) -> bool:
     """May it have shards? One that pulls: it has shown a sign of life lately. One that is called: it is ACTIVE,
     and its circuit breaker lets something through."""
     if consumer.is_called:
-        return consumer.state == "ACTIVE" and (consumer.open_until_ms or 0) <= now_ms
+        return consumer.state == ConsumerState.ACTIVE and (consumer.open_until_ms or 0) <= now_ms
     return now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS

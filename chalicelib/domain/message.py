@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from . import strict_json
 from .errors import Malformed
 from .status import Status, combined
 
 JSON = "application/json"
-RATE_LIMITED = "RATE_LIMITED"
-UNDECODABLE = "UNDECODABLE"
 TRACEPARENT = "traceparent"
 _NEVER_MS = 1 << 62
 _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
+
+
+class DeadReason(StrEnum):
+    """Why a delivery is a dead letter. In rows it is text: a later release may know more."""
+
+    ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
+    REJECTED = "REJECTED"
+    EXPIRED = "EXPIRED"
+    RATE_LIMITED = "RATE_LIMITED"
+    UNDECODABLE = "UNDECODABLE"
 
 
 @dataclass(frozen=True, slots=True)

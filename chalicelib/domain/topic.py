@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Self
 
 from .ladder import Retry
@@ -25,6 +26,47 @@ from .secret import Secret
 from .segment import Segment, ShardKey
 
 _DAY_MS = 86_400_000
+
+
+class Mode(StrEnum):
+    """How a group's consumers share its messages (chalicelib/modes)."""
+
+    QUEUE = "queue"
+    SERIAL = "serial"
+    BROADCAST = "broadcast"
+
+
+class ConsumerKind(StrEnum):
+    """How messages reach a consumer: it pulls them, or is called at its URL, or as a function."""
+
+    PULL = "pull"
+    URL = "url"
+    FUNCTION = "function"
+
+
+class ConsumerState(StrEnum):
+    """PENDING until a URL's owner has agreed to be called, then ACTIVE; DISABLED after days of failures."""
+
+    PENDING = "PENDING"
+    ACTIVE = "ACTIVE"
+    DISABLED = "DISABLED"
+
+
+class Payload(StrEnum):
+    """How a called consumer gets messages: CloudEvents' content modes."""
+
+    BINARY = "binary"
+    STRUCTURED = "structured"
+    BATCH = "batch"
+
+
+class Offline(StrEnum):
+    """What a broadcast does with a consumer's messages while it is away."""
+
+    KEEP = "keep"
+    SKIP = "skip"
+
+
 DEFAULT_RETRY = Retry(DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 
@@ -36,7 +78,7 @@ class Topic:
     name: str
     uid: str
     created_ms: int
-    mode: str = "queue"
+    mode: Mode = Mode.QUEUE
     shards: int = DEFAULT_SHARDS
     retry: Retry = DEFAULT_RETRY
     lease_seconds: int = DEFAULT_LEASE_SECONDS
@@ -81,16 +123,16 @@ class Group:
     name: str
     uid: str
     created_ms: int
-    mode: str
+    mode: Mode
     begin: str = "latest"
     tags: tuple[str, ...] | None = None
     retry: Retry | None = None
     lease_seconds: int | None = None
     batch_size: int = 1
     max_in_flight: int = 64
-    offline: str = "keep"
+    offline: Offline = Offline.KEEP
     assignment: str = "mod"
-    payload: str = "binary"
+    payload: Payload = Payload.BINARY
     paused: bool = False
     version: int = 0
 
@@ -99,10 +141,10 @@ class Group:
 class Consumer:
     """A registered consumer. `uid` names its cursors in a broadcast group; `seen_ms` is its last heartbeat.
 
-    `kind` is "pull", "url" or "function"; `target` is the URL, the function's ARN or its local name. A URL is
-    PENDING until its owner has agreed, then ACTIVE; DISABLED for `why`. `failing_ms` is when attempts began to fail
-    and did nothing else since; `open_until_ms` is when its circuit breaker lets the next probe through, `trips` how
-    often in a row it opened. `timeout_seconds` is a function's own time-out, as its owner told it.
+    `target` is the URL, the function's ARN or its local name; `why` is for a state that is not ACTIVE. `failing_ms` is
+    when attempts began to fail and did nothing else since; `open_until_ms` is when its circuit breaker lets the next
+    probe through, `trips` how often in a row it opened. `timeout_seconds` is a function's own time-out, as its owner
+    told it.
     """
 
     topic: str
@@ -111,8 +153,8 @@ class Consumer:
     uid: str
     created_ms: int
     seen_ms: int
-    kind: str = "pull"
-    state: str = "ACTIVE"
+    kind: ConsumerKind = ConsumerKind.PULL
+    state: ConsumerState = ConsumerState.ACTIVE
     target: str = ""
     secrets: tuple[Secret, ...] = ()
     why: str | None = None
@@ -126,14 +168,14 @@ class Consumer:
     def busy_seconds(self) -> int:
         """For how long from its start a call may keep the consumer at work, even if nobody waits for it any more: a
         function runs to the end of its own time. 0 where a call ends with its connection."""
-        if self.kind != "function":
+        if self.kind != ConsumerKind.FUNCTION:
             return 0
         return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START // timedelta(seconds=1)
 
     @property
     def is_called(self) -> bool:
         """Does Headrace call it (rather than it us)?"""
-        return self.kind != "pull"
+        return self.kind != ConsumerKind.PULL
 
     def overlap_until_ms(self, now_ms: int) -> int | None:
         """Until when a secret from before a rotation signs beside the present one; None: none does."""

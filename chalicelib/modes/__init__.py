@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..domain.topic import Mode
 from .broadcast import Broadcast
 from .policy import Candidate, ClaimVerdict, Policy
 from .queue import Queue
 from .serial import Serial
 
-POLICIES: Mapping[str, Policy] = {"queue": Queue(), "serial": Serial(), "broadcast": Broadcast()}
+POLICIES: Mapping[Mode, Policy] = {
+    Mode.QUEUE: Queue(),
+    Mode.SERIAL: Serial(),
+    Mode.BROADCAST: Broadcast(),
+}
 
 __all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy"]

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from ..domain.mark import Mark, all_over, asked_again_ms
-from ..domain.topic import Consumer, Group, Topic
+from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.control import Control, Staffed
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
@@ -98,12 +98,12 @@ class Assigner:
     def see(self, topic: Topic) -> None:
         """Mark a topic in which somebody has not agreed: where a mark was lost, or is of an older release."""
         for staffed in self._control.staffed(topic):
-            if any(consumer.state == "PENDING" for consumer in staffed.consumers):
+            if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
 
     def _pending(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
-        pending = [consumer for consumer in staffed.consumers if consumer.state == "PENDING"]
+        pending = [consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING]
         now_ms = self._clock.now_ms()
         for again_ms in {asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending}:
             self._marks.mark(Mark(topic.name, again_ms))

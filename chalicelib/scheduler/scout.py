@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import expire, returned
 from ..domain.segment import ShardKey
-from ..domain.topic import Consumer, Group, Topic, cursor_key
+from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports.control import Control
 from ..ports.cursors import Cursors
@@ -49,9 +49,9 @@ class Scout:
         findings, tails = Findings(), _Tails(self._log)
         for staffed in self._control.staffed(topic):
             for consumer in staffed.consumers:
-                if consumer.state == "PENDING":
+                if consumer.state == ConsumerState.PENDING:
                     findings.again(self._ask_again_ms(consumer))
-            called = [c for c in staffed.consumers if c.is_called and c.state == "ACTIVE"]
+            called = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
             for uid in _owners(staffed.group, called):
                 if not has_time():
                     findings.is_whole = False

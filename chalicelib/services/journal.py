@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ..domain.expiring_body import ExpiringBody, expiring_body
-from ..domain.message import UNDECODABLE, Draft
+from ..domain.message import DeadReason, Draft
 from ..domain.segment import Segment, ShardKey
 from ..domain.trace import DELETED, EDITED, REDRIVEN, TraceRow
 from ..ports.indexes import Unreadable, Written
@@ -112,7 +112,7 @@ def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
 def _content(draft: Draft) -> Line:
     if draft.cancelled:
         return {"void": CANCELLED}
-    if draft.dead == UNDECODABLE:
+    if draft.dead == DeadReason.UNDECODABLE:
         return {"void": DAMAGED}
     line = {
         "tag": draft.tag,

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..domain.message import UNDECODABLE
+from ..domain.message import DeadReason
 from ..domain.trace import TraceRow
 from ..ports.indexes import Unreadable, Written
 from . import codec
@@ -31,7 +31,9 @@ def written(records: Records) -> list[Written | TraceRow | Unreadable]:
         except codec.Undecodable:
             rows.append(Unreadable(record))
             continue
-        if isinstance(row, Written) and any(draft.dead == UNDECODABLE for draft in row.segment.drafts):
+        if isinstance(row, Written) and any(
+            draft.dead == DeadReason.UNDECODABLE for draft in row.segment.drafts
+        ):
             rows.append(Unreadable(record))
         if row:
             rows.append(row)

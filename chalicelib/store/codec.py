@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
-from ..domain.message import JSON, UNDECODABLE, Act, Draft, Origin
+from ..domain.message import JSON, Act, DeadReason, Draft, Origin
 from ..domain.trace import Tried
 from ..ports.log import Pack
 
@@ -201,7 +201,7 @@ def remains(rest: bytes) -> Draft:
         rest[:_MOST_REMAINS_BYTES],
         is_json=False,
         content_type="application/octet-stream",
-        dead=UNDECODABLE,
+        dead=DeadReason.UNDECODABLE,
     )
 
 

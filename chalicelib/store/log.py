@@ -9,7 +9,7 @@ from typing import Any
 
 from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
-from ..domain.message import UNDECODABLE, Draft, Origin
+from ..domain.message import DeadReason, Draft, Origin
 from ..domain.segment import Segment, ShardKey, Tail, Way
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
@@ -280,7 +280,7 @@ def segment_of(item: Item) -> Segment:
     if payload is None and head["request_id"] == TOMBSTONE:
         return Segment(**head)
     drafts = codec.read(payload, head["count"])
-    if any(draft.dead == UNDECODABLE for draft in drafts):
+    if any(draft.dead == DeadReason.UNDECODABLE for draft in drafts):
         drafts = _named(drafts, _origins(item))
     return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
 
@@ -296,7 +296,7 @@ def _named(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draf
     if len(drafts) != len(origins):
         drafts = codec.salvage(None, len(origins))
     return tuple(
-        replace(draft, origin=draft.origin or origin) if draft.dead == UNDECODABLE else draft
+        replace(draft, origin=draft.origin or origin) if draft.dead == DeadReason.UNDECODABLE else draft
         for draft, origin in zip(drafts, origins, strict=True)
     )
 

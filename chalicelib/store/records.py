@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.errors import newer_format
 from ..domain.ids import message_id
-from ..domain.message import UNDECODABLE, Message
+from ..domain.message import DeadReason, Message
 from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
@@ -304,7 +304,7 @@ def _record(item: Item) -> Record:
             expires_s=int_of(item, "x") if "x" in item else None,
         )
     except _DAMAGE:  # it was no success, and what it was nobody knows
-        return Record(shard, offset, Status.DEAD, 0, 0, consumer_uid, UNDECODABLE)
+        return Record(shard, offset, Status.DEAD, 0, 0, consumer_uid, DeadReason.UNDECODABLE)
 
 
 def _unfinished(item: Item) -> Unfinished:
@@ -331,7 +331,7 @@ def _letter(key: CursorKey, item: Item) -> DeadLetter:
         rest = codec.salvage(payload_of(item), 0)[0]
         message = Message(_id(item), shard, offset, known_int(item, "c"), rest)
         attempts, at_ms, version = (known_int(item, name) for name in ("n", "a", "e"))
-        return DeadLetter(key, offset, message, UNDECODABLE, attempts, at_ms, version=version)
+        return DeadLetter(key, offset, message, DeadReason.UNDECODABLE, attempts, at_ms, version=version)
 
 
 def _id(item: Item) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.errors import newer_format
 from ..domain.limits import MAX_LOOK_BYTES
-from ..domain.message import UNDECODABLE, Draft
+from ..domain.message import DeadReason, Draft
 from ..domain.segment import ShardKey
 from ..domain.timer import ANY, ANY_EDITION, Timer, TimerKind, kind_by_id, retry_of
 from ..ports.log import DedupEntry, Moved
@@ -343,7 +343,7 @@ def _draft(item: Item, kind: TimerKind, timer_id: str) -> Draft | None:
         return None
     payload = payload_of(item)
     draft = codec.read(payload, 1)[0]
-    if draft.dead != UNDECODABLE:
+    if draft.dead != DeadReason.UNDECODABLE:
         return draft
     if kind is TimerKind.DELIVER:
         return replace(draft, id=timer_id)

@@ -8,7 +8,7 @@ from threading import Barrier
 
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
-from chalicelib.domain.topic import Consumer, Group, Topic
+from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner, _in_turns
 from chalicelib.services.manage.admin import Contact
@@ -108,7 +108,7 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
 def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
-    pending = Contact("url", "one", "PENDING", "nobody answered")
+    pending = Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "nobody answered")
     desk.deps.admin.register(desk.topic, group, "one", pending)
     desk.produce(make.draft())
     desk.push()
@@ -125,7 +125,9 @@ def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_
     empty_stage: Stage,
 ) -> None:
     desk = PushDesk.at(empty_stage)
-    desk.deps.admin.register(desk.topic, desk.group(), "one", Contact("url", "one", "PENDING", "no answer"))
+    desk.deps.admin.register(
+        desk.topic, desk.group(), "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "no answer")
+    )
     desk.subscribers.agrees = False
     groups: list[int] = []
     for _ in range(180):
@@ -152,7 +154,7 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
         assert topic
         [staffed] = control.staffed(topic)
         [consumer] = staffed.consumers
-        hangs = replace(consumer, kind="url", state="PENDING", target=name)
+        hangs = replace(consumer, kind=ConsumerKind.URL, state=ConsumerState.PENDING, target=name)
         assert control.put_consumer(topic, staffed.group, hangs, consumer)
     together = Barrier(len(topics))  # nobody goes on before all are asked
 

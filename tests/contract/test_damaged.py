@@ -15,7 +15,7 @@ from chalicelib.domain.cursor_transitions import rebuilt_lane
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.message import UNDECODABLE
+from chalicelib.domain.message import DeadReason
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import Group, cursor_key, lane_of
@@ -135,7 +135,7 @@ def test_a_damaged_row_becomes_dead_letters_and_its_neighbours_are_delivered(
     assert Counter(seen) >= Counter(o for o in healthy if not consumer or o > first)
     assert len(seen) == len(set(seen))
     buried = {letter.offset: letter for letter in letters(reader, group)}
-    assert {letter.reason for letter in buried.values()} <= {UNDECODABLE}
+    assert {letter.reason for letter in buried.values()} <= {DeadReason.UNDECODABLE}
     assert first in buried
     assert {*buried} | {*seen} >= {first, first + 1}
     assert not {*buried} & {*seen}
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_cannot_be_edited_in_the_log_but_its_neighbours_can(
     with pytest.raises(Conflict, match="UNDECODABLE"):
         reader.deps.amender.amend(desk.topic, bad, {"body": b"1"})
     assert reader.deps.amender.amend(desk.topic, good, {"body": b"1"}).draft.body == b"1"
-    assert anew(desk).deps.lookup.message(desk.topic, bad.id).draft.dead == UNDECODABLE
+    assert anew(desk).deps.lookup.message(desk.topic, bad.id).draft.dead == DeadReason.UNDECODABLE
 
 
 def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stage) -> None:
@@ -488,7 +488,7 @@ def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_messa
     seen = reader.drain(group)
     buried = letters(reader, group)
     assert {*seen} | {letter.offset for letter in buried} == {0, 1}
-    assert {letter.reason for letter in buried} <= {UNDECODABLE}
+    assert {letter.reason for letter in buried} <= {DeadReason.UNDECODABLE}
     assert {letter.message.id for letter in buried} <= {*ids}
     states = reader.deps.lookup.group_status(desk.topic, group).account
     assert (states.success, states.retrying, states.dead) == (len(seen), 0, len(buried))

@@ -11,7 +11,7 @@ import pytest
 
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.message import UNDECODABLE
+from chalicelib.domain.message import DeadReason
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.scheduler.mover import MoveReport
@@ -101,7 +101,9 @@ def test_a_damaged_message_becomes_a_dead_letter_of_every_group(own: Stage, dama
         letters = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
         bad = [] if is_readable else [ids[4]]  # its id tells what it is for
         assert [d.message.id for d in got] == [id for id in ids if id not in bad]
-        assert [(letter.message.id, letter.reason) for letter in letters] == [(id, UNDECODABLE) for id in bad]
+        assert [(letter.message.id, letter.reason) for letter in letters] == [
+            (id, DeadReason.UNDECODABLE) for id in bad
+        ]
 
 
 @pytest.mark.parametrize("damage", ANYWAY.values(), ids=ANYWAY)
@@ -141,7 +143,11 @@ def test_a_damaged_retry_is_a_dead_letter_of_its_message(own: Stage) -> None:
     own.clock.advance(5 * SECOND_MS)
     assert desk.receive(group) == []
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 9)
-    assert (letter.message.id, letter.offset, letter.reason) == (placed.id, placed.offset, UNDECODABLE)
+    assert (letter.message.id, letter.offset, letter.reason) == (
+        placed.id,
+        placed.offset,
+        DeadReason.UNDECODABLE,
+    )
 
 
 def test_a_damaged_check_asks_nevertheless(own: Stage) -> None:

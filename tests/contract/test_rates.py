@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
-from chalicelib.domain.message import RATE_LIMITED, Draft
+from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.rate import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.rates import Rates
@@ -135,11 +135,11 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
         assert desk.drain(group) == [0]
         letters, _ = desk.deps.redriver.page(desk.topic, group, Wanted(), None, 9)
         assert [x.message.id for x in letters] == [p.id for p in places[1:]]
-        assert {(x.reason, x.attempts) for x in letters} == {(RATE_LIMITED, 0)}
+        assert {(x.reason, x.attempts) for x in letters} == {(DeadReason.RATE_LIMITED, 0)}
         message = desk.deps.lookup.message(desk.topic, places[2].id)
         status = desk.deps.statuses.delivery(desk.topic, group, message)
         assert status
-        assert (status.status, status.attempts, status.reason) == ("DEAD", 0, RATE_LIMITED)
+        assert (status.status, status.attempts, status.reason) == ("DEAD", 0, DeadReason.RATE_LIMITED)
 
 
 def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
@@ -163,7 +163,7 @@ def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: S
     desk, [_, late] = flooded(stage, *make.drafts(2))
     group = desk.group()
     desk.drain(group)
-    for attempt, reason in ((1, RATE_LIMITED), (2, "REJECTED"), (3, "REJECTED")):
+    for attempt, reason in ((1, DeadReason.RATE_LIMITED), (2, "REJECTED"), (3, "REJECTED")):
         [letter] = desk.deps.redriver.find(desk.topic, group, late.id)
         assert letter.reason == reason
         assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
@@ -197,4 +197,4 @@ def test_a_letter_of_an_expired_message_says_why_it_was_not_delivered(stage: Sta
     stage.clock.advance(60_000)
     assert desk.drain(group) == []
     [letter] = desk.deps.redriver.find(desk.topic, group, late.id)
-    assert letter.reason == RATE_LIMITED
+    assert letter.reason == DeadReason.RATE_LIMITED

@@ -10,7 +10,7 @@ import pytest
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError, Refused
 from chalicelib.domain.secret import Secret
-from chalicelib.domain.topic import Consumer, Group
+from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.claim import Claimant
 from chalicelib.services.manage import admin
 from chalicelib.services.manage.admin import PULLS, Contact, Registration
@@ -19,9 +19,9 @@ from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
-HOOK = Contact("url", "https://example.com/hook")
-OTHER = Contact("url", "https://example.com/other")
-FUNCTION = Contact("function", "arn:aws:lambda:eu-west-1:123456789012:function:f")
+HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
+OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
+FUNCTION = Contact(ConsumerKind.FUNCTION, "arn:aws:lambda:eu-west-1:123456789012:function:f")
 MINE = b"m" * 24
 BROKEN = Health((), 1, 5, 7, 3)
 
@@ -80,7 +80,7 @@ def test_registering_again_changes_nothing_and_shows_no_secret(desk: Desk, group
 
 
 def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, group: Group) -> None:
-    waiting = replace(HOOK, state="PENDING", why="no consent")
+    waiting = replace(HOOK, state=ConsumerState.PENDING, why="no consent")
     member = register(desk, group, waiting).member
     assert (member.consumer.state, member.consumer.why, member.rank, member.shards) == (
         "PENDING",
@@ -97,7 +97,7 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
 
 
 @pytest.mark.parametrize(
-    "contact", [OTHER, FUNCTION, PULLS, replace(OTHER, state="PENDING", why="no consent")]
+    "contact", [OTHER, FUNCTION, PULLS, replace(OTHER, state=ConsumerState.PENDING, why="no consent")]
 )
 def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, contact: Contact) -> None:
     old = register(desk, group).member.consumer
@@ -115,7 +115,7 @@ def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, co
     )
     assert (new.failing_ms, new.open_until_ms, new.trips) == (None, None, 0)
     assert new.secrets == ((Secret(secret.hex()),) if secret else ())
-    assert (secret is not None) is (contact.kind == "url")
+    assert (secret is not None) is (contact.kind == ConsumerKind.URL)
     assert old.secrets != new.secrets
 
 
@@ -196,13 +196,13 @@ CHANGES: dict[str, Callable[[Desk, Group, Consumer], Consumer | None]] = {
 def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
     desk: Desk, group: Group, change: str, meanwhile: str
 ) -> None:
-    old = register(desk, group, replace(HOOK, state="PENDING")).member.consumer
+    old = register(desk, group, replace(HOOK, state=ConsumerState.PENDING)).member.consumer
     if meanwhile == "replaced":
-        register(desk, group, replace(OTHER, state="PENDING"))
+        register(desk, group, replace(OTHER, state=ConsumerState.PENDING))
     else:
         desk.deps.admin.unregister(desk.topic, group, old)
     if meanwhile == "another of the name":
-        register(desk, group, replace(HOOK, state="PENDING"))
+        register(desk, group, replace(HOOK, state=ConsumerState.PENDING))
     before = desk.stage.adapters.control.consumers(desk.topic, group)
     assert CHANGES[change](desk, group, old) is None
     assert desk.stage.adapters.control.consumers(desk.topic, group) == before
@@ -244,7 +244,7 @@ def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: D
 def test_deliveries_of_a_broadcast_go_to_everyone_who_is_active(desk: Desk) -> None:
     group = desk.group(mode="broadcast")
     a = register(desk, group, HOOK, "a").member.consumer
-    register(desk, group, replace(HOOK, state="PENDING"), "b")
+    register(desk, group, replace(HOOK, state=ConsumerState.PENDING), "b")
     c = register(desk, group, FUNCTION, "c").member.consumer
     assert desk.deps.assignments.team(desk.topic, group).owners == [a, c]
 

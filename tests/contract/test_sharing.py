@@ -10,6 +10,7 @@ from chalicelib.domain.cursor import Fate
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
@@ -59,7 +60,9 @@ def test_single_messages_without_keys_go_round_whichever_process_stores_them(
     names = [f"c{n}" for n in range(consumers)]
     taken: Counter[str] = Counter()
     for name in names:
-        desk.deps.admin.register(desk.topic, group, name, Contact(kind, name if kind == "url" else ""))
+        desk.deps.admin.register(
+            desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
+        )
     for _ in range(messages):
         producer = desk.stage.process().producer if is_cold else desk.deps.producer
         producer.produce(desk.topic, [make.draft()])
@@ -107,7 +110,9 @@ def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stag
     desk = PushDesk.at(stage)
     group = desk.group(tags=("red",))
     for name in ("a", "b"):
-        desk.deps.admin.register(desk.topic, group, name, Contact(kind, name if kind == "url" else ""))
+        desk.deps.admin.register(
+            desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
+        )
     desk.produce(make.draft(tag="blue"), make.draft(tag="blue"))
     desk.push()
     for member in desk.deps.catalog.consumers(desk.topic, group):

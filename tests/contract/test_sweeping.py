@@ -18,7 +18,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Control, Staffed
 from chalicelib.ports.rounds import Marks, Place
 from chalicelib.scheduler.sweeper import SweepReport
@@ -419,14 +419,16 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
         desk.seek(group, "earliest")
         desk.deps.waker.group(desk.topic, group)
     else:
-        admin.register(desk.topic, group, "one", Contact("url", "one"))
+        admin.register(desk.topic, group, "one", Contact(ConsumerKind.URL, "one"))
     assert minutes_to_find(desk) == 1
 
 
 def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
-    desk.deps.admin.register(desk.topic, group, "one", Contact("url", "one", "PENDING"))
+    desk.deps.admin.register(
+        desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING)
+    )
     asked: list[int] = []
     desk.subscribers.greet = lambda url: asked.append(empty_stage.clock.now_ms()) or NO  # type: ignore[method-assign,func-returns-value]
     began_ms = empty_stage.clock.now_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.domain.errors import NotFound
+from chalicelib.domain.topic import ConsumerKind, ConsumerState
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 from tests.simulation.days import Days, Home, Member
@@ -55,7 +56,11 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
     target = f"https://{name}.example/{days.numbers}"
     kind = days.random.choice(("url", "url", "function")) if called else "pull"
     is_stranger = kind == "url" and days.random.random() < 0.5
-    contact = Contact(kind, target, "PENDING" if is_stranger else "ACTIVE") if called else Contact()
+    contact = (
+        Contact(ConsumerKind(kind), target, ConsumerState.PENDING if is_stranger else ConsumerState.ACTIVE)
+        if called
+        else Contact()
+    )
     settings: dict[str, Any] = {"begin": "latest", "mode": mode}
     if mode == "broadcast":
         settings["offline"] = days.random.choice(("keep", "skip"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.manage.admin import Contact
 from tests.simulation.clients import SimClient
 from tests.simulation.plan import GroupPlan
@@ -23,7 +24,7 @@ def operator(world: World) -> None:
 
 def contact(name: str) -> Contact:
     """How a consumer of this name is reached."""
-    return Contact("url", f"https://{name}.example/") if name.startswith("call") else Contact()
+    return Contact(ConsumerKind.URL, f"https://{name}.example/") if name.startswith("call") else Contact()
 
 
 def _seek(world: World, group: GroupPlan) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Draft
+from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.produce.appender import Placed
@@ -122,7 +123,7 @@ def _set_up(world: World) -> None:
             settings = {"begin": "earliest", **world.groups[group].settings}
             made, _ = deps.admin.put_group(topic, group, settings | {"tags": (group,)})
             for n in range(world.groups[group].called):
-                contact = Contact("url", f"https://{group}-{n}.example/")
+                contact = Contact(ConsumerKind.URL, f"https://{group}-{n}.example/")
                 deps.admin.register(topic, made, f"{group}-{n}", contact)
 
 
@@ -301,7 +302,9 @@ def _has_many_topics(world: World) -> None:
         topic, _ = deps.admin.put_topic(f"orders-{n}", dict(world.plan.topic))
         group, _ = deps.admin.put_group(topic, "bad", {"mode": "queue", "begin": "earliest"})
         for m in range(_CONSUMERS):
-            deps.admin.register(topic, group, f"bad-{m}", Contact("url", f"https://bad-{m}.example/"))
+            deps.admin.register(
+                topic, group, f"bad-{m}", Contact(ConsumerKind.URL, f"https://bad-{m}.example/")
+            )
         world.readers[group.uid, ""] = group.name
     while world.seconds < _UNTIL_S:
         for n in range(topics):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.topic import Group, Mode, Topic
 from tests.simulation import days_changes, days_readers
 from tests.simulation.days import (
     Days,
@@ -72,7 +72,9 @@ def play(seed: int) -> Days:
     for n in range(days.plan.idle):
         topic = Topic(f"idle-{n:03}", f"uid{n:05}", days.clock.at_ms, shards=1)
         control.put_topic(topic, None)
-        control.put_group(topic, Group(topic.name, "nobody", f"gid{n:05}", days.clock.at_ms, "queue"), None)
+        control.put_group(
+            topic, Group(topic.name, "nobody", f"gid{n:05}", days.clock.at_ms, Mode.QUEUE), None
+        )
     for name in days.topics:
         founds(days, name)
     weights, deeds = zip(*DEEDS, *(deed for theme in days.plan.themes for deed in THEMES[theme]), strict=True)

@@ -27,7 +27,7 @@ from chalicelib.delivery.sender import Sender
 from chalicelib.domain.expiring_body import parse
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.topic import lane_of
+from chalicelib.domain.topic import ConsumerState, lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables
@@ -321,7 +321,7 @@ def pending(world: World, receiver: Receiver) -> None:
     held = world.deps.catalog.group(found, group.name)
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
     consumer = world.deps.catalog.consumer(found, held, "c")
-    pending = replace(consumer, state="PENDING")
+    pending = replace(consumer, state=ConsumerState.PENDING)
     assert world.deps.adapters.control.put_consumer(found, held, pending, consumer)
     topic.produce("x")
     for _ in range(4):

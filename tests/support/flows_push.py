@@ -12,7 +12,7 @@ from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.record import DeadLetter
-from chalicelib.domain.topic import Consumer
+from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover import MoveReport
 from chalicelib.services.core.wake import DeliveryTask, job_of
 from chalicelib.services.manage.admin import Contact
@@ -121,7 +121,7 @@ class Runner(Client):
         asked = self._event(Op.JOIN, reader=reader_name(group, consumer), begin="latest", max_attempts=3)
         with self._asking(*([asked] if broadcast else [])) as asking:
             topic, found, _ = self._find(group, None)
-            contact = Contact(kind, target or consumer)
+            contact = Contact(ConsumerKind(kind), target or consumer)
             made = self.deps.admin.register(topic, found, consumer, contact).member.consumer
             asking.note_all(Told.OK)
         return made

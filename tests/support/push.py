@@ -11,7 +11,7 @@ from typing import Any
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic, cursor_key, lane_of
+from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import job_of
 from chalicelib.services.manage.admin import Contact
@@ -134,7 +134,7 @@ class PushDesk(Desk):
         """An active consumer that is called, at a target of its name."""
         if does:
             self.subscribers.behaviours[name] = does
-        made = self.deps.admin.register(self.topic, group, name, Contact(kind, name)).member
+        made = self.deps.admin.register(self.topic, group, name, Contact(ConsumerKind(kind), name)).member
         return made.consumer
 
     def function(
@@ -143,7 +143,7 @@ class PushDesk(Desk):
         """A function that consumes, and what its owner told of its time-out."""
         if does:
             self.subscribers.behaviours[name] = does
-        contact = Contact("function", name, timeout_seconds=timeout_seconds)
+        contact = Contact(ConsumerKind.FUNCTION, name, timeout_seconds=timeout_seconds)
         return self.deps.admin.register(self.topic, group, name, contact).member.consumer
 
     def run(self) -> None:

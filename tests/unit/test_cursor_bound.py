@@ -18,6 +18,7 @@ from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
+from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Candidate, Policy
 from chalicelib.store.cursors import _item, cursor_of
 from chalicelib.store.layout import cursor_item_key
@@ -174,7 +175,7 @@ class BoundMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
 def test_no_history_makes_a_cursor_large(mode: str) -> None:
-    machine = type(f"Bound_{mode}", (BoundMachine,), {"policy": POLICIES[mode]})
+    machine = type(f"Bound_{mode}", (BoundMachine,), {"policy": POLICIES[Mode(mode)]})
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=15))
 
 

@@ -18,6 +18,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Fate, Result, fold
 from chalicelib.domain.limits import MAX_PASSED_OVER
+from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Policy
 from tests.support.cursor_world import GONE, LEASE_MS, World, passed_over, span_of
 
@@ -203,5 +204,5 @@ class CursorMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("mode", POLICIES)
 def test_no_interleaving_of_actors_with_stale_copies_breaks_a_cursor(mode: str) -> None:
-    machine = type(f"Cursor_{mode}", (CursorMachine,), {"policy": POLICIES[mode]})
+    machine = type(f"Cursor_{mode}", (CursorMachine,), {"policy": POLICIES[Mode(mode)]})
     run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))

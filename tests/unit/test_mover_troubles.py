@@ -13,7 +13,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
-from chalicelib.domain.topic import Topic
+from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.produce.delayed import Waiting
@@ -134,7 +134,7 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     topic = topic_of(deps)
     deps.admin.put_group(topic, "billing", {})
     group = deps.catalog.group(topic, "billing")
-    deps.admin.register(topic, group, "one", Contact("url", "https://one.example/"))
+    deps.admin.register(topic, group, "one", Contact(ConsumerKind.URL, "https://one.example/"))
     other = topic_of(deps, "other", shards=4)
     ids = later(deps, other, 30, 5)
     now_ms = stage.clock.now_ms()

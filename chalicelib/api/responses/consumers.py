@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from ...domain import breaker
-from ...domain.topic import Consumer
+from ...domain.topic import Consumer, ConsumerKind
 from .common import Count, Time, at, at_or_none, one_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
     if not consumer.is_called:
         shown["last_seen_at"] = at(consumer.seen_ms)
         return shown
-    if consumer.kind == "function":
+    if consumer.kind == ConsumerKind.FUNCTION:
         shown["function"] = consumer.target
         shown["timeout_seconds"] = consumer.timeout_seconds
     else:

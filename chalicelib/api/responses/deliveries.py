@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, NotRequired, Required, TypedDict
 
+from ...domain.message import DeadReason
 from .common import Count, Status, Time, at, at_or_none, one_of
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from ...services.inspect.statuses import DeliveryStatus
     from ...services.inspect.trace import Event
 
-Reason = Annotated[str, one_of("ATTEMPTS_EXHAUSTED", "REJECTED", "EXPIRED", "RATE_LIMITED", "UNDECODABLE")]
+Reason = Annotated[str, one_of(*DeadReason)]
 """Why a delivery is dead."""
 Place = Annotated[
     str, one_of("log", "cursor", "lease", "timer", "retry lane", "dead letter", "settled", "unknown")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain.errors import Refused
 from ...domain.outcome import Verdict
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from ...wiring import Deps
 from .. import parse
 from ..http import ANY, Context, Response, call, invalid
@@ -48,16 +48,16 @@ def _contact(body: ConsumerBody, deps: Deps) -> Contact:
     target = body.url if body.url is not None else body.function
     if target is None:
         return PULLS
-    kind = "url" if body.url is not None else "function"
+    kind = ConsumerKind.URL if body.url is not None else ConsumerKind.FUNCTION
     refusal = deps.sender.refusal(kind, target)
     if refusal:
         raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
-    if kind == "function":
+    if kind == ConsumerKind.FUNCTION:
         return Contact(kind, target, timeout_seconds=body.timeout_seconds)
     greeting = deps.sender.greet(target)
     if greeting.verdict is Verdict.DONE:
         return Contact(kind, target, secret=secret)
-    return Contact(kind, target, "PENDING", greeting.detail, secret)
+    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret)
 
 
 def _secret(text: str) -> bytes:

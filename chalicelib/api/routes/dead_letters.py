@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import MAX_ANSWER_BYTES
-from ...domain.message import Message, holds_json
+from ...domain.message import DeadReason, Message, holds_json
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
 from .. import merge_patch, parse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
 _ROLES = ("consume", "admin")
 _FILTERS = ("reason", "tag", "key", "since")
-_REASONS = ("ATTEMPTS_EXHAUSTED", "REJECTED", "EXPIRED", "RATE_LIMITED", "UNDECODABLE")
+_REASONS = tuple(DeadReason)
 
 
 @call("GET", _LETTERS, scopes=_ROLES, query=(*_FILTERS, "limit", "page_token"))

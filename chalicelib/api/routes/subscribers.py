@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.errors import Conflict, Refused
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from .. import parse
 from ..http import ANY, Context, Response, call
 from ..requests import NoBody
@@ -32,9 +32,9 @@ def test_consumer(context: Context) -> Response[TestView]:
     """Send a signed test event (`ce-type: headrace.test`) to a consumer's URL. It is no message and no attempt; the
     answer says what was sent and what came back within ten seconds."""
     topic, group, consumer = _find(context)
-    if consumer.kind != "url":
+    if consumer.kind != ConsumerKind.URL:
         raise Refused("TEST_NEEDS_URL", f"Consumer {consumer.name!r} has no URL: only a URL can be tested.")
-    if consumer.state == "PENDING":
+    if consumer.state == ConsumerState.PENDING:
         raise Conflict(
             "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
         )

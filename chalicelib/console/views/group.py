@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...api.responses.consumers import without_path
 from ...domain import breaker
 from ...domain.assignment import EVERYONE, Assignment, is_online
-from ...domain.topic import Consumer, Token
+from ...domain.topic import Consumer, ConsumerKind, Token
 from ...services.inspect.survey import GroupSurvey
 
 _MOST_LEASES = 50
@@ -41,7 +41,11 @@ class Member:
     def target_for(self, token: Token) -> str:
         """Where it is called; for who is no admin without what may be a secret."""
         target = self.consumer.target
-        return target if self.consumer.kind != "url" or "admin" in token.scopes else without_path(target)
+        return (
+            target
+            if self.consumer.kind != ConsumerKind.URL or "admin" in token.scopes
+            else without_path(target)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from ...domain.cursor import Cursor, Selection
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
-from ...domain.message import UNDECODABLE, Draft, Message, expired
+from ...domain.message import DeadReason, Draft, Message, expired
 from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.sharing import Round, Seat
 from ...domain.signing import Receipt
 from ...domain.spans import Span
 from ...domain.status import Status
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, matches
+from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key, matches
 from ...domain.trace import Tried
 from ...modes import POLICIES, Candidate, ClaimVerdict, Policy
 from ...ports.world import Clock, Random
@@ -73,7 +73,7 @@ class Claimant:
 
     def policy(self, shard: int | None) -> Policy:
         """The mode's policy. What is in the lane has lost its place, so nothing orders it."""
-        return POLICIES[self.group.mode if shard is not None else "queue"]
+        return POLICIES[self.group.mode if shard is not None else Mode.QUEUE]
 
     def room(self, in_flight: int) -> int:
         """How many more one cursor may have leased that has so many."""
@@ -391,7 +391,9 @@ class _Claim:
         draft = slot.message.draft
         unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
         group = self._claimant.group
-        is_owed = draft.origin is not None or draft.dead == UNDECODABLE or matches(group.tags, draft.tag)
+        is_owed = (
+            draft.origin is not None or draft.dead == DeadReason.UNDECODABLE or matches(group.tags, draft.tag)
+        )
         is_owed = is_owed and not draft.cancelled and draft.only in (None, group.uid)
         exhausted = _before(draft) + attempt > self._claimant.last_attempt(draft)
         dead = exhausted or draft.dead is not None or self._is_over(slot.message)
@@ -441,7 +443,8 @@ class _Claim:
             _before(message.draft) + candidate.attempt - 1,
             self._now_ms,
             self._key.consumer_uid,
-            message.draft.dead or ("EXPIRED" if self._is_over(message) else "ATTEMPTS_EXHAUSTED"),
+            message.draft.dead
+            or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
             spent=origin.spent if origin else 0,
             of=place if origin else None,
             message=retry_queue.content(message),

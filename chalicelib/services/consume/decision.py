@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from ...domain.cursor import Fate
 from ...domain.ladder import Retry, next_wait_ms, overridden
-from ...domain.message import Draft
+from ...domain.message import DeadReason, Draft
 from ...domain.outcome import Outcome, Verdict
 from ...domain.signing import Receipt
 from ...domain.topic import Group, Topic
@@ -49,9 +49,9 @@ def decision_after(
     if outcome.verdict is Verdict.DONE:
         return SettleDecision(Fate.SUCCESS, duration_ms=took)
     if outcome.verdict is Verdict.REFUSED:
-        return SettleDecision(Fate.DEAD, reason="REJECTED", detail=detail, duration_ms=took)
+        return SettleDecision(Fate.DEAD, reason=DeadReason.REJECTED, detail=detail, duration_ms=took)
     if outcome.verdict is Verdict.UNDECODABLE:
-        return SettleDecision(Fate.DEAD, reason="UNDECODABLE", detail=detail)
+        return SettleDecision(Fate.DEAD, reason=DeadReason.UNDECODABLE, detail=detail)
     if outcome.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), outcome.retry_after_ms or 0)
         return SettleDecision(Fate.RELEASED, now_ms + pause_ms)
@@ -77,7 +77,7 @@ def decision_after_failure(
     """The ruling on a failed delivery: another attempt at `due_ms` (0: at once) in the manner of the group's mode,
     or none is left."""
     if attempt >= receipt.last_attempt:
-        return SettleDecision(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED", detail=detail)
+        return SettleDecision(Fate.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
     return SettleDecision(
         Fate.RETRY if keeps_its_place or not due_ms else Fate.RETRY_LATER, due_ms, detail=detail

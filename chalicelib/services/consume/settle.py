@@ -15,7 +15,7 @@ from ...domain.cursor import RETURNING, Fate, Result
 from ...domain.errors import Conflict, HeadraceError, Malformed, unavailable
 from ...domain.ladder import overridden, wait_ms
 from ...domain.limits import RETENTION_GRACE
-from ...domain.message import Draft, Message, Origin
+from ...domain.message import DeadReason, Draft, Message, Origin
 from ...domain.ranges import Ranges
 from ...domain.record import Record
 from ...domain.signing import Receipt, open_receipt
@@ -126,7 +126,7 @@ class Settler:
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.dead_letter:
-                return SettleDecision(Fate.DEAD, reason="REJECTED", detail=how.reason)
+                return SettleDecision(Fate.DEAD, reason=DeadReason.REJECTED, detail=how.reason)
             return replace(decision_after_failure(group, receipt, attempt, due_ms, how.reason), climbs=climbs)
 
         return self._settle_texts(topic, group, receipts, rule)
@@ -417,7 +417,7 @@ class _Leased:
 
 
 def _tried(receipt: Receipt, ruled: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
-    if ruled.fate is Fate.RELEASED or ruled.reason == "UNDECODABLE":
+    if ruled.fate is Fate.RELEASED or ruled.reason == DeadReason.UNDECODABLE:
         return None
     took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
     return Tried(receipt.offset, attempt, _outcome(ruled.fate), took_ms, ruled.detail or "")

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...domain.assignment import EVERYONE, Assignment, Team, deal, is_online
 from ...domain.sharing import Seat
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
 from ...ports.control import Control, Staffed
 from ...ports.world import Clock
@@ -65,7 +65,7 @@ class Assignments:
         to look again.
         """
         assignment, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
-        active = [c for c in consumers if c.state == "ACTIVE"]
+        active = [c for c in consumers if c.state == ConsumerState.ACTIVE]
         called = [c for c in active if c.is_called]
         if assignment.strategy == EVERYONE:
             return Team(list(active), called)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...domain.cursor import Cursor
 from ...domain.cursor_write import Change
 from ...domain.errors import unavailable
-from ...domain.message import UNDECODABLE
+from ...domain.message import DeadReason
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import Timer
@@ -72,7 +72,7 @@ class CursorStore:
                 raise unavailable("The answer of the store was lost; the settlement may have been recorded.")
             return None
         self._counters.add(DEAD, sum(record.status == Status.DEAD for record in records))
-        self._tell_unreadable(key, [record for record in records if record.reason == UNDECODABLE])
+        self._tell_unreadable(key, [record for record in records if record.reason == DeadReason.UNDECODABLE])
         return self._keep(key, result)
 
     def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:

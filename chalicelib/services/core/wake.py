@@ -13,7 +13,7 @@ from typing import Any
 from ...domain.errors import NotFound, Unavailable
 from ...domain.in_flight import sure_of
 from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from .catalog import Catalog
@@ -130,7 +130,11 @@ class Waker:
         """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""
         if group.paused:
             return ()
-        called = [c for c in self._catalog.consumers(topic, group) if c.is_called and c.state == "ACTIVE"]
+        called = [
+            c
+            for c in self._catalog.consumers(topic, group)
+            if c.is_called and c.state == ConsumerState.ACTIVE
+        ]
         if POLICIES[group.mode].per_consumer:
             return [c.uid for c in called]
         return ("",) if called else ()

@@ -11,7 +11,7 @@ from ...domain.breaker import Health
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.limits import MAX_CONSUMERS
 from ...domain.secret import Secret
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Mode, Offline, Topic
 from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.records import Records
@@ -48,9 +48,9 @@ class Contact:
     """How a consumer is reached: it pulls, or is called at `target`. `state` is ACTIVE or, for `why`, PENDING;
     `secret` is one to sign with that its owner chose, `timeout_seconds` a function's own time-out."""
 
-    kind: str = "pull"
+    kind: ConsumerKind = ConsumerKind.PULL
     target: str = ""
-    state: str = "ACTIVE"
+    state: ConsumerState = ConsumerState.ACTIVE
     why: str | None = None
     secret: bytes | None = None
     timeout_seconds: int | None = None
@@ -104,12 +104,12 @@ class Admin:
             old = self._control.topic(name)
             if old is None:
                 self._finish(self._control.retired_topics(name))
-                mode = settings.get("mode", "queue")
+                mode = settings.get("mode", Mode.QUEUE)
                 new = Topic(
                     name,
                     self._random.id(_UID_CHARS),
                     self._clock.now_ms(),
-                    shards=1 if mode == "serial" else 4,
+                    shards=1 if mode == Mode.SERIAL else 4,
                     is_called=False,
                 )
                 new = replace(new, **settings)
@@ -177,7 +177,7 @@ class Admin:
             old = self._control.group(topic, name)
             if old is None:
                 self._finish_groups(topic, self._control.retired_groups(topic, name))
-                mode = settings.get("mode") or topic.mode
+                mode = Mode(settings.get("mode") or topic.mode)
                 new = Group(topic.name, name, self._random.id(_UID_CHARS), self._clock.now_ms(), mode)
                 new = replace(new, **{**settings, "mode": mode})
                 if not POLICIES[new.mode].per_consumer:
@@ -224,10 +224,10 @@ class Admin:
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
         now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
-        secret = (contact.secret or self._random.secret()) if contact.kind == "url" else b""
+        secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
         signing = NewSecret(self._sealer, place_of(topic, group, name), secret, now_ms)
         old_secrets: tuple[Secret, ...] | None = None
-        if contact.kind != "pull":
+        if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
         for _ in range(_TRIES):
             consumers = self._control.consumers(topic, group)
@@ -236,9 +236,11 @@ class Admin:
                 raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
-            base = old or Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state="")
+            base = old or Consumer(
+                topic.name, group.name, name, uid, now_ms, now_ms, state=ConsumerState.PENDING
+            )
             new = _reached(base, contact, now_ms)
-            if contact.kind == "url" and (contact.secret or not new.secrets):
+            if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):
                 new = signing(new)
             if old is not None:
                 self._skip_missed(topic, group, old, new)
@@ -292,7 +294,7 @@ class Admin:
         self, topic: Topic, group: Group, consumer: Consumer, overlap_seconds: int = OVERLAP_MS // 1000
     ) -> bytes:
         """A new secret to sign with; what is sent within the overlap is signed with the old one as well."""
-        if consumer.kind != "url":
+        if consumer.kind != ConsumerKind.URL:
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
@@ -306,7 +308,10 @@ class Admin:
     def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
         """From now on the consumer is called. None: this consumer, with this target, is there no more."""
         return self._amend(
-            topic, group, consumer, lambda row: row if row.state == "ACTIVE" else _fresh(row, "ACTIVE")
+            topic,
+            group,
+            consumer,
+            lambda row: row if row.state == ConsumerState.ACTIVE else _fresh(row, ConsumerState.ACTIVE),
         )
 
     def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
@@ -315,7 +320,11 @@ class Admin:
             topic,
             group,
             consumer,
-            lambda row: row if row.state == "DISABLED" else replace(row, state="DISABLED", why=why),
+            lambda row: (
+                row
+                if row.state == ConsumerState.DISABLED
+                else replace(row, state=ConsumerState.DISABLED, why=why)
+            ),
         )
 
     def set_health(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
@@ -373,7 +382,7 @@ class Admin:
         """A consumer that comes back to a skipping broadcast goes to the tail."""
         now_ms = self._clock.now_ms()
         returns = is_online(new, now_ms) and not is_online(old, now_ms)
-        if returns and group.offline == "skip" and POLICIES[group.mode].per_consumer:
+        if returns and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
             for key in keys(topic, group, new.uid):
                 self._positions.seek(topic, key, LATEST)
 
@@ -386,14 +395,16 @@ def _reached(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
     """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
     reason to write again."""
     if (consumer.kind, consumer.target) != (contact.kind, contact.target):
-        consumer = replace(consumer, kind=contact.kind, target=contact.target, state="", secrets=())
-    if consumer.state != "ACTIVE":
+        consumer = replace(
+            consumer, kind=contact.kind, target=contact.target, state=ConsumerState.PENDING, secrets=()
+        )
+    if consumer.state != ConsumerState.ACTIVE:
         consumer = _fresh(consumer, contact.state, contact.why)
     consumer = replace(consumer, timeout_seconds=contact.timeout_seconds)
     return consumer if consumer.is_called else replace(consumer, seen_ms=max(consumer.seen_ms, now_ms))
 
 
-def _fresh(consumer: Consumer, state: str, why: str | None = None) -> Consumer:
+def _fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
     return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
 
 

@@ -15,7 +15,7 @@ from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
-from ...domain.message import UNDECODABLE, Act, Draft, Message, acted
+from ...domain.message import Act, DeadReason, Draft, Message, acted
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
@@ -66,7 +66,7 @@ class Amender:
         def rewrite(draft: Draft) -> Draft:
             if draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
-            if draft.dead == UNDECODABLE:
+            if draft.dead == DeadReason.UNDECODABLE:
                 raise Conflict("UNDECODABLE", "The message was damaged in the log; publish a new one.")
             return replace(acted(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 

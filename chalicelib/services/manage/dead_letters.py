@@ -11,7 +11,7 @@ from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write, ids, ranges
 from ...domain.cursor import Position, position
 from ...domain.errors import Conflict, NotFound
-from ...domain.message import JSON, UNDECODABLE, Draft
+from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
@@ -288,7 +288,7 @@ def _since(record: Record | None) -> Since:
 
 
 def _is_unreadable(letter: DeadLetter) -> bool:
-    return letter.message.draft.dead == UNDECODABLE and not letter.edited
+    return letter.message.draft.dead == DeadReason.UNDECODABLE and not letter.edited
 
 
 def _entry_of(letter: DeadLetter) -> Draft:

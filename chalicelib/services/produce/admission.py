@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...domain.errors import HeadraceError, TooMany
-from ...domain.message import RATE_LIMITED, Draft
+from ...domain.message import DeadReason, Draft
 from ...domain.request import Request
 from ...domain.topic import Topic
 from ..core.counters import ACCEPTED, Counters
@@ -40,7 +40,9 @@ class Intake:
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]
         over = set(good[self._limits.admit(topic, len(good)) :])
         if topic.on_rate_limit == "dead_letter":
-            marked = [replace(d, dead=RATE_LIMITED) if i in over else d for i, d in enumerate(drafts)]
+            marked = [
+                replace(d, dead=DeadReason.RATE_LIMITED) if i in over else d for i, d in enumerate(drafts)
+            ]
             return self._producer.produce(topic, marked, by, request)
         left = [d for i, d in enumerate(drafts) if i not in over]
         stored = iter(self._producer.produce(topic, left, by, request))
@@ -51,7 +53,7 @@ class Intake:
         if refusal(topic, draft) or self._limits.admit(topic, 1):
             return draft
         if topic.on_rate_limit == "dead_letter":
-            return replace(draft, dead=RATE_LIMITED)
+            return replace(draft, dead=DeadReason.RATE_LIMITED)
         raise _too_many(topic)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...domain.errors import NotFound
-from ...domain.message import UNDECODABLE, Draft
+from ...domain.message import DeadReason, Draft
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind, entered
 from ...domain.topic import Group, Topic, lane_of
@@ -48,7 +48,7 @@ class Due:
     def _named(self, draft: Draft, timer: Timer) -> Draft:
         """The draft; what is left of a damaged retry's knows its message's place, and from now on its id."""
         origin = draft.origin
-        if draft.dead != UNDECODABLE or origin is None or origin.id:
+        if draft.dead != DeadReason.UNDECODABLE or origin is None or origin.id:
             return draft
         topic = timer.shard.topic.partition("~")[0]
         home = self._catalog.topic(topic).shard_key(origin.shard)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import isqrt
 
 from ...domain.outcome import Outcome, Verdict
-from ...domain.topic import Consumer, Group
+from ...domain.topic import Consumer, ConsumerKind, Group, Payload
 from ..consume.claim import Delivery
 
 _SMALL = 8  # a batch of so many is cut into single messages at once
@@ -33,7 +33,7 @@ def is_to_be_split(deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) 
 
 def batch_of(group: Group, consumer: Consumer) -> int:
     """How many messages a consumer gets together."""
-    return group.batch_size if consumer.kind == "function" or group.payload == "batch" else 1
+    return group.batch_size if consumer.kind == ConsumerKind.FUNCTION or group.payload == Payload.BATCH else 1
 
 
 def parcels(group: Group, consumer: Consumer, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
