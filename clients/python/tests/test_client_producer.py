@@ -204,6 +204,38 @@ def test_what_a_killed_process_has_spooled_is_sent_once_by_the_next(
     assert set(range(told)) <= set(stored)
 
 
+def test_a_token_that_is_no_good_loses_nothing(hr: Headrace, service: str, line: str, tmp_path: Path) -> None:
+    with Headrace(service, "hr_revoked") as client:
+        producer = Producer(client, linger_ms=0, spool=tmp_path / "spool")
+        future = producer.send(line, "kept")
+        assert not producer.flush(0.2)
+        assert not future.done()
+        producer.close(timeout=0)
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        assert producer.flush(30)
+    assert in_order(hr, line) == ["kept"]
+
+
+def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(
+    hr: Headrace, line: str, tmp_path: Path
+) -> None:
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        futures = [producer.send(line, n, shard=n) for n in range(3)]
+    with pytest.raises(errors.Refused, match="NO_SUCH_SHARD"):
+        futures[2].result(0)
+    spool = Spool(tmp_path / "spool")
+    assert [(kept.topic, (kept.reason or "").partition(":")[0]) for kept in spool.contents(10)] == [
+        (line, "NO_SUCH_SHARD"),
+        (line, "NO_SUCH_SHARD"),
+    ]
+    hr.put_topic(line, shards=3, key_shards=3)
+    assert (spool.readmit(), spool.count(), spool.readmit()) == (2, 2, 0)
+    spool.close()
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        assert producer.flush(30)
+    assert sorted(in_order(hr, line)) == [0, 1, 2]
+
+
 def test_one_spool_is_one_processs(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     with pytest.raises(BlockingIOError, match="in use"):

@@ -20,7 +20,7 @@ import msgspec
 from ._sync.client import Operations
 from ._sync.sends import Batch
 from .calls import encode
-from .errors import HeadraceError, ResendTooLate, Unavailable
+from .errors import Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
 from .models import Sent
 from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
 from .spool import Spool
@@ -228,7 +228,7 @@ class Producer:
                 results = self._hr.send_batch(
                     Batch(waiting.topic, request, waiting.messages, waiting.first_sent)
                 )
-            except Unavailable as error:
+            except (Unavailable, Unauthorized, Forbidden) as error:  # nothing is wrong with the messages
                 _LOG.warning("%d messages wait in the spool: %s", self._pending, error)
                 self._stopping.wait(_SPOOL_PAUSES[min(troubles, len(_SPOOL_PAUSES) - 1)])
                 troubles += 1
@@ -259,8 +259,9 @@ class Producer:
             self._spool.forget(late)
         over = [(n, r) for n, r in pairs if isinstance(r, Sent) or not (r.retryable or n in late)]
         for number, result in over:
-            if isinstance(result, HeadraceError) and number not in self._futures:
-                _LOG.error("A message in the spool was refused for good: %s", result)
+            if isinstance(result, HeadraceError):
+                _LOG.error("A message was refused for good, and is kept in the spool: %s", result)
+                self._spool.refuse(number, str(result))
         self._spool.remove([number for number, _ in over])
         with self._changed:
             futures = [self._futures.pop(number, Future()) for number, _ in over]

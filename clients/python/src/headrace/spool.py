@@ -18,6 +18,12 @@ CREATE TABLE IF NOT EXISTS message (
     fields     BLOB NOT NULL,
     request    TEXT,
     first_sent REAL
+);
+CREATE TABLE IF NOT EXISTS refused (
+    number INTEGER PRIMARY KEY,
+    topic  TEXT NOT NULL,
+    fields BLOB NOT NULL,
+    reason TEXT NOT NULL
 )
 """
 
@@ -33,6 +39,16 @@ class Waiting:
     first_sent: float | None = None
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A message in the file. `reason`: why it was refused for good."""
+
+    number: int
+    topic: str
+    message: msgspec.Raw
+    reason: str | None = None
+
+
 class Spool:
     """Keeps messages in a file. Safe for threads; of one process at a time: another is refused."""
 
@@ -43,7 +59,7 @@ class Spool:
         try:
             self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._file.execute("PRAGMA synchronous = FULL")
-            self._file.execute(_SCHEMA)
+            self._file.executescript(_SCHEMA)
             self._file.execute("BEGIN IMMEDIATE")
             self._file.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -89,8 +105,40 @@ class Spool:
         self._change("UPDATE message SET request = NULL, first_sent = NULL WHERE number = ?", numbers)
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """They are sent, or refused for good."""
+        """They are sent."""
         self._change("DELETE FROM message WHERE number = ?", numbers)
+
+    def refuse(self, number: int, reason: str) -> None:
+        """Put a message aside that was refused for good."""
+        with self._lock:
+            self._file.execute("BEGIN")
+            self._file.execute(
+                "INSERT INTO refused SELECT number, topic, fields, ? FROM message WHERE number = ?",
+                (reason, number),
+            )
+            self._file.execute("DELETE FROM message WHERE number = ?", (number,))
+            self._file.execute("COMMIT")
+
+    def readmit(self) -> int:
+        """Let what was refused wait again, behind all others; how many it were."""
+        with self._lock:
+            self._file.execute("BEGIN")
+            count = self._file.execute(
+                "INSERT INTO message (topic, fields) SELECT topic, fields FROM refused ORDER BY number"
+            ).rowcount
+            self._file.execute("DELETE FROM refused")
+            self._file.execute("COMMIT")
+            return count
+
+    def contents(self, most: int) -> list[Kept]:
+        """What waits, in its order, and what was refused."""
+        with self._lock:
+            rows = self._file.execute(
+                "SELECT * FROM (SELECT number, topic, fields, NULL FROM message ORDER BY number) "
+                "UNION ALL SELECT number, topic, fields, reason FROM refused LIMIT ?",
+                (most,),
+            ).fetchall()
+        return [Kept(number, topic, msgspec.Raw(fields), reason) for number, topic, fields, reason in rows]
 
     def _change(self, statement: str, numbers: Sequence[int], *values: Any) -> None:
         with self._lock:

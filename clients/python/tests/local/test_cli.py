@@ -19,6 +19,7 @@ from headrace.cli import app
 from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered, run
 from headrace.cli.profiles import Profiles, Unusable, access
 from headrace.cli.session import topic_names
+from headrace.spool import Spool
 from headrace.testing import LocalHeadrace, Push
 from headrace.testing.subscriber import Subscriber
 
@@ -307,6 +308,24 @@ def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, hea
         assert [push.headers["headrace-group"].partition("-")[0] for push in here.pushes] == ["listen"]
     assert [group.group for group in headrace.list_groups("orders")] == ["mailer"]
     headrace.expect("orders", "mailer").delivered(0)
+
+
+def test_what_a_producer_left_on_disk_is_listed_and_sent(
+    command: Command, headrace: LocalHeadrace, tmp_path: Path
+) -> None:
+    spool, file = Spool(tmp_path / "left"), str(tmp_path / "left")
+    spool.add("orders", b'{"body": {"order": 188}, "keys": ["order-188"]}')
+    spool.add("orders", b'{"body": 2, "shard": 99}')
+    assert "in use" in command("spool", "list", file, code=USAGE)
+    spool.close()
+    assert [each["message"]["body"] for each in command("spool", "list", file, "--json")] == [
+        {"order": 188},
+        2,
+    ]
+    assert "1 sent, 1 refused and kept" in command("spool", "send", file, code=REFUSED)
+    assert [message.body for message in headrace.list_messages("orders")] == [{"order": 188}]
+    (kept,) = command("spool", "list", file, "--json")
+    assert (kept["message"]["body"], kept["refused"].partition(":")[0]) == (2, "NO_SUCH_SHARD")
 
 
 def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -> None:

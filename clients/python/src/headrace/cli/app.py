@@ -25,6 +25,7 @@ from . import (
     profile,
     receive,
     send,
+    spool,
     stats,
     tokens,
     topics,
@@ -66,7 +67,7 @@ def root(
     context.call_on_close(session.close)
 
 
-for module in (topics, groups, consumers, dead, delayed, tokens, profile):
+for module in (topics, groups, consumers, dead, delayed, spool, tokens, profile):
     app.add_typer(module.app)
 app.command()(groups.seek)
 for module in (archive, console, send, receive, messages, stats, listen, doctor):

@@ -1,0 +1,88 @@
+"""`headrace spool`: messages that a producer left on disk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..errors import NoAnswer
+from ..producer import Producer
+from ..spool import Spool
+from .output import short
+from .profiles import Unusable
+from .session import session
+
+app = typer.Typer(
+    name="spool", help="Messages that a producer left on disk: list, send.", no_args_is_help=True
+)
+File = Annotated[
+    Path, typer.Argument(help="The producer's spool.", exists=True, dir_okay=False, show_default=False)
+]
+
+
+@app.command("list")
+def list_spool(
+    context: typer.Context,
+    file: File,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
+) -> None:
+    """What waits, in its order, and what was refused for good, with the reason."""
+    s = session(context)
+    with _opened(file) as spool:
+        kept = spool.contents(limit)
+    messages = [(each, msgspec.json.decode(each.message)) for each in kept]
+    rows = (
+        (
+            {"number": each.number, "topic": each.topic, "message": message, "refused": each.reason},
+            (each.number, each.topic, message.get("keys"), each.reason or "waits", short(_body(message))),
+        )
+        for each, message in messages
+    )
+    s.output.many(("NUMBER", "TOPIC", "KEYS", "STATE", "BODY"), rows, "Nothing waits.")
+
+
+@app.command("send")
+def send_spool(
+    context: typer.Context,
+    file: File,
+    refused: Annotated[bool, typer.Option("--refused", help="What was refused, too.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to try.")] = 60.0,
+) -> None:
+    """Send what waits, in its order, each message once. What does not get through stays in the file."""
+    s = session(context)
+    with _opened(file) as spool:
+        if refused:
+            spool.readmit()
+        waiting = spool.count()
+    producer = Producer(s.hr, spool=file)
+    through = producer.flush(timeout)
+    left = producer.pending
+    producer.close(timeout=0)
+    if not through:
+        raise NoAnswer("NO_ANSWER", f"{left} of {waiting} messages wait still in {file}.", retryable=True)
+    with _opened(file) as spool:
+        aside = len(spool.contents(waiting))
+    s.output.say(f"{waiting - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
+    if aside:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[Spool]:
+    try:
+        spool = Spool(file)
+    except BlockingIOError as error:
+        raise Unusable(str(error)) from None
+    try:
+        yield spool
+    finally:
+        spool.close()
+
+
+def _body(message: dict[str, Any]) -> Any:
+    return message.get("body", message.get("body_base64"))
