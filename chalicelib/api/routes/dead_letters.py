@@ -110,8 +110,10 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
 
 @call("PATCH", _LETTERS, scopes=_ROLES, body=MergeBody, query=(*_FILTERS, "limit", "page_token"))
 def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
-    """Change the bodies of many dead letters, page by page, by a JSON merge patch (RFC 7386); or, with `dry_run`, tell
-    what it would change. What it does not change, or is no JSON, stays as it is."""
+    """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
+
+    It goes page by page; with `dry_run` it only tells what it would change. What it does not change, or is no JSON,
+    stays as it is."""
     topic, group = context.group()
     patch, mark = parse.patch_text(context.raw), None
     purpose, ids = "", context.body.ids

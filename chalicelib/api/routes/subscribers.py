@@ -29,8 +29,9 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
 
 @call("POST", f"{_CONSUMER}/test", scopes=("consume", "admin"), body=NoBody)
 def test_consumer(context: Context) -> Response[TestView]:
-    """Send a signed test event (`ce-type: headrace.test`) to a consumer's URL. It is no message and no attempt; the
-    answer says what was sent and what came back within ten seconds."""
+    """Send a signed test event (`ce-type: headrace.test`) to a consumer's URL.
+
+    It is no message and no attempt; the answer says what was sent and what came back within ten seconds."""
     topic, group, consumer = _find(context)
     if consumer.kind != ConsumerKind.URL:
         raise Refused("TEST_NEEDS_URL", f"Consumer {consumer.name!r} has no URL: only a URL can be tested.")

@@ -36,8 +36,9 @@ def get_topic(context: Context) -> Response[TopicDetail]:
 
 @call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
 def get_rates(context: Context) -> Response[RatesView]:
-    """How fast messages came in and were settled, and how far groups were behind: `window` 1h (each minute; the
-    default), 24h (ten minutes) or 7d (hours)."""
+    """Tell how fast messages came in and were settled, and how far groups were behind.
+
+    `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
     from ...domain.meter import WINDOWS
 
     window = WINDOWS.get(context.query.get("window", "1h"))
@@ -49,8 +50,9 @@ def get_rates(context: Context) -> Response[RatesView]:
 
 @call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))
 def get_due(context: Context) -> Response[DueView]:
-    """How much is due when, by the hour: of the first thousand or so timers of all topics from `from` on (default:
-    all that waits)."""
+    """Tell how much is due in each hour.
+
+    Of the first thousand or so timers of all topics from `from` on (default: all that waits)."""
     from ...services.inspect.due_hours import due_hours
 
     query = context.query
@@ -60,8 +62,10 @@ def get_due(context: Context) -> Response[DueView]:
 
 @call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))
 def get_as_of(context: Context) -> Response[AsOfView]:
-    """The topic as it was at the last full hour up to `at`: what was waiting, in flight, retried and dead for each
-    group that had tried anything. From the archive: 404 `NOT_ARCHIVED` says who counts what is not counted yet."""
+    """Show the topic as it was at the last full hour up to `at`.
+
+    For each group that had tried anything: what was waiting, in flight, retried and dead. From the archive: 404
+    `NOT_ARCHIVED` says who counts what is not counted yet."""
     at_ms = parse.time_ms(context.query.get("at", ""), "at")
     topic = context.topic()
     return Response(as_of.view(topic, at_ms, context.deps.past.of(topic, at_ms), context.caller))
