@@ -7,6 +7,7 @@ from typing import Any
 from .kept import kept
 
 BUCKET = "Bucket"
+_FORMER_DAYS = 30
 _PREFIX = "arn:${AWS::Partition}:s3:::"
 
 
@@ -41,6 +42,7 @@ def bucket(prefix: str) -> dict[str, Any]:
                         {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
                     ]
                 },
+                "VersioningConfiguration": {"Status": "Enabled"},
                 "LifecycleConfiguration": {"Rules": _rules()},
             },
         ),
@@ -67,8 +69,15 @@ def bucket(prefix: str) -> dict[str, Any]:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """A body may be owed for years and a dead letter for ever, so age deletes none: it only makes them cheaper."""
+    """A body may be owed for years and a dead letter for ever, so age deletes none: it only makes them cheaper. What
+    was replaced or deleted, by whatever job, can be had back for a month: no role may delete a version."""
     return [
+        {
+            "Id": "former-versions",
+            "Status": "Enabled",
+            "NoncurrentVersionExpiration": {"NoncurrentDays": _FORMER_DAYS},
+            "ExpiredObjectDeleteMarker": True,
+        },
         {
             "Id": "unfinished-uploads",
             "Status": "Enabled",

@@ -31,18 +31,24 @@ _GLUE, _WORKER, _WORKERS = "5.1", "G.1X", 2
 _TIMEOUT_MINUTES = 240
 _SECRET = "replay-token"
 _LOGS = ("output", "error")  # Glue's names: what a job prints, and what Spark says
+_READ = ("s3:GetObject",)
+_CHANGE = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
 _BADLY = ("FAILED", "TIMEOUT")  # exit code 3, incomplete, is FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A script of glue_jobs. `at`: when it runs by itself (cron, UTC); `after`: the job that it follows."""
+    """A script of glue_jobs. `at`: when it runs by itself (cron, UTC); `after`: the job that it follows. `folders`:
+    what it may do where in the bucket; `tables`: those that it queries; `asks`: it calls the API, with a token."""
 
     name: str
     at: str = ""
     after: str = ""
     arguments: tuple[tuple[str, Any], ...] = ()
     at_once: int = 1
+    folders: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    tables: tuple[str, ...] = ()
+    asks: bool = False
 
 
 _JOBS = (
@@ -51,9 +57,11 @@ _JOBS = (
         "archive",
         at="cron(30 0 * * ? *)",
         arguments=(("--region", {"Ref": "AWS::Region"}), ("--compact-mb", "256")),
+        folders=(("journal", _CHANGE), ("archive", _CHANGE), ("bodies", _READ)),
+        tables=("log", "traces"),
     ),
-    Job("report", after="archive"),
-    Job("replay", at_once=3),
+    Job("report", after="archive", folders=(("archive", _READ), ("reports", _CHANGE)), asks=True),
+    Job("replay", at_once=3, folders=(("archive", _READ),), asks=True),
 )
 
 _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -92,10 +100,11 @@ _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
 def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int) -> dict[str, Any]:
     """The jobs and tables. `artifacts`: the name of the bucket for what is deployed, as text for Fn::Sub; `code`: the
     key under which glue_jobs is there. `archive`: they run by themselves, else only when somebody starts them."""
-    resources: dict[str, Any] = {"GlueRole": _role(prefix, artifacts)}
+    resources: dict[str, Any] = {}
     for kind in _LOGS:
         resources[f"Jobs{names.logical(kind)}Log"] = log_group(f"{_logs(prefix)}/{kind}", log_days)
     for job in _JOBS:
+        resources[role_id(job.name)] = _role(prefix, artifacts, job)
         resources[_job_id(job.name)] = _job(prefix, artifacts, code, job)
         if archive and (job.at or job.after):  # a trigger can be started at its creation only
             resources[f"{_job_id(job.name)}Trigger"] = _trigger(prefix, job)
@@ -116,6 +125,11 @@ def _logs(prefix: str) -> str:
     return f"/aws-glue/{prefix}"
 
 
+def role_id(name: str) -> str:
+    """The logical id of a job's role."""
+    return f"{_job_id(name)}Role"
+
+
 def _job_id(name: str) -> str:
     return f"{names.logical(name)}Job"
 
@@ -130,7 +144,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
     }
     if job.name == "archive":
         arguments["--prefix"] = prefix
-    if job.name in ("replay", "report"):
+    if job.asks:
         arguments["--url"] = {
             "Fn::Sub": "https://${RestAPI}.execute-api.${AWS::Region}.${AWS::URLSuffix}/api"
         }
@@ -139,7 +153,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
         "Type": "AWS::Glue::Job",
         "Properties": {
             "Name": f"{prefix}-{job.name}",
-            "Role": {"Fn::GetAtt": ["GlueRole", "Arn"]},
+            "Role": {"Fn::GetAtt": [role_id(job.name), "Arn"]},
             "GlueVersion": _GLUE,
             "WorkerType": _WORKER,
             "NumberOfWorkers": _WORKERS,
@@ -190,23 +204,24 @@ def _rule(prefix: str, how: str, jobs: list[str], states: tuple[str, ...]) -> di
     return {"Type": "AWS::Events::Rule", "Properties": properties}
 
 
-def _role(prefix: str, artifacts: str) -> dict[str, Any]:
+def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
     own = f"arn:${{AWS::Partition}}:s3:::{bucket.name(prefix)}"
     sent = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
-    written = [f"{own}/{folder}/*" for folder in ("journal", "archive", "reports")]
     groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
     streams = [f"{group}:log-stream:*" for group in groups]
-    token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
-    tables = [names.arn("dynamodb", f"table/{names.table(prefix, name)}") for name in ("log", "traces")]
     statements = [
         _allow(("s3:ListBucket",), own),
-        _allow(("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"), *written),
-        _allow(("s3:GetObject",), f"{own}/bodies/*", f"{sent}/*"),
-        _allow(("dynamodb:Query",), *tables),
+        _allow(("s3:GetObject",), f"{sent}/*"),
+        *(_allow(actions, f"{own}/{folder}/*") for folder, actions in job.folders),
         _allow(("logs:CreateLogGroup",), *groups),  # Glue asks for it first, though they are there
         _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
-        _allow(("secretsmanager:GetSecretValue",), token),
     ]
+    if job.tables:
+        tables = [names.arn("dynamodb", f"table/{names.table(prefix, name)}") for name in job.tables]
+        statements.append(_allow(("dynamodb:Query",), *tables))
+    if job.asks:
+        token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
+        statements.append(_allow(("secretsmanager:GetSecretValue",), token))
     trust = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}
     return {
         "Type": "AWS::IAM::Role",

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import bucket, keys, names
+from . import bucket, names
 from .__main__ import add_options, given
 from .cli import Aws, Refused
+from .data import Data
 from .package import BUILD, GLUE, TEMPLATE
 from .stages import CONFIG, read
 from .template import ALWAYS, Stack, Wrong
@@ -58,6 +59,7 @@ class Deployment:
         self._build = build
         self._name = stack.prefix
         self._artifacts = bucket.artifacts(aws.account, aws.region)
+        self._data = Data(aws, stack.prefix)
         self._reserves = True
 
     def deploy(self) -> dict[str, str]:
@@ -77,7 +79,7 @@ class Deployment:
 
     def destroy(self, *, with_data: bool) -> list[str]:
         """Delete it, and what it keeps only `with_data`; what is left, in words. Raises Wrong."""
-        if not self._status() and not (with_data and self._kept_tables()):
+        if not self._status() and not (with_data and self._data.tables()):
             raise Wrong(
                 f"There is no stack {self._name} in {self._aws.region} of account {self._aws.account}. If it is "
                 "elsewhere, set AWS_REGION or AWS_PROFILE."
@@ -88,13 +90,9 @@ class Deployment:
             "s3", "rm", "--recursive", "--quiet", f"s3://{self._artifacts}/{self._name}/", check=False
         )
         if with_data:
-            self._delete_data()
-        there = [f"bucket {self._bucket}"] if self._has_bucket() else []
-        return [*(f"table {table}" for table in self._kept_tables()), *there]
-
-    @property
-    def _bucket(self) -> str:
-        return f"{self._name}-{self._aws.account}-{self._aws.region}"
+            self._data.delete()
+        there = [f"bucket {self._data.bucket}"] if self._data.has_bucket() else []
+        return [*(f"table {table}" for table in self._data.tables()), *there]
 
     def _check_certificate(self) -> None:
         certificate = self._stack.certificate
@@ -187,7 +185,7 @@ class Deployment:
             self._aws.run("s3", "cp", "--quiet", "--recursive", str(self._build / GLUE), jobs)
         told = json.loads(packaged.read_text())
         # Only what has its name in plain text is taken in again.
-        told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._bucket
+        told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._data.bucket
         if not self._reserves:
             told = _without_reservations(told)
         packaged.write_text(json.dumps(told))
@@ -250,18 +248,6 @@ class Deployment:
             for each in reversed(failed)
         )
 
-    def _kept_tables(self) -> list[str]:
-        wanted = [names.table(self._name, noun) for noun in names.TABLES]
-        there = set((self._aws.ask("dynamodb", "list-tables") or {}).get("TableNames", []))
-        return [table for table in wanted if table in there]
-
-    def _has_bucket(self) -> bool:
-        try:
-            self._aws.run("s3api", "head-bucket", "--bucket", self._bucket)
-        except Refused:
-            return False
-        return True
-
     def _drop_logs(self) -> None:
         """Functions that still ran while their stack went have opened their logs anew."""
         begins = f"/aws/lambda/{self._name}-"
@@ -271,31 +257,6 @@ class Deployment:
             log = f"/aws/lambda/{names.function(self._name, name)}"
             if log in there:
                 self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
-
-    def _delete_data(self) -> None:
-        kept = [("--table-name", table) for table in self._kept_tables()]
-        for table in kept:
-            self._aws.run("dynamodb", "update-table", "--no-deletion-protection-enabled", *table)
-        for table in kept:
-            self._aws.run("dynamodb", "wait", "table-exists", *table)  # not while it is being updated
-            self._aws.run("dynamodb", "delete-table", *table)
-        for table in kept:
-            self._aws.run("dynamodb", "wait", "table-not-exists", *table)
-        if self._has_bucket():
-            self._aws.run("s3", "rb", "--force", f"s3://{self._bucket}")
-        for key in self._keys():
-            self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
-
-    def _keys(self) -> list[str]:
-        """The keys that encrypted this stage's secrets: one for each time that it was deployed anew."""
-        tagged = (
-            "--tag-filters",
-            f"Key={keys.TAG},Values={self._name}",
-            "--resource-type-filters",
-            "kms:key",
-        )
-        found = self._aws.ask("resourcegroupstaggingapi", "get-resources", *tagged, check=False) or {}
-        return [str(each["ResourceARN"]) for each in found.get("ResourceTagMappingList", [])]
 
 
 def _confirmed(stack: Stack, told: str | None, with_data: bool) -> None:

@@ -13,6 +13,8 @@ import pytest
 from chalicelib.store.layout import Tables, definitions
 from chalicelib.store.records import record_writes
 from infra import names, roles
+from infra.glue import job_names
+from infra.glue import role_id as job_role
 from infra.roles import STREAMS, role_id
 from infra.stages import read
 from infra.template import template
@@ -59,7 +61,9 @@ def needless_stars(resources: Mapping[str, Any]) -> list[str]:
 def test_no_star_stands_where_a_name_could(packaged: Path) -> None:
     made = roles_of(packaged)
     assert needless_stars(made) == []
-    assert made.keys() == {"GlueRole", *(role_id(name) for name in names.FUNCTIONS)}
+    assert made.keys() == {role_id(name) for name in names.FUNCTIONS} | {
+        job_role(name) for name in job_names()
+    }
 
 
 @pytest.mark.parametrize(
@@ -131,3 +135,44 @@ def test_the_health_check_may_read_every_table() -> None:
         if "dynamodb:GetItem" in statement["Action"]
     }
     assert {definition["TableName"] for definition in definitions(Tables("hr"))} <= allowed
+
+
+def allowed(made: Mapping[str, Any], role: str) -> set[tuple[str, str]]:
+    """What a role allows in buckets: each action, and the keys that it is for."""
+    return {
+        (action, str(resource.get("Fn::Sub", "")).rpartition(":::")[2].partition("/")[2])
+        for name, statement in statements(made)
+        if name == role and statement["Resource"] != "*"
+        for action in statement["Action"]
+        for resource in statement["Resource"]
+    }
+
+
+def test_only_the_archives_own_job_changes_journal_and_archive(packaged: Path) -> None:
+    made = roles_of(packaged)
+    writers: dict[str, set[str]] = {}
+    for role in made:
+        for action, place in allowed(made, role):
+            if action in ("s3:PutObject", "s3:DeleteObject"):
+                writers.setdefault(place, set()).add(role)
+    assert writers["archive/*"] == {"ArchiveJobRole"}
+    assert writers["journal/*"] == {"ArchiveJobRole", "JournalRole"}
+    assert writers["reports/*"] == {"ReportJobRole"}
+
+
+def test_only_jobs_that_call_the_api_read_its_token(packaged: Path) -> None:
+    made = roles_of(packaged)
+    readers = {role for role, s in statements(made) if "secretsmanager:GetSecretValue" in s["Action"]}
+    assert readers == {"ReplayJobRole", "ReportJobRole"}
+
+
+def test_what_is_replaced_or_deleted_can_be_had_back_whoever_did_it(packaged: Path) -> None:
+    bucket = json.loads(packaged.read_text())["Resources"]["Bucket"]["Properties"]
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    [rule] = [r for r in bucket["LifecycleConfiguration"]["Rules"] if "NoncurrentVersionExpiration" in r]
+    assert "Prefix" not in rule, "for whatever is in the bucket"
+    actions = {action for _, statement in statements(roles_of(packaged)) for action in statement["Action"]}
+    on_objects = {action for action in actions if action.startswith("s3:")}
+    assert on_objects == {
+        *("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListBucket")
+    }, "neither DeleteObjectVersion nor PutBucketVersioning"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from infra.cli import Aws
+from infra.data import Data
 from infra.stack import Deployment, main
 from infra.stages import read
 from infra.template import Wrong
@@ -188,6 +189,40 @@ def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) ->
         deployment(environment(cloudformation__describe_stacks=(255, "does not exist"))).destroy(
             with_data=False
         )
+
+
+class Versions(Aws):
+    """An AWS with a bucket that has so many versions and markers."""
+
+    account, region = "123456789012", "eu-central-1"
+
+    def __init__(self, versions: int, markers: int) -> None:
+        kinds = ["Versions"] * versions + ["DeleteMarkers"] * markers
+        self.left = [{"Key": f"k{n}", "VersionId": str(n), "kind": kind} for n, kind in enumerate(kinds)]
+        self.deleted: list[str] = []
+
+    def run(self, *arguments: str, check: bool = True) -> str:
+        self.deleted += ["bucket"] * (arguments[:2] == ("s3", "rb") and not self.left)
+        return ""
+
+    def ask(self, *arguments: str, check: bool = True) -> Any:
+        if "list-object-versions" in arguments:
+            page = self.left[:1000]
+            return {
+                kind: [e for e in page if e["kind"] == kind] or None for kind in ("Versions", "DeleteMarkers")
+            }
+        if "delete-objects" in arguments:
+            told = json.loads(Path(arguments[-1].removeprefix("file://")).read_text())["Objects"]
+            doomed = {(each["Key"], each["VersionId"]) for each in told}
+            self.left = [each for each in self.left if (each["Key"], each["VersionId"]) not in doomed]
+        return None
+
+
+@pytest.mark.parametrize(("versions", "markers"), [(0, 0), (3, 0), (0, 2), (1500, 700)])
+def test_a_bucket_is_deleted_with_all_versions_of_whatever_is_in_it(versions: int, markers: int) -> None:
+    aws = Versions(versions, markers)
+    Data(aws, "headrace-dev").delete()
+    assert aws.deleted == ["bucket"]
 
 
 def said(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any], *arguments: str) -> int:

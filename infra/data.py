@@ -1,0 +1,82 @@
+"""What a stack keeps when it goes, its tables, its bucket and its keys, and how these are deleted for good."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from . import keys, names
+from .cli import Aws, Refused
+
+_AT_ONCE = 1000  # objects, S3's limit
+_PROGRESS = 50  # of these, a line
+
+
+class Data:
+    """The tables, the bucket and the keys of one prefix."""
+
+    def __init__(self, aws: Aws, prefix: str) -> None:
+        self.bucket = f"{prefix}-{aws.account}-{aws.region}"
+        self._aws = aws
+        self._prefix = prefix
+
+    def tables(self) -> list[str]:
+        """The tables that are there."""
+        wanted = [names.table(self._prefix, noun) for noun in names.TABLES]
+        there = set((self._aws.ask("dynamodb", "list-tables") or {}).get("TableNames", []))
+        return [table for table in wanted if table in there]
+
+    def has_bucket(self) -> bool:
+        try:
+            self._aws.run("s3api", "head-bucket", "--bucket", self.bucket)
+        except Refused:
+            return False
+        return True
+
+    def delete(self) -> None:
+        """Delete all of it. Refused, where AWS does not let one."""
+        kept = [("--table-name", table) for table in self.tables()]
+        for table in kept:
+            self._aws.run("dynamodb", "update-table", "--no-deletion-protection-enabled", *table)
+        for table in kept:
+            self._aws.run("dynamodb", "wait", "table-exists", *table)  # not while it is being updated
+            self._aws.run("dynamodb", "delete-table", *table)
+        for table in kept:
+            self._aws.run("dynamodb", "wait", "table-not-exists", *table)
+        if self.has_bucket():
+            self._empty_bucket()
+            self._aws.run("s3", "rb", "--force", f"s3://{self.bucket}")
+        for key in self._keys():
+            self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
+
+    def _keys(self) -> list[str]:
+        """The keys that encrypted this stage's secrets: one for each time that it was deployed anew."""
+        tagged = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
+        kind = ("--resource-type-filters", "kms:key")
+        asked = ("resourcegroupstaggingapi", "get-resources", *tagged, *kind)
+        found = self._aws.ask(*asked, check=False) or {}
+        return [str(each["ResourceARN"]) for each in found.get("ResourceTagMappingList", [])]
+
+    def _empty_bucket(self) -> None:
+        """All versions of all objects: `aws s3 rb` knows the latest only."""
+        count = 0
+        while versions := self._versions():
+            with tempfile.TemporaryDirectory() as folder:
+                doomed = Path(folder, "doomed.json")
+                doomed.write_text(json.dumps({"Objects": versions, "Quiet": True}))
+                place = ("--bucket", self.bucket, "--delete", f"file://{doomed}")
+                failed = (self._aws.ask("s3api", "delete-objects", *place) or {}).get("Errors")
+            if failed:
+                raise Refused(f"{failed[0]['Key']} could not be deleted: {failed[0].get('Message', '')}")
+            count += 1
+            if not count % _PROGRESS:
+                print(f"  {count * _AT_ONCE:,} objects of {self.bucket} are deleted …", file=sys.stderr)
+
+    def _versions(self) -> list[dict[str, str]]:
+        """Some that are there."""
+        page = ("--no-paginate", "--max-keys", str(_AT_ONCE))
+        told = self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
+        there = [*(told.get("Versions") or ()), *(told.get("DeleteMarkers") or ())]
+        return [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in there][:_AT_ONCE]
