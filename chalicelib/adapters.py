@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings as environment
 from .domain.ids import ALPHABET
-from .domain.limits import MAX_CALLS
+from .domain.limits import MAX_CALLS, MAX_HANDSHAKES
 from .ports.world import ReadUnits
 from .settings import Settings
 from .store.clients import Clients, OnClient
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .ports.transactions import Transactions
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
 
+_HOUR_SECONDS = 3600
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
 
@@ -179,6 +180,7 @@ def dynamo_adapters(
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
     )
+    rates = DynamoRates(dynamo)
     return Adapters(
         log=DynamoLog(dynamo),
         cursors=DynamoCursors(dynamo),
@@ -187,7 +189,7 @@ def dynamo_adapters(
         transactions=DynamoTransactions(dynamo),
         traces=DynamoTraces(dynamo),
         keys=DynamoKeys(dynamo),
-        rates=DynamoRates(dynamo),
+        rates=rates,
         rounds=DynamoRounds(dynamo),
         readings=DynamoReadings(dynamo),
         audit=DynamoAudit(dynamo),
@@ -201,7 +203,7 @@ def dynamo_adapters(
         random=random,
         create_tables=lambda: create_missing(client, tables),
         unreadable=lambda: unreadable(dynamo),
-        sender=lambda: _sender(settings, clients, clock),
+        sender=lambda: _sender(settings, clients, clock, rates),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
@@ -224,7 +226,7 @@ def _threads() -> Executor:
     return ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="send")
 
 
-def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
+def _sender(settings: Settings, clients: Clients, clock: Clock, rates: Rates) -> Sender:
     from .delivery.addresses import Rules
     from .delivery.egress import Egress
     from .delivery.functions import Functions, LambdaFunctions, LocalFunctions
@@ -238,7 +240,12 @@ def _sender(settings: Settings, clients: Clients, clock: Clock) -> Sender:
             lambda seconds: clients.get("lambda", seconds), settings.region, settings.account, settings.prefix
         )
     egress, world = Egress(rules, time.monotonic), SystemClock()
-    return Out(egress, functions, clock, world, time.monotonic, settings.origin)
+
+    def may_ask(host: str) -> bool:
+        account = f"handshakes#{host.lower()}"
+        return bool(rates.take(account, MAX_HANDSHAKES, 1, world.now_ms(), _HOUR_SECONDS).count)
+
+    return Out(egress, functions, clock, world, time.monotonic, settings.origin, may_ask=may_ask)
 
 
 def memory_adapters(
@@ -256,7 +263,7 @@ def memory_adapters(
     from .store import memory
 
     settings = settings or environment.read({})
-    tables = memory.MemoryTables()
+    tables, rates = memory.MemoryTables(), memory.MemoryRates()
     return Adapters(
         log=memory.MemoryLog(tables, on_put),
         cursors=memory.MemoryCursors(tables),
@@ -265,7 +272,7 @@ def memory_adapters(
         transactions=memory.MemoryTransactions(tables),
         traces=memory.MemoryTraces(),
         keys=memory.MemoryKeys(),
-        rates=memory.MemoryRates(),
+        rates=rates,
         rounds=memory.MemoryRounds(),
         readings=memory.MemoryReadings(),
         audit=memory.MemoryAudit(),
@@ -277,7 +284,7 @@ def memory_adapters(
         random=random,
         create_tables=lambda: None,
         unreadable=lambda: None,
-        sender=sender or (lambda: _sender(settings, Clients(settings.region), clock)),
+        sender=sender or (lambda: _sender(settings, Clients(settings.region), clock, rates)),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=threads,

@@ -27,6 +27,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "tokens": ("tokens",),
     "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
+    "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked
 }
 
 # The API may get items of every table: its health check looks whether they are there.
@@ -65,6 +66,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "transactions": "GetItem PutItem",
         "keys": _NOTE,
         "rounds": "PutItem",
+        "rates#handshakes": "GetItem PutItem",
         "control#topics": "GetItem",
         "control#topic": "Query",
         "control#signing-key": "GetItem",  # its questions are signed
@@ -86,6 +88,7 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "assign": {
         "rounds": f"{_READ} PutItem",
+        "rates#handshakes": "GetItem PutItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # who agreed to be called, an assignment
     },

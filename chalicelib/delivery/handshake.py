@@ -1,28 +1,61 @@
-"""The CloudEvents web hook handshake: nobody is sent messages who has not agreed to them."""
+"""The CloudEvents web hook handshake: nobody gets messages, or questions about transactions, who has not agreed."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 from ..domain.outcome import Outcome, Verdict
 from .addresses import parse_url
+from .connections import Monotonic
 from .egress import Egress, Unreached
 
-_SECONDS = 10.0
+SECONDS = 10.0
+_TRUST_SECONDS = 3600.0
+_MAX_TRUSTED = 4096
+
+MayAsk = Callable[[str], bool]
+"""May one more handshake go to this host now?"""
 
 
-def greet(egress: Egress, url: str, origin: str) -> Outcome:
-    """Ask a URL's owner whether `origin` (our host name) may call it. The header consents, never the status.
+def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float = SECONDS) -> Outcome:
+    """Ask a URL's owner whether `origin` (our host name) may call it, in so many seconds of wall-clock time. The header
+    consents, never the status; a redirect is an answer, and not followed.
 
     A loopback URL, where those are allowed, is the caller's own: it is not asked.
     """
     target = parse_url(url, egress.rules)
-    if not isinstance(target, str) and target.loopback:
-        return Outcome(Verdict.DONE, "loopback needs no consent")
-    answer = egress.call("OPTIONS", url, {"WebHook-Request-Origin": origin}, b"", _SECONDS)
+    if not isinstance(target, str):
+        if target.loopback:
+            return Outcome(Verdict.DONE, "loopback needs no consent")
+        if not may_ask(target.host):
+            return Outcome(Verdict.FAILED, "the host was asked too often; it is asked again later")
+    answer = egress.call("OPTIONS", url, {"WebHook-Request-Origin": origin}, b"", seconds)
     if isinstance(answer, Unreached):
-        return Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+        return Outcome(Verdict.FAILED, f"OPTIONS: {answer.detail}", duration_ms=answer.duration_ms)
     allowed = answer.headers.get("webhook-allowed-origin", "").strip().lower()
     if allowed in ("*", origin.lower()):
         return Outcome(Verdict.DONE, "its owner agreed", answer.status, duration_ms=answer.duration_ms)
-    return Outcome(
-        Verdict.FAILED, "no WebHook-Allowed-Origin for us", answer.status, duration_ms=answer.duration_ms
-    )
+    detail = f"OPTIONS: HTTP {answer.status} without WebHook-Allowed-Origin for us"
+    if answer.status // 100 == 3:
+        detail += "; redirects are not followed"
+    return Outcome(Verdict.FAILED, detail, answer.status, duration_ms=answer.duration_ms)
+
+
+class Trusted:
+    """The URLs whose owners have agreed to this process, for an hour each."""
+
+    def __init__(self, monotonic: Monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._until: dict[str, float] = {}
+
+    def has(self, url: str) -> bool:
+        with self._lock:
+            return self._until.get(url, 0.0) > self._monotonic()
+
+    def add(self, url: str) -> None:
+        with self._lock:
+            if len(self._until) >= _MAX_TRUSTED:
+                self._until.clear()
+            self._until[url] = self._monotonic() + _TRUST_SECONDS

@@ -22,8 +22,9 @@ _GONE = 410
 
 
 class Sender:
-    """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes. `world` has
-    the time that subscribers have, which is not `clock`'s where a hand has moved that."""
+    """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes,
+    `may_ask` bounds those. `world` has the time that subscribers have, which is not `clock`'s where a hand has moved
+    that."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Sender:
         monotonic: Monotonic,
         origin: str,
         never_retry_status: int = NEVER_RETRY_STATUS,
+        may_ask: handshake.MayAsk = lambda host: True,
     ) -> None:
         self._egress = egress
         self._functions = functions
@@ -42,6 +44,8 @@ class Sender:
         self._monotonic = monotonic
         self._origin = origin
         self._never_retry_status = never_retry_status
+        self._may_ask = may_ask
+        self._trusted = handshake.Trusted(monotonic)
 
     def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
         if consumer.kind == ConsumerKind.FUNCTION:
@@ -54,7 +58,7 @@ class Sender:
         )
 
     def greet(self, url: str) -> Outcome:
-        return handshake.greet(self._egress, url, self._origin)
+        return handshake.greet(self._egress, url, self._origin, self._may_ask)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
         post = ping.post(consumer, id, self._world.now_ms())
@@ -69,11 +73,18 @@ class Sender:
         return Exchange(consumer.target, headers, post.body, outcome, answer.headers, shown, size)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
+        url, deadline = transaction.check_url or "", Deadline(self._monotonic, seconds)
+        if not self._trusted.has(url):
+            greeting = handshake.greet(self._egress, url, self._origin, self._may_ask, seconds)
+            if greeting.verdict is not Verdict.DONE:
+                return CheckAnswer(None, greeting.detail)
+            self._trusted.add(url)
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
         signature = webhooks.sign(secrets, id, self._world.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
-        return checks.read(self._egress.call("POST", transaction.check_url or "", headers, body, seconds))
+        left = max(0.001, seconds - deadline.spent_ms() / 1000)
+        return checks.read(self._egress.call("POST", url, headers, body, left))
 
     def _post(self, consumer: Consumer, parcel: Parcel, seconds: float) -> Outcome:
         secrets = live_secrets(consumer, self._clock.now_ms())

@@ -84,6 +84,9 @@ DEFAULT_CHECK_AFTER_SECONDS = 60
 MAX_CHECK_AFTER_SECONDS = 86_400
 CHECK_TIMEOUT = timedelta(seconds=10)
 
+# Handshakes
+MAX_HANDSHAKES = 600  # with one host in an hour, half of them at once, whoever registers what there
+
 # Replays
 MAX_WHERE_CHARS = 2000
 DEFAULT_REPLAY_RATE = 100  # messages a second

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 _NS = 1_000_000_000
 _MS = 1_000_000
-_BURST_NS = _NS // 2  # what an idle account holds; with what processes hold in hand, at most a second's worth
+_BURST_NS = (
+    _NS // 2
+)  # for each second, what an idle account holds; with what processes hold in hand, at most a second's worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,11 @@ class Grant:
     wait_ms: int = 0
 
 
-def take(given_until_ns: int, limit: int, count: int, now_ms: int) -> tuple[Grant, int]:
-    """Up to `count` permits of an account that gets `limit` a second, and its state afterwards."""
-    permit_ns, now_ns = max(1, _NS // limit), now_ms * _MS
+def take(given_until_ns: int, limit: int, count: int, now_ms: int, seconds: int = 1) -> tuple[Grant, int]:
+    """Up to `count` permits of an account that gets `limit` in so many seconds, and its state afterwards."""
+    permit_ns, now_ns = max(1, seconds * _NS // limit), now_ms * _MS
     # An account of a few permits a second holds not quite two, so that nothing is lost while nobody asks in time.
-    ahead_ns = now_ns + max(_BURST_NS, 19 * permit_ns // 10)
+    ahead_ns = now_ns + max(seconds * _BURST_NS, 19 * permit_ns // 10)
     start_ns = max(given_until_ns, now_ns)
     granted = min(count, max(0, ahead_ns - start_ns) // permit_ns)
     after_ns = start_ns + granted * permit_ns

@@ -8,9 +8,10 @@ from ..domain.rate import Grant
 
 
 class Rates(Protocol):
-    """The permits of topics that have a rate limit: an account for each, shared by all processes."""
+    """The permits of whatever has a rate limit, a topic by its uid or the handshakes with a host: an account for each,
+    shared by all processes."""
 
-    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
-        """Up to `count` permits from an account that gets `limit` a second: one write where nobody else takes at
-        this moment, none where there is no permit."""
+    def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
+        """Up to `count` permits from an account that gets `limit` in so many seconds: one write where nobody else
+        takes at this moment, none where there is no permit."""
         ...

@@ -109,8 +109,8 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s, as the message's row
   An entry whose message is not at the place that its id names is of a writer that lost its race, or died.
 
-**rates** · the permits of a topic that has a rate limit: one row.
-    r  S   partition key: topic uid
+**rates** · the permits of a topic that has a rate limit, or of the handshakes with a host: one row.
+    r  S   partition key: topic uid, or `handshakes#<host>`
     t  N   the time up to which permits have been given out, ns (domain/rate.py). Changes are conditional on it.
     x  N   expires at, s: a time long past is as good as no row
 

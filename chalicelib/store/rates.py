@@ -23,12 +23,12 @@ class DynamoRates:
         self._dynamo = dynamo
         self._table = dynamo.tables.rates
 
-    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
-        key = {"r": text(topic_uid)}
+    def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
+        key = {"r": text(account)}
         item: Item = self._dynamo.call("get_item", TableName=self._table, Key=key).get("Item") or {}
         for _ in range(_TRIES):
             before_ns = int_of(item, "t")
-            grant, after_ns = rate.take(before_ns, limit, count, now_ms)
+            grant, after_ns = rate.take(before_ns, limit, count, now_ms, seconds)
             if not grant.count:
                 return grant
             try:

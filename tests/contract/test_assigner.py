@@ -8,6 +8,7 @@ from threading import Barrier
 
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
+from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner, _in_turns
@@ -119,6 +120,24 @@ def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage
     assert desk.deps.assigner.run_once().agreed == 1
     desk.run()
     assert len(desk.subscribers.calls) == 1
+
+
+def test_why_a_consumer_is_not_called_is_what_came_last(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    desk.deps.admin.register(
+        desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "HTTP 404")
+    )
+    versions: list[int] = []
+    for why in ("HTTP 404", "no answer within 10 s", "no answer within 10 s"):
+        desk.subscribers.greet = lambda url, why=why: Outcome(Verdict.FAILED, why)  # type: ignore[method-assign,misc]
+        for _ in range(3):
+            empty_stage.clock.advance(60 * SECOND_MS)
+            assert desk.deps.assigner.run_once().agreed == 0
+        [consumer] = empty_stage.adapters.control.consumers(desk.topic, group)
+        assert (consumer.state, consumer.why) == ("PENDING", why)
+        versions.append(consumer.version)
+    assert len(set(versions)) == 2, "nothing is written where it is no news"
 
 
 def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_produces(

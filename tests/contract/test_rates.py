@@ -30,6 +30,14 @@ def rates(stage: Stage) -> Rates:
     return stage.adapters.rates
 
 
+def test_an_account_may_be_by_the_hour(rates: Rates) -> None:
+    host, hour_ms = make.uid("handshakes#"), 3_600_000
+    assert rates.take(host, 600, 400, START_MS, 3600) == Grant(300, 6_000), "half an hour's at once"
+    assert rates.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
+    taken = [rates.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
+    assert sum(taken) in (599, 600, 601)
+
+
 def test_an_account_gives_what_it_has_and_says_when_it_has_more(rates: Rates) -> None:
     uid = make.uid("t")
     assert rates.take(uid, 10, 3, START_MS) == Grant(3)

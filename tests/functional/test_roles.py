@@ -31,6 +31,11 @@ SELDOM = {
     ("expire", "lambda:InvokeFunction", "expire"),
     # The tail of an empty shard is asked for, and somebody appends to it at that moment.
     ("sweep", "dynamodb:GetItem", "log"),
+    # Subscribers of this day are on loopback, where nobody is asked.
+    ("assign", "dynamodb:GetItem", "rates#handshakes#*"),
+    ("assign", "dynamodb:PutItem", "rates#handshakes#*"),
+    ("check", "dynamodb:GetItem", "rates#handshakes#*"),
+    ("check", "dynamodb:PutItem", "rates#handshakes#*"),
     # A run that time ends keeps its place.
     ("assign", "dynamodb:PutItem", "rounds"),
     # A subscriber's secret that an earlier release has stored is encrypted with the next write of its row.

@@ -353,8 +353,8 @@ def test_a_deleted_stack_leaves_its_data_for_the_next_and_nothing_else(
         deployment.destroy(with_data=False)
     with contextlib.closing(cloud.client("s3")) as s3:
         bucket = bucket_of(s3, "first-0")  # AWS takes it in again; MiniStack only tables
-        for found in s3.list_objects_v2(Bucket=bucket)["Contents"]:
-            s3.delete_object(Bucket=bucket, Key=found["Key"])
+        for found in s3.list_object_versions(Bucket=bucket)["Versions"]:
+            s3.delete_object(Bucket=bucket, Key=found["Key"], VersionId=found["VersionId"])
         s3.delete_bucket(Bucket=bucket)
     again = Client(cloud.gateway(deployment.deploy()["RestAPIId"]), api.token)
     group = Group(again, Topic(again, topic.name), "patient")

@@ -314,6 +314,12 @@ class Admin:
             lambda row: row if row.state == ConsumerState.ACTIVE else _fresh(row, ConsumerState.ACTIVE),
         )
 
+    def still_pending(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
+        """The consumer's owner was asked again, and this came instead of consent. None: as for `activate`."""
+        return self._amend(
+            topic, group, consumer, lambda row: replace(row, why=why) if row.state == "PENDING" else row
+        )
+
     def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
         """The consumer is not called any more until it is registered again. None: as for `activate`."""
         return self._amend(

@@ -18,8 +18,11 @@ class Consent:
         self._waker = waker
 
     def ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
-        """Ask one; True where it agreed and is called from now on."""
-        if self._sender.greet(consumer.target).verdict is not Verdict.DONE:
+        """Ask one; True where it agreed and is called from now on. What came instead is noted, if it is news."""
+        greeting = self._sender.greet(consumer.target)
+        if greeting.verdict is not Verdict.DONE:
+            if greeting.detail != consumer.why:
+                self._setup.still_pending(topic, group, consumer, greeting.detail)
             return False
         active = self._setup.activate(topic, group, consumer)
         if active:

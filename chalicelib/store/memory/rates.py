@@ -16,10 +16,10 @@ class MemoryRates:
         self._given_until: dict[str, int] = {}
         self.writes = 0
 
-    def take(self, topic_uid: str, limit: int, count: int, now_ms: int) -> Grant:
+    def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
         with self._lock:
-            grant, after_ns = rate.take(self._given_until.get(topic_uid, 0), limit, count, now_ms)
+            grant, after_ns = rate.take(self._given_until.get(account, 0), limit, count, now_ms, seconds)
             if grant.count:
-                self._given_until[topic_uid] = after_ns
+                self._given_until[account] = after_ns
                 self.writes += 1
             return grant

@@ -370,7 +370,10 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     topic = api.topic()
     group = topic.group()
     made = subscribe(group, url="https://hooks.example.com/in")
-    assert (made["state"], made["why"]) == ("PENDING", "no WebHook-Allowed-Origin for us")
+    assert (made["state"], made["why"]) == (
+        "PENDING",
+        "OPTIONS: HTTP 200 without WebHook-Allowed-Origin for us",
+    )
     topic.produce("x")
     assert background.push(topic) == {}
     [asked] = receiver.seen

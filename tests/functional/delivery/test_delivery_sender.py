@@ -232,7 +232,7 @@ def test_our_own_name_is_compared_without_case(
 ) -> None:
     receiver.headers = {"WebHook-Allowed-Origin": "queue.example.com"}
     egress = public_egress(receiver)
-    assert greet(egress, "https://hooks.example.com/", "Queue.Example.COM").verdict is Verdict.DONE
+    assert greet(egress, "https://hooks.example.com/", "Queue.Example.COM", bool).verdict is Verdict.DONE
 
 
 def test_a_url_that_cannot_be_reached_has_not_agreed(sender: SenderPort) -> None:
