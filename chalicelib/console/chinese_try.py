@@ -1,6 +1,17 @@
-"""The console in Chinese, the page where one tries it."""
+"""The console in Chinese, trying it, and where a message is."""
 
 TRY: dict[str, str] = {
+    "Fate": "去向",
+    "Where is it?": "它在哪里?",
+    "The sums agree: for each group it is in one place.": "总数一致: 对每个消费组, 它只在一处。",
+    "It was found in no place for some group, though we looked several times. Please tell us.": (
+        "多次查看后, 对某个消费组仍找不到它。请告知我们。"
+    ),
+    "Every group is done with it.": "所有消费组都已处理完。",
+    "Where it is": "所在",
+    "From before a seek": "重置位置之前的",
+    "No group is owed it.": "没有消费组应收到它。",
+    "It is not in the log yet: no group can have it.": "它尚未进入日志, 没有消费组能得到它。",
     "Try it": "试一试",
     "A button makes a topic and a group, and sends three messages: two of the key red, one of blue.": (
         "按钮创建该模式的主题和消费组, 并发送三条消息: 两条键为 red, 一条键为 blue。"

@@ -12,6 +12,7 @@ def paths(message_id: str) -> dict[str, str]:
         "rates": f"{orders}/rates",
         "messages": f"{orders}/messages",
         "message": f"{orders}/messages/{message_id}",
+        "fate": f"{orders}/messages/{message_id}/fate",
         "group": f"{orders}/groups/mailer",
         "subscriber": "console/topics/returns/groups/desk/consumers/shop",
         "dead-letters": f"{orders}/groups/mailer/dead-letters",

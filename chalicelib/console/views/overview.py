@@ -11,6 +11,7 @@ from ...domain.topic import Topic
 from ...services.inspect.survey import GroupSurvey, Point, TopicSurvey
 
 _STUCK_MS = 60_000
+_MOST_OTHERS = 16
 _RATE_MS = 15_000
 _SPARK_POINTS = 40
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
@@ -95,8 +96,16 @@ def overview(
     surveys: Mapping[str, TopicSurvey],
     history: Mapping[str, Sequence[Point]],
     now_ms: int,
+    others: Sequence[TopicSurvey] = (),
 ) -> Overview:
-    """The overview of these topics; surveys and history by the topics' uids."""
+    """The overview of these topics; surveys and history by the topics' uids. Of `others` those with which something is
+    wrong are shown with them."""
+    worst = sorted(
+        (survey for survey in others if worst_of(survey, now_ms)),
+        key=lambda survey: -worst_of(survey, now_ms),
+    )[:_MOST_OTHERS]
+    surveys = {**surveys, **{survey.topic.uid: survey for survey in worst}}
+    topics = [*topics, *(survey.topic for survey in worst)]
     lines = [_line(topic, surveys.get(topic.uid), history.get(topic.uid, ()), now_ms) for topic in topics]
     lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
     troubles = [
@@ -107,6 +116,12 @@ def overview(
     ]
     troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
     return Overview(troubles, lines, sum(line.survey is None for line in lines))
+
+
+def worst_of(survey: TopicSurvey, now_ms: int) -> int:
+    """How bad the worst thing is that is wrong with a topic; 0: nothing is."""
+    kinds = [each.kind for group in survey.groups for each in of_group(survey.topic, group, now_ms)]
+    return max(kinds, default=0)
 
 
 def of_group(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:

@@ -64,18 +64,21 @@ class Fates:
 
     def of(self, topic: Topic, message: Message) -> dict[str, MessageFate]:
         """The fate of a message in the log, for every group that is owed it."""
-        fates = {group.name: self._of_group(topic, group, message) for group in self._catalog.groups(topic)}
+        fates = {group.name: self.of_group(topic, group, message) for group in self._catalog.groups(topic)}
         return {name: fate for name, fate in fates.items() if fate}
 
-    def _of_group(self, topic: Topic, group: Group, message: Message) -> MessageFate | None:
-        fate = self._look(topic, group, message)
+    def of_group(
+        self, topic: Topic, group: Group, message: Message, most_rows: int = _MOST_ROWS
+    ) -> MessageFate | None:
+        """The same for one group; None where it is not owed it. Looks through so many rows of a retry lane."""
+        fate = self._look(topic, group, message, most_rows)
         for _ in range(_TRIES):
             if fate is None or fate.adds_up:
                 break
-            fate = self._look(topic, group, message)
+            fate = self._look(topic, group, message, most_rows)
         return fate
 
-    def _look(self, topic: Topic, group: Group, message: Message) -> MessageFate | None:
+    def _look(self, topic: Topic, group: Group, message: Message, most_rows: int) -> MessageFate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
         cursors = {
             key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)
@@ -85,7 +88,7 @@ class Fates:
         if status is None:
             return None
         where = [
-            self._where(topic, group, key, cursor, message.offset)
+            self._where(topic, group, key, cursor, message.offset, most_rows)
             for key, cursor in cursors.items()
             if position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
@@ -96,11 +99,13 @@ class Fates:
             all(each.place for each in where),
         )
 
-    def _where(self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int) -> Whereabouts:
+    def _where(
+        self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int, most_rows: int
+    ) -> Whereabouts:
         place, span = position(cursor, offset)
         record = self._records.get(key, offset)
         if place is Position.SETTLED:
-            return Whereabouts(self._left(topic, group, key, record))
+            return Whereabouts(self._left(topic, group, key, record, most_rows))
         older = self._older(key, record) if record else None
         if place is Position.RUNNING:
             return Whereabouts(Place.LEASE, older)
@@ -112,7 +117,9 @@ class Fates:
             return record.status if self._records.dead_letter(key, record.offset) else None
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
-    def _left(self, topic: Topic, group: Group, key: CursorKey, record: Record | None) -> Place | None:
+    def _left(
+        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int
+    ) -> Place | None:
         """Where a delivery is that has left its cursor."""
         if record is None or record.status == Status.SUCCESS or record.waited_in_cursor:
             return Place.SETTLED
@@ -121,16 +128,19 @@ class Fates:
             return Place.LETTER if letter else Place.SETTLED
         if self._statuses.retry_timer(group, key, record):
             return Place.TIMER
-        return self._in_lane(topic, group, key, record.offset)
+        return self._in_lane(topic, group, key, record.offset, most_rows)
 
-    def _in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> Place | None:
+    def _in_lane(
+        self, topic: Topic, group: Group, key: CursorKey, offset: int, most_rows: int
+    ) -> Place | None:
         """Is an entry for this place in the retry lane, and not settled there?"""
         lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor = self._statuses.cursor(lane)
         behind = self._log.read_back(lane.shard, cursor.floor, 1, consistent=True)
         at = behind[0].first if behind else 0  # a row may begin before the floor, and end after it
-        for _ in range(_MOST_ROWS // _ROWS):
-            rows = self._log.read(lane.shard, at, _ROWS, consistent=True)
+        page = min(_ROWS, most_rows)
+        for _ in range(most_rows // page):
+            rows = self._log.read(lane.shard, at, page, consistent=True)
             for row in rows:
                 for number in range(max(row.first, cursor.floor), row.end):
                     entry = row.message(0, number)
@@ -139,7 +149,7 @@ class Fates:
                         place, _ = position(cursor, number)
                         if place is not Position.SETTLED:
                             return Place.LEASE if place is Position.RUNNING else Place.LANE
-            if len(rows) < _ROWS:
+            if len(rows) < page:
                 return None
             at = rows[-1].end
         return Place.UNKNOWN

@@ -35,6 +35,7 @@ _MOST_POINTS = 64
 _MOST_SEED = 40
 _FRESH_MS = 1_000
 _HOUR_MS = 3_600_000
+_KNOWN_MS = 1_800_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +332,7 @@ class Board:
         self._clock = clock
         self._surveys: dict[str, TopicSurvey] = {}
         self._points: dict[str, deque[Point]] = {}
+        self._walked_to: str | None = None
         self._lock = Lock()
 
     def renewed(self, topics: Sequence[Topic], may_go_on: Callable[[], bool]) -> dict[str, TopicSurvey]:
@@ -354,6 +356,29 @@ class Board:
             if reading.at_ms >= since_ms
         ]
         self._points[topic.uid] = deque(points, maxlen=_MOST_POINTS)
+
+    def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
+        """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
+        `behind` tells the topics behind a name (None: the first ones)."""
+        topics = behind(self._walked_to)
+        if not topics:
+            self._walked_to = None  # the end of the list
+        for topic in topics:
+            if may_go_on():
+                self.renewed([topic], may_go_on)
+                self._walked_to = topic.name
+
+    def known(self) -> list[TopicSurvey]:
+        """The surveys of the last minutes, of all topics."""
+        since_ms = self._clock.now_ms() - _KNOWN_MS
+        with self._lock:
+            return [survey for survey in self._surveys.values() if survey.at_ms >= since_ms]
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a topic: it is gone."""
+        with self._lock:
+            self._surveys.pop(uid, None)
+            self._points.pop(uid, None)
 
     def points(self, topic: Topic) -> Sequence[Point]:
         """What was counted of the topic lately, the oldest first."""

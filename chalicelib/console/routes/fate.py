@@ -1,0 +1,40 @@
+"""Where a message is for each group, and that the sums agree."""
+
+from __future__ import annotations
+
+from ..http import Page, Shown, Visit, page
+from .messages import check_may_read
+
+_MOST_ROWS = 16  # of a retry lane
+_ENOUGH = 9  # so much is left when another group is begun
+
+
+@page("GET", "/console/topics/{topic}/messages/{id}/fate")
+def message_fate(visit: Visit, topic: str, id: str) -> Shown:
+    """The message's place for each group, as far as the page's read units reach."""
+    from ...domain.message import Message
+    from ...services.inspect.fate import is_complete
+
+    check_may_read(visit)
+    deps = visit.deps
+    found = deps.catalog.topic(topic)
+    seen = deps.lookup.find(found, id)
+    fates, left = {}, 0
+    if isinstance(seen, Message):
+        for group in (
+            group for group in deps.catalog.groups(found) if visit.caller.may_use_group(group.name)
+        ):
+            if not visit.has_units(_ENOUGH):
+                left += 1
+            elif fate := deps.fates.of_group(found, group, seen, _MOST_ROWS):
+                fates[group.name] = fate
+    model = {
+        "topic": found,
+        "id": id,
+        "fates": fates,
+        "is_in_log": isinstance(seen, Message),
+        "adds_up": all(fate.adds_up for fate in fates.values()),
+        "is_complete": not left and is_complete(fates),
+        "groups_left": left,
+    }
+    return Page("fate.html", model)

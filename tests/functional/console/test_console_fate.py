@@ -1,0 +1,75 @@
+"""Where a message is for each group, and that the sums agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client, Group, Topic
+
+
+def page(browser: Browser, topic: Topic, id: str) -> Screen:
+    screen = browser.get(f"/console/topics/{topic.name}/messages/{id}/fate")
+    assert screen.status == 200
+    assert screen.units <= 20
+    return screen
+
+
+def leave(group: Group) -> None:
+    """Nobody comes."""
+
+
+def work(group: Group) -> None:
+    group.receive(1)
+
+
+def fail(group: Group) -> None:
+    group.nack(*group.receive(1), delay_seconds=900)
+
+
+def give_up(group: Group) -> None:
+    group.nack(*group.receive(1), dead_letter=True)
+
+
+def finish(group: Group) -> None:
+    group.ack(*group.receive(1))
+
+
+@pytest.mark.parametrize(
+    ("what", "place"),
+    [(leave, "log"), (work, "lease"), (fail, "timer"), (give_up, "dead letter"), (finish, "settled")],
+)
+def test_it_is_in_one_place(api: Client, browser: Browser, what: Callable[[Group], None], place: str) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("mailer")
+    id = topic.produce("x")["id"]
+    what(group)
+    screen = page(browser, topic, id)
+    assert "The sums agree" in screen.text
+    assert f"<td>{place}</td>" in screen.html
+
+
+def test_very_many_groups_do_not_make_the_page_dear(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    for n in range(12):
+        topic.group(f"g-{n}")
+    assert "more groups are in the call" in page(browser, topic, topic.produce("x")["id"]).text
+
+
+def test_when_every_group_is_done_it_says_so(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    id = topic.produce("x")["id"]
+    assert "Every group is done" not in page(browser, topic, id).text
+    group.ack(*group.receive(1))
+    assert "Every group is done with it." in page(browser, topic, id).text
+
+
+def test_what_is_not_in_the_log_yet_has_no_fate(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    topic.group()
+    id = topic.produce("x", delay_seconds=600)["id"]
+    assert "not in the log yet" in page(browser, topic, id).text
+    assert browser.get(f"/console/topics/{topic.name}/messages/nobody/fate").status == 404

@@ -1,0 +1,54 @@
+"""The board: what was counted of topics lately, and how one look after another comes by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chalicelib.domain.topic import Topic
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.stages import memory_stage
+
+
+def test_walks_come_by_all_topics_and_begin_anew() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    for n in range(9):
+        desk.deps.admin.put_topic(f"t-{n}", {"shards": 1})
+    board = desk.deps.board
+
+    def behind(name: str | None) -> Sequence[Topic]:
+        return stage.adapters.control.topics(name, 4)
+
+    looked_at: list[int] = []
+    for _ in range(4):
+        board.walk(behind, lambda: True)
+        looked_at.append(len(board.known()))
+    assert looked_at == [4, 8, 10, 10], "the last walk found the end of the list"
+    stage.clock.advance(2_000)
+    board.walk(behind, lambda: True)
+    newest = [survey.topic.name for survey in board.known() if survey.at_ms == stage.clock.now_ms()]
+    assert len(newest) == 4
+    board.walk(behind, lambda: False)
+    board.walk(behind, lambda: True)
+    again = [survey.topic.name for survey in board.known() if survey.at_ms == stage.clock.now_ms()]
+    assert len(again) == 8, "a walk that may not go on leaves out nobody"
+
+
+def test_what_was_seen_long_ago_is_not_known_any_more() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    desk.produce(*make.drafts(3))
+    desk.deps.board.renewed([desk.topic], lambda: True)
+    assert [survey.accepted for survey in desk.deps.board.known()] == [3]
+    stage.clock.advance(3_600_000)
+    assert desk.deps.board.known() == []
+
+
+def test_a_topic_that_is_gone_is_forgotten() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    board = desk.deps.board
+    board.renewed([desk.topic], lambda: True)
+    board.forget(desk.topic.uid)
+    assert (board.known(), board.points(desk.topic)) == ([], ())
