@@ -44,19 +44,26 @@ test("each of a batch has its own answer", async () => {
   await hr.nack(topic, "mailer", await hr.receive(topic, "mailer"), { dead_letter: true, reason: "a test" });
 });
 
-test("what is sent again after a lost answer is stored once", async () => {
-  let lost = 0;
-  const losing = async (request: Request): Promise<Response> => {
-    const answer = await fetch(request);
-    if (lost++ > 0) return answer;
-    await answer.arrayBuffer();
+const LOSSES: Record<string, () => Response> = {
+  "a lost answer": () => {
     throw new TypeError("the connection was cut");
-  };
-  const unlucky = Headrace.fromEnv({ fetch: losing, retries: { baseMs: 1 } });
-  assert.equal((await unlucky.send(topic, "once")).duplicate, true);
-  lost = 0;
-  assert.equal((await unlucky.send(topic, "later", { delay_seconds: 3600 })).duplicate, true);
-});
+  },
+  "half an answer": () =>
+    new Response(new ReadableStream({ start: (stream) => stream.error(new TypeError("cut")) }), { status: 201 }),
+};
+for (const [loss, lose] of Object.entries(LOSSES)) {
+  test(`what is sent again after ${loss} is stored once`, async () => {
+    let isLost = false;
+    const losing = async (request: Request): Promise<Response> => {
+      const answer = await fetch(request);
+      isLost = !isLost;
+      return isLost ? lose() : answer;
+    };
+    const unlucky = Headrace.fromEnv({ fetch: losing, retries: { baseMs: 1 } });
+    assert.equal((await unlucky.send(topic, "once")).duplicate, true);
+    assert.equal((await unlucky.send(topic, "later", { delay_seconds: 3600 })).duplicate, true);
+  });
+}
 
 test("where nobody answers, the error says so", async () => {
   const nowhere = Headrace.fromEnv({ url: "http://127.0.0.1:9", retries: { attempts: 2, baseMs: 1 } });

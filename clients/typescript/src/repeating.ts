@@ -37,7 +37,9 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", String(Math.ceil((Date.now() - began) / 1000) || 1));
       }
-      const answer = await fetch(request).catch((error: unknown) => noAnswer(first.url, error));
+      const answer = await fetch(request)
+        .then(whole)
+        .catch((error: unknown) => noAnswer(first.url, error));
       const again = answer instanceof HeadraceError || (await isRetryable(answer));
       const unknown = OUTCOME_UNKNOWN(answer.status);
       const pause = pauseMs(retries, tried, answer);
@@ -50,6 +52,12 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
   };
+}
+
+/** An answer that is all here: half of one is none. */
+async function whole(answer: Response): Promise<Response> {
+  const body = await answer.arrayBuffer();
+  return new Response(body.byteLength > 0 ? body : null, answer);
 }
 
 function noAnswer(url: string, error: unknown): HeadraceError {
