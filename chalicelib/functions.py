@@ -75,10 +75,10 @@ def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained."""
-    from .services.core.wake import job_of
+    from .services.core.wake import job_of, news_of
 
     job = job_of(event)
-    report = deps.deliverer.deliver(job, _seconds_left(context), event.get("last", {}))
+    report = deps.deliverer.deliver(job, _seconds_left(context), news_of(event))
     for trouble in report.troubles:
         observe.event("attempt failed", topic=job.topic, group=job.group, **asdict(trouble))
     return _told("deliver", report.as_dict(), deps)

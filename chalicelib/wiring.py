@@ -193,7 +193,8 @@ class Deps:
     def waker(self) -> Waker:
         from .services.core.wake import Waker
 
-        return Waker(self.catalog, self.adapters.invoker, self.marker.mark, self.adapters.clock)
+        a = self.adapters
+        return Waker(self.catalog, a.invoker, self.marker.mark, a.timers.file, a.clock)
 
     @cached_property
     def settler(self) -> Settler:

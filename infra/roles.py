@@ -87,6 +87,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topic": "Query",
     },
     "assign": {
+        "timers": "PutItem",
         "rounds": f"{_READ} PutItem",
         "rates#handshakes": "GetItem PutItem",
         "control#topics": "GetItem",
@@ -116,7 +117,7 @@ _STARTS: dict[str, tuple[str, ...]] = {
     "check": ("deliver", "mover"),
     "mover": ("deliver", "check", "mover"),
     "sweep": ("deliver",),
-    "assign": ("deliver",),
+    "assign": ("deliver", "mover"),
     "checkpoint": ("checkpoint",),
     "expire": ("expire",),
 }

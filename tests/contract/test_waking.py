@@ -44,6 +44,13 @@ def record(shard: ShardKey, offset: int) -> dict[str, Any]:
     return {"eventName": "INSERT", "dynamodb": {"Keys": {"s": {"S": str(shard)}, "o": {"N": str(offset)}}}}
 
 
+def away_from_the_sweep(stage: Stage) -> None:
+    """None comes by in the next seconds."""
+    left_ms = 60_000 - (stage.clock.now_ms() - START_MS) % 60_000
+    if left_ms <= _SHORTER_THAN_A_SWEEP_S * 1000:
+        stage.clock.advance(left_ms)
+
+
 def test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
@@ -54,9 +61,7 @@ def test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(stage: Stag
         assert stage.adapters.log.put(shard, row, make.packed(row)) == Stored()
     desk.push()
     assert len(desk.subscribers.calls) == 1, "a writer may still fill the hole"
-    left_ms = 60_000 - (stage.clock.now_ms() - START_MS) % 60_000
-    if left_ms <= _SHORTER_THAN_A_SWEEP_S * 1000:
-        stage.clock.advance(left_ms)
+    away_from_the_sweep(stage)
     desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
     assert len(desk.subscribers.calls) == 4
 
@@ -104,3 +109,65 @@ def test_the_last_of_several_new_rows_is_told(stage: Stage) -> None:
     assert report["woken"] == 1
     ((_, event),) = desk.inbox.asked
     assert event["last"] == {str(shard): 17}
+
+
+def process(desk: PushDesk) -> Deps:
+    """A further process, with caches of its own."""
+    return Deps(replace(desk.deps.adapters))
+
+
+def warmed(desk: PushDesk) -> Deps:
+    """One that has just looked at everything."""
+    deps = process(desk)
+    deliver({"topic": desk.topic.name, "group": "billing"}, Context(), deps)
+    deps.waker.route({str(desk.topic.shard_key(0)): None})
+    desk.inbox.asked.clear()
+    return deps
+
+
+def woken(desk: PushDesk, deps: Deps) -> None:
+    """What was woken runs in one process."""
+    while desk.inbox.asked:
+        function, event = desk.inbox.asked.popleft()
+        if function == "deliver":
+            deliver(dict(event), Context(), deps)
+
+
+def test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    warm = warmed(desk)
+    desk.deps.waker.group(desk.topic, desk.deps.admin.pause(desk.topic, group.name, False))
+    woken(desk, warm)
+    assert len(desk.subscribers.calls) == 1
+
+
+def test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    desk.push()
+    warm = warmed(desk)
+    desk.seek(group, "earliest")
+    desk.deps.waker.group(desk.topic, group)
+    woken(desk, warm)
+    assert len(desk.subscribers.calls) == 2
+
+
+def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    warm = warmed(desk)
+    desk.deps.waker.joined(desk.topic, group, desk.subscriber(group, "one"))
+    desk.run()
+    desk.produce(make.draft())
+    assert warm.waker.route({str(desk.topic.shard_key(0)): 0}) == 0
+    woken(desk, warm)
+    assert not desk.subscribers.calls
+    away_from_the_sweep(stage)
+    desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
+    assert len(desk.subscribers.calls) == 1

@@ -64,7 +64,8 @@ class SimClient(Client):
             super().register(group, consumer, contact)
         else:
             self.deps.admin.register(self.topic, self.group(group), consumer, contact)
-        self.deps.waker.group(self.topic, self.group(group))
+        found = self.group(group)
+        self.deps.waker.joined(self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer))
 
     def unregister(self, group: str, consumer: str) -> None:
         if self.world.groups[group].mode == "broadcast":
@@ -82,7 +83,8 @@ class SimClient(Client):
 
     def pause(self, group: str, paused: bool) -> None:
         found = self.deps.admin.pause(self.topic, group, paused)
-        self.deps.waker.group(self.topic, found)
+        if not paused:
+            self.deps.waker.group(self.topic, found)
 
     def rotate(self, group: str, consumer: str) -> None:
         found = self.group(group)

@@ -15,7 +15,7 @@ from tests.simulation.unswept import play
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a shard left to those who had all places": (
-        54,
+        225,
         Bug(
             DispatchRun,
             "_room",
@@ -27,8 +27,11 @@ BUGS: dict[str, tuple[int, Bug]] = {
         0,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
-    "a mover that is not woken": (1, Bug(Waker, "filed", "if asleep and", "if False and")),
-    "an unpaused group that nobody wakes": (3, Bug(Waker, "group", "self.start(job)", "pass")),
+    "a mover that is not woken": (2, Bug(Waker, "filed", "if asleep and", "if False and")),
+    "an unpaused group that nobody wakes": (
+        3,
+        Bug(Waker, "group", "self.start(job, News(changed=True))", "pass"),
+    ),
 }
 """With a seed that sees it."""
 

@@ -15,6 +15,7 @@ from chalicelib.services.core.assignments import Assignments
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.core.readiness import Readiness
+from chalicelib.services.core.wake import Waker
 from chalicelib.services.inspect import statuses
 from chalicelib.services.inspect.key_lookup import KeyLookup
 from chalicelib.services.produce import due
@@ -176,6 +177,18 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: waking.test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(
             memory_stage()
         ),
+    ),
+    "a group that goes on where it is taken for paused": (
+        Bug(Dispatcher, "_hear", "self.catalog.forget(topic, group)", "pass"),
+        lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(memory_stage()),
+    ),
+    "a seek that a delivery has not heard of": (
+        Bug(Dispatcher, "_hear", "self.claimer.look_again(", "("),
+        lambda: waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(memory_stage()),
+    ),
+    "a first subscriber that a router has not heard of": (
+        Bug(Waker, "joined", "if consumer.is_called:", "if False:"),
+        lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(memory_stage()),
     ),
     "others have all places, and nobody comes back": (
         Bug(

@@ -131,6 +131,10 @@ class Claimer:
         """Believe no read that ends before the last row of a shard (by the log's partition key)."""
         self._reader.expect(last)
 
+    def look_again(self, key: CursorKey) -> None:
+        """Read a cursor as it stands: who was at it may have set it back."""
+        self._states.read(key)
+
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
         """When what waits in a cursor is due, when leases of so many seconds end if nobody settles them, and when what
         stands behind a hole may be had; as last seen."""

@@ -7,19 +7,20 @@ and the movers' schedule look at them again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...domain.errors import NotFound, Unavailable
 from ...domain.in_flight import sure_of
-from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer
-from ...domain.topic import Consumer, ConsumerState, Group, Topic
+from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, TimerKind
+from ...domain.topic import Consumer, ConsumerState, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
-from .catalog import Catalog
+from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 
 _CHECKS_TOGETHER = 25
+_SLACK_MS = 500  # by which clocks differ
 _AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
 
 
@@ -52,15 +53,42 @@ def workers_of(topic: Topic, group: Group) -> int:
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What who wakes a delivery knows, and its process may not have heard of: the last row of shards (by the log's
+    partition key), so that a read which ends before it is seen to be stale; and whether somebody has just `changed`
+    the group, so that nothing that is cached of it will do."""
+
+    last: Mapping[str, int] = field(default_factory=dict)
+    changed: bool = False
+
+    def event(self) -> dict[str, Any]:
+        return ({"last": dict(self.last)} if self.last else {}) | ({"changed": True} if self.changed else {})
+
+
+NO_NEWS = News()
+
+
+def news_of(event: Mapping[str, Any]) -> News:
+    """What an event of the `deliver` function tells beside its job."""
+    return News(event.get("last", {}), event.get("changed", False))
+
+
 class Waker:
     """Starts deliveries and movers."""
 
     def __init__(
-        self, catalog: Catalog, invoker: Invoker, mark: Callable[[Topic], None], clock: Clock
+        self,
+        catalog: Catalog,
+        invoker: Invoker,
+        mark: Callable[[Topic], None],
+        file: Callable[[Sequence[Timer]], object],
+        clock: Clock,
     ) -> None:
-        """`mark` is called where a group has to be woken for what lies there already."""
+        """`mark` is called where a group has to be woken for what lies there already; `file` files timers."""
         self._catalog = catalog
         self._mark = mark
+        self._file = file
         self._invoker = invoker
         self._clock = clock
         self._woken: TtlCache[DeliveryTask, bool] = TtlCache(clock, _AGAIN_MS)
@@ -74,7 +102,7 @@ class Waker:
             for job in self._jobs(text):
                 jobs.setdefault(job, {}).update({} if last is None else {text: last})
         for job, rows in jobs.items():
-            self._invoker.invoke("deliver", job.event() | ({"last": rows} if rows else {}))
+            self._invoker.invoke("deliver", job.event() | News(rows).event())
         return len(jobs)
 
     def appended(self, topic: Topic, shards: Iterable[int]) -> None:
@@ -86,21 +114,35 @@ class Waker:
                 self._woken.put(job, True)
                 self._start("deliver", job.event())
 
-    def start(self, job: DeliveryTask) -> None:
+    def start(self, job: DeliveryTask, news: News = NO_NEWS) -> None:
         """Start one delivery."""
-        self._start("deliver", job.event())
+        self._start("deliver", job.event() | news.event())
 
     def group(self, topic: Topic, group: Group) -> None:
         """Wake all deliveries of a group: after a seek, a resumption, a redrive."""
         self._mark(topic)
         for job in self.jobs_of(topic, group):
-            self.start(job)
+            self.start(job, News(changed=True))
 
     def joined(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Wake what a registration changes: the deliveries of the group; in a broadcast the consumer's own."""
-        for job in self.jobs_of(topic, group):
-            if job.consumer_uid in ("", consumer.uid):
-                self.start(job)
+        jobs = [job for job in self.jobs_of(topic, group) if job.consumer_uid in ("", consumer.uid)]
+        for job in jobs:
+            self.start(job, News(changed=True))
+        if consumer.is_called:
+            self._wake_again(topic, group, jobs)
+
+    def _wake_again(self, topic: Topic, group: Group, jobs: Sequence[DeliveryTask]) -> None:
+        """Once more when all processes know of a consumer: until then, a message's own wake-up may come to one that
+        thinks that nobody is to be called, and end there."""
+        due_ms = self._clock.now_ms() + CACHE_MS + _SLACK_MS
+        lanes = [
+            lane_of(topic, group, uid).shard_key(ANY) for uid in dict.fromkeys(j.consumer_uid for j in jobs)
+        ]
+        timers = [Timer(due_ms, f"again.{lane}", TimerKind.WAKE, lane) for lane in lanes]
+        if timers:
+            self._file(timers)
+            self.filed(timers)
 
     def jobs_of(self, topic: Topic, group: Group) -> Iterator[DeliveryTask]:
         """All jobs of a group; none where Headrace calls nobody."""

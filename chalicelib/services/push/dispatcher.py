@@ -27,7 +27,7 @@ from ..consume.settle import Settler
 from ..core.bodies import with_bodies
 from ..core.catalog import Catalog
 from ..core.sealer import Sealer
-from ..core.wake import DeliveryTask, Waker
+from ..core.wake import NO_NEWS, DeliveryTask, News, Waker
 from .batches import batch_of, is_to_be_split, parcels
 from .health import SubscriberHealth
 from .sources import Sources, lane_share
@@ -43,7 +43,6 @@ _PAUSES = 20  # of that length, in which the store takes no settlement: then the
 _LOST_RACES = 10
 _TROUBLES = 100
 _UNSIGNED_PAUSE_MS = 10_000  # before what cannot be signed now is tried again
-_UNKNOWN: Mapping[str, int] = {}
 
 Teams = Callable[[Topic, Group], Team]
 """Who has which shard, and who is called."""
@@ -100,14 +99,13 @@ class Dispatcher:
     _running: dict[DeliveryTask, Events] = field(default_factory=dict)
 
     def deliver(
-        self, job: DeliveryTask, seconds_left: Callable[[], float], last: Mapping[str, int] = _UNKNOWN
+        self, job: DeliveryTask, seconds_left: Callable[[], float], news: News = NO_NEWS
     ) -> DispatchReport:
         """Deliver until there is nothing left to claim. Where time ends first, the job is started anew.
 
-        No attempt begins that could not end, with its settlement, within `seconds_left()`. `last` is the last row of
-        some shards, as who woke us knows it: a read that ends before it is stale.
+        No attempt begins that could not end, with its settlement, within `seconds_left()`.
         """
-        self.claimer.expect(last)
+        self._hear(job, news)
         events: Events = queue.SimpleQueue()
         with self._lock:
             if self._running.setdefault(job, events) is not events:
@@ -123,6 +121,21 @@ class Dispatcher:
             raise
         run.leave()
         return run.report
+
+    def _hear(self, job: DeliveryTask, news: News) -> None:
+        """Read anew what may have changed since it was read: the group and its cursors."""
+        self.claimer.expect(news.last)
+        if not news.changed:
+            return
+        try:
+            topic = self.catalog.topic(job.topic)
+            group = self.catalog.group(topic, job.group)
+        except NotFound:
+            return
+        self.catalog.forget(topic, group)
+        sources = Sources(topic, group, job, Team((), ()))
+        for shard in sources.in_turn(0, sources.most):
+            self.claimer.look_again(cursor_key(topic, group, shard, job.consumer_uid))
 
     def _may_end(self, job: DeliveryTask, events: Events, report: DispatchReport) -> bool:
         """Was the bell not rung since the last look? From now on who rings starts anew."""
