@@ -60,10 +60,12 @@ if TYPE_CHECKING:
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
     from .services.produce.producer import Producer
+    from .services.produce.rate_limiter import RateLimits
     from .services.produce.transactions import Transactor
     from .services.push.dispatcher import Dispatcher
 
 _OWNER_CHARS = 8
+_DENIALS_MS = 3_600_000
 _EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
 
 
@@ -154,9 +156,21 @@ class Deps:
     @cached_property
     def intake(self) -> Intake:
         from .services.produce.admission import Intake
+
+        return Intake(self.producer, self.rate_limits, self.counters)
+
+    @cached_property
+    def rate_limits(self) -> RateLimits:
         from .services.produce.rate_limiter import RateLimits
 
-        return Intake(self.producer, RateLimits(self.adapters.rates, self.adapters.clock), self.counters)
+        return RateLimits(self.adapters.rates, self.adapters.clock)
+
+    @cached_property
+    def denials(self) -> TtlCache[tuple[str, str], bool]:
+        """Which tokens' refusals at the door are in the audit trail, by code: once an hour for each."""
+        from .services.core.expiring_cache import TtlCache
+
+        return TtlCache(self.adapters.clock, _DENIALS_MS)
 
     @cached_property
     def receiver(self) -> Receiver:

@@ -46,6 +46,19 @@ def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) ->
     return {"RestAPI": {"Properties": properties}}
 
 
+def bound_anonymous(template: dict[str, Any], rate: int) -> None:
+    """Give each call of a packaged template that needs no token a bound of its own: `rate` a second. So who has none
+    takes nothing from those who have one."""
+    properties = template["Resources"]["RestAPI"]["Properties"]
+    for path, methods in sorted(properties["DefinitionBody"]["paths"].items()):
+        encoded = "/" if path == "/" else f"/{path.replace('/', '~1')}"
+        for method, described in methods.items():
+            if method != "options" and not described.get("security"):
+                bound = {"HttpMethod": method.upper(), "ResourcePath": encoded}
+                limits = {"ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}
+                properties["MethodSettings"].append({**bound, **limits})
+
+
 def _response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:
     document = {
         "type": f"/errors/{code}",

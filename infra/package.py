@@ -17,6 +17,7 @@ from py_compile import PycInvalidationMode
 
 from . import sbom
 from .__main__ import add_options, given
+from .api import bound_anonymous
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
 from .stages import read
 from .template import Stack, Wrong, template
@@ -46,7 +47,11 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
     sbom.write(build / SBOM, build / APP, build / LAYER)
     if stack.glue:
         _pack_jobs(build / GLUE)
-    return (build / "sam.json").rename(build / TEMPLATE)
+    sam = build / "sam.json"
+    packaged = json.loads(sam.read_text())
+    bound_anonymous(packaged, stack.anonymous_per_second)
+    sam.write_text(json.dumps(packaged, indent=2))
+    return sam.rename(build / TEMPLATE)
 
 
 def _pack_jobs(folder: Path) -> None:

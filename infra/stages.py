@@ -15,7 +15,17 @@ from .template import Stack, Wrong
 CONFIG = Path(".chalice/config.json")
 _NAMES = {"api_handler": names.API}
 _SETTINGS = (
-    *("prefix", "log_days", "calls_per_second", "domain", "certificate", "zone", "email", "archive"),
+    *(
+        "prefix",
+        "log_days",
+        "calls_per_second",
+        "anonymous_per_second",
+        "domain",
+        "certificate",
+        "zone",
+        "email",
+        "archive",
+    ),
     "reserve",
 )
 

@@ -56,6 +56,8 @@ class Stack:
     log_days: int = 14
     calls_per_second: int = 1000
     """How many API Gateway lets through; at once, after a pause, as many."""
+    anonymous_per_second: int = 50
+    """The same for each call that needs no token."""
     domain: str = ""
     certificate: str = ""
     zone: str = ""
@@ -85,8 +87,10 @@ class Stack:
             )
         if self.log_days not in _LOG_DAYS:
             raise Wrong(f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}.")
-        if not isinstance(self.calls_per_second, int) or self.calls_per_second < 1:
-            raise Wrong(f"calls_per_second must be a whole number from 1, not {self.calls_per_second!r}.")
+        for name in ("calls_per_second", "anonymous_per_second"):
+            number = getattr(self, name)
+            if not isinstance(number, int) or number < 1:
+                raise Wrong(f"{name} must be a whole number from 1, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise Wrong(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
         if not isinstance(self.archive, bool):

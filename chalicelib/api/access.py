@@ -30,6 +30,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         "topics": " ".join(caller.topics),
         "groups": " ".join(caller.groups),
         "name": caller.name,
+        "rate_limit": "" if caller.rate_limit is None else str(caller.rate_limit),
         "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
     }
     return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)

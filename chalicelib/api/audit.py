@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .. import observe
 from ..domain.audit import AuditEntry
 from ..domain.errors import HeadraceError
+from ..domain.ids import NAME
 
 if TYPE_CHECKING:
     from .http import Call, Context
@@ -32,6 +33,7 @@ def is_audited(entry: Call) -> bool:
 def note(entry: Call, context: Context, result: str, made: str = "") -> None:
     """Add an entry. What was done was done: an entry that cannot be stored is told in the log."""
     caller, clock = context.caller, context.deps.adapters.clock
+    topic = context.params.get("topic")
     if caller is None:
         return
     added = AuditEntry(
@@ -43,13 +45,22 @@ def note(entry: Call, context: Context, result: str, made: str = "") -> None:
         object=_object(entry, context, made),
         result=result,
         request_id=context.request_id,
-        topic=context.params.get("topic"),
+        topic=topic if topic and NAME.match(topic) else None,
         source=context.source or None,
     )
     try:
         context.deps.adapters.audit.add(added)
     except HeadraceError as error:
         observe.event("audit entry lost", call=entry.handler.__name__, detail=str(error))
+
+
+def note_denied(entry: Call, context: Context, code: str) -> None:
+    """Add an entry for a call that was refused at the door: of each token and code one an hour and process, so that who
+    is refused a thousand times buys no thousand writes."""
+    who = (context.by, code)
+    if not context.deps.denials.get(who):
+        context.deps.denials.put(who, True)
+        note(entry, context, code)
 
 
 def _object(entry: Call, context: Context, made: str) -> str:

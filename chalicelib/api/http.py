@@ -17,6 +17,7 @@ from ..domain.errors import (
     Issue,
     Malformed,
     Refused,
+    TooMany,
     Unavailable,
     UnsupportedMedia,
     unavailable,
@@ -192,16 +193,35 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     if _HOP in request.headers:
         raise Refused("LOOP", "A delivery of Headrace must not call Headrace: messages would go in circles.")
     caller = _caller(request) if entry.scopes else None
-    _check(entry, caller, params)
-    query = _query(entry, request)
-    raw = request.raw_body
-    raw = raw.encode() if isinstance(raw, str) else raw
     prefix = str(request.context.get("path", "")).removesuffix(request.path)
     source = str((request.context.get("identity") or {}).get("sourceIp") or "")
+    deps = wiring.deps()
     context = Context(
-        wiring.deps(), caller, request_id, request.headers, params, query, raw, prefix=prefix, source=source
+        deps, caller, request_id, request.headers, params, {}, b"", prefix=prefix, source=source
     )
-    return _with_body(entry, context)
+    try:
+        _limit(deps, caller)
+        _check(entry, caller, params)
+    except (Forbidden, TooMany) as error:
+        audit.note_denied(entry, context, error.code)
+        raise
+    raw = request.raw_body
+    raw = raw.encode() if isinstance(raw, str) else raw
+    return _with_body(entry, msgspec.structs.replace(context, query=_query(entry, request), raw=raw))
+
+
+def _limit(deps: Deps, caller: Caller | None) -> None:
+    """TooMany where a token that has a limit makes more calls."""
+    if (
+        caller
+        and caller.rate_limit
+        and not deps.rate_limits.take(f"token#{caller.token_id}", caller.rate_limit)
+    ):
+        raise TooMany(
+            "RATE_LIMITED",
+            f"The token makes {caller.rate_limit} calls a second at most; this one did nothing.",
+            retry_after_seconds=1,
+        )
 
 
 def _handled(entry: Call, context: Context) -> Response[Any]:
@@ -242,7 +262,7 @@ def _with_body(entry: Call, context: Context) -> Context:
 def _caller(request: Request) -> Caller:
     context = request.context.get("authorizer") or {}
     scopes = frozenset(str(context.get("scopes", "")).split())
-    expires_ms = str(context.get("expires_ms", ""))
+    expires_ms, rate_limit = str(context.get("expires_ms", "")), str(context.get("rate_limit", ""))
     return Caller(
         str(context.get("principalId", "")),
         scopes,
@@ -250,6 +270,7 @@ def _caller(request: Request) -> Caller:
         tuple(str(context.get("groups", "*")).split()),
         int(expires_ms) if expires_ms else None,
         str(context.get("name", "")),
+        int(rate_limit) if rate_limit else None,
     )
 
 

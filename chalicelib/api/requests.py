@@ -262,6 +262,7 @@ class TokenBody(Struct, forbid_unknown_fields=True):
         default_factory=lambda: ["*"]
     )
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
+    rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):

@@ -201,7 +201,7 @@ class FormerHash:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token as it is stored: the secret only as a hash."""
+    """An access token as it is stored: the secret only as a hash. `rate_limit`: its calls a second."""
 
     id: str
     name: str
@@ -212,6 +212,7 @@ class Token:
     expires_ms: int | None = None
     groups: tuple[str, ...] = ("*",)
     former: tuple[FormerHash, ...] = ()
+    rate_limit: int | None = None
     version: int = 0
 
 
@@ -225,12 +226,19 @@ class Caller:
     groups: tuple[str, ...] = field(default=("*",))
     expires_ms: int | None = None
     name: str = ""
+    rate_limit: int | None = None
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """Who holds the token."""
         return cls(
-            token.id, frozenset(token.scopes), token.topics, token.groups, token.expires_ms, token.name
+            token.id,
+            frozenset(token.scopes),
+            token.topics,
+            token.groups,
+            token.expires_ms,
+            token.name,
+            token.rate_limit,
         )
 
     def may_use(self, topic: str) -> bool:
@@ -249,6 +257,8 @@ class Caller:
             return "groups"
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
+        if self.rate_limit is not None and (token.rate_limit is None or token.rate_limit > self.rate_limit):
+            return "rate_limit"
         return None
 
     def behind(self, name: str) -> str | None:

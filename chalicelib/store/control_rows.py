@@ -235,6 +235,7 @@ class TokenRow(Row[Token]):
     expires_ms = NumberAttribute(null=True)
     groups = ListAttribute(of=UnicodeAttribute)
     former = ListAttribute(of=FormerMap)
+    rate_limit = NumberAttribute(null=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,6 +311,7 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
         ({"zone": "Z1"}, "--domain"),
         ({"log_days": 8}, "one of 1, 3, 5, 7"),
         ({"calls_per_second": 0}, "from 1"),
+        ({"anonymous_per_second": "50"}, "from 1"),
         ({"archive": "yes"}, "true or false"),
         ({"reserve": "never"}, "'always' or 'if_possible'"),
     ],

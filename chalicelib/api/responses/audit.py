@@ -19,7 +19,7 @@ class AuditView(TypedDict):
 
     at: Time
     token: AuditToken
-    method: Annotated[str, one_of("PUT", "POST", "PATCH", "DELETE")]
+    method: Annotated[str, one_of("GET", "PUT", "POST", "PATCH", "DELETE")]
     path: str
     object: str
     result: str

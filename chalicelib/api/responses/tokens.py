@@ -7,7 +7,8 @@ from .common import Time, at, one_of
 
 
 class TokenView(TypedDict):
-    """A token without its text: what it may do, with which topics and groups, until when (null: for good). Its last use
+    """A token without its text: what it may do, with which topics and groups, until when (null: for good), and how
+    many calls a second (null: as the stage). Its last use
     is known to the hour."""
 
     id: str
@@ -17,6 +18,7 @@ class TokenView(TypedDict):
     groups: list[str]
     created_at: Time
     expires_at: Time | None
+    rate_limit: int | None
     last_used_at: Time | None
 
 
@@ -36,5 +38,6 @@ def view(token: Token, used_ms: int | None = None) -> TokenView:
         "groups": list(token.groups),
         "created_at": at(token.created_ms),
         "expires_at": at(token.expires_ms) if token.expires_ms else None,
+        "rate_limit": token.rate_limit,
         "last_used_at": at(used_ms) if used_ms else None,
     }

@@ -26,6 +26,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
         tuple(body.topics),
         body.expires_in_days,
         groups=tuple(body.groups),
+        rate_limit=body.rate_limit,
         maker=context.caller,
     )
     return Response({**tokens.view(token), "token": text}, 201)

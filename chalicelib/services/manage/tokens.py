@@ -47,6 +47,7 @@ class Tokens:
         expires_in_days: int | None = None,
         *,
         groups: tuple[str, ...] = ("*",),
+        rate_limit: int | None = None,
         maker: Caller | None = None,
     ) -> tuple[Token, str]:
         """A new token and its text, which is not kept. Raises Forbidden where it would be more than its maker's (None:
@@ -55,7 +56,9 @@ class Tokens:
         expires_ms = now_ms + expires_in_days * 86_400_000 if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
-        token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, groups)
+        token = Token(
+            token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, groups, rate_limit=rate_limit
+        )
         _check_maker(maker, token)
         self._control.put_token(token, None)
         return token, f"hr_{token_id}_{secret}"
@@ -179,6 +182,10 @@ def _check_maker(maker: Caller | None, token: Token) -> None:
     excess = maker.excess(token) if maker else None
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
+    if excess == "rate_limit":
+        raise Forbidden(
+            "TOO_MUCH", "Your token makes fewer calls a second than this one would: give a rate_limit."
+        )
     if excess:
         raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
 

@@ -1,4 +1,4 @@
-"""Rate limits: a topic's shared account of permits, and the few that each process has in hand."""
+"""Rate limits: a topic's, or a token's, shared account of permits, and the few that each process has in hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORTH_PERMITS = 10  # or so many
 
 @dataclass(slots=True)
 class _LocalTokenBucket:
-    """What this process has in hand for one topic, and knows of the demand since its last visit to the account."""
+    """What this process has in hand of one account, and knows of the demand since its last visit to the account."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     permits: int = 0
@@ -34,7 +34,7 @@ class _LocalTokenBucket:
 
 
 class RateLimits:
-    """Lets messages in, at far less than a write for each. One per process."""
+    """Lets messages of a topic, or calls of a token, in, at far less than a write for each. One per process."""
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
@@ -45,19 +45,23 @@ class RateLimits:
         """How many of `count` messages the topic's rate lets in now; all where it has no limit."""
         if topic.rate_limit is None or not count:
             return count
-        purse = self._purses.of(topic.uid, _LocalTokenBucket)
+        return self.take(topic.uid, topic.rate_limit, count)
+
+    def take(self, account: str, limit: int, count: int = 1) -> int:
+        """How many of `count` permits there are now in an account that gets `limit` a second."""
+        purse = self._purses.of(account, _LocalTokenBucket)
         with purse.lock:
             now_ms = self._clock.now_ms()
             if now_ms >= purse.good_until_ms:
                 purse.permits = 0
             purse.asked += count
             if purse.permits < count and now_ms >= purse.closed_until_ms:
-                self._visit(purse, topic.uid, topic.rate_limit, count - purse.permits, now_ms)
+                self._visit(purse, account, limit, count - purse.permits, now_ms)
             granted = min(count, purse.permits)
             purse.permits -= granted
             return granted
 
-    def _visit(self, purse: _LocalTokenBucket, topic_uid: str, limit: int, missing: int, now_ms: int) -> None:
+    def _visit(self, purse: _LocalTokenBucket, account: str, limit: int, missing: int, now_ms: int) -> None:
         """Take what is missing from the account, and in advance what the demand seen lately will need soon. (It may
         double from visit to visit, no more: two messages in one millisecond are no flood.)
 
@@ -66,7 +70,7 @@ class RateLimits:
         lately = purse.asked * _AHEAD_MS // max(1, now_ms - purse.visited_ms)
         purse.ahead = min(lately, limit // _MOST_AHEAD, 2 * purse.ahead + 1)
         amount = max(missing, purse.ahead)
-        grant = self._rates.take(topic_uid, limit, amount, now_ms)
+        grant = self._rates.take(account, limit, amount, now_ms)
         purse.permits += grant.count
         purse.good_until_ms = now_ms + _IN_HAND_MS
         purse.visited_ms, purse.asked = now_ms, 0

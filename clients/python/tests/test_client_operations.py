@@ -240,7 +240,8 @@ def test_errors_say_what_to_do(hr: Headrace, service: str, topic: str) -> None:
 
 
 def test_tokens_and_the_service_itself(hr: Headrace, service: str, topic: str) -> None:
-    token = hr.create_token("shop", ["produce"], topics=[topic])
+    token = hr.create_token("shop", ["produce"], topics=[topic], rate_limit=1000)
+    assert token.rate_limit == 1000
     assert token.token is not None
     with Headrace(service, token.token) as shop:
         assert shop.send(topic, 1).status == "NEW"

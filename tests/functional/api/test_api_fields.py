@@ -145,6 +145,7 @@ def test_a_call_without_fields_refuses_any(group: Group, call: str) -> None:
     "change",
     [
         {"name": 5}, {"name": ""}, {"name": "x" * 129}, {"name": None}, {"scopes": []}, {"scopes": ["root"]},
+        {"rate_limit": 0}, {"rate_limit": "5"},
         {"scopes": "admin"}, {"scopes": ["admin"] * 4}, {"expires_in_days": 0}, {"expires_in_days": 3651},
         {"expires_in_days": "1"}, {"topics": None}, {"id": "x"}, {"secret": "x"}, {"token": "hr_a_b"},
     ],

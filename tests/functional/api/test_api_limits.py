@@ -129,6 +129,7 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "token topics": (limits.MAX_TOPIC_PATTERNS, new_token(lambda n: {"topics": ["t"] * n})),
     "token groups": (limits.MAX_TOPIC_PATTERNS, new_token(lambda n: {"groups": ["t"] * n})),
     "token days": (limits.MAX_TOKEN_DAYS, new_token(lambda n: {"expires_in_days": n})),
+    "calls a second": (limits.MAX_RATE_LIMIT, new_token(lambda n: {"rate_limit": n})),
     "token name": (128, new_token(lambda n: {"name": text(n)})),
 }  # fmt: skip
 LEAST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
@@ -158,6 +159,7 @@ LEAST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "extension": (1, post("/groups/g/extend", lambda n: {"receipts": ["x"], "lease_seconds": n})),
     "page": (1, lambda topic, n: topic.api.get(f"{topic.path}/messages?limit={n}")),
     "token days": (1, new_token(lambda n: {"expires_in_days": n})),
+    "calls a second": (1, new_token(lambda n: {"rate_limit": n})),
     "token scopes": (1, new_token(lambda n: {"scopes": ["admin"] * n})),
 }  # fmt: skip
 

@@ -1,0 +1,136 @@
+"""Who makes too many calls, or calls that it may not make, gets little for it: no work, and few writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app
+from infra.package import package
+from infra.stages import read
+from tests.support.day import World, a_world
+from tests.support.http import Client, Reply
+from tests.support.roles import Guard
+
+LIMIT = 10
+
+
+@pytest.fixture(scope="module")
+def world(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with a_world(Guard(), tmp_path_factory.mktemp("stage")) as world:
+        yield world
+
+
+def holder(world: World, **fields: Any) -> Client:
+    scopes = ["produce", "consume", "admin"]
+    made = world.api.post("/v1/tokens", {"name": "holder", "scopes": scopes, **fields}).expect(201)
+    return world.api.with_token(made["token"])
+
+
+def count(world: World, table: str) -> int:
+    client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+    return int(client.scan(TableName=table, Select="COUNT", ConsistentRead=True)["Count"])
+
+
+def until_refused(client: Client) -> int:
+    for made in range(100):
+        reply = client.get("/v1/ladders/jmq")
+        if reply.status == 429:
+            is_told_to_wait(reply)
+            return made
+    raise AssertionError("never refused")
+
+
+def is_told_to_wait(reply: Reply) -> None:
+    assert reply.refused(429, "RATE_LIMITED")["retryable"]
+    assert {name.lower(): value for name, value in reply.headers.items()}["retry-after"] == "1"
+
+
+def test_a_token_makes_no_more_calls_than_its_limit_says_and_hinders_nobody(world: World) -> None:
+    limited, other = holder(world, rate_limit=LIMIT), holder(world, rate_limit=LIMIT)
+    assert 1 <= until_refused(limited) <= 2 * LIMIT
+    other.get("/v1/ladders/jmq").expect(200)
+    world.api.get("/v1/ladders/jmq").expect(200)
+    world.clock.advance(1)
+    limited.get("/v1/ladders/jmq").expect(200)
+
+
+def test_over_ten_seconds_it_gets_what_its_limit_says(world: World) -> None:
+    limited, made = holder(world, rate_limit=LIMIT), 0
+    began_ms = world.clock.now_ms()
+    for _ in range(100):
+        world.clock.advance(0.1)
+        made += sum(limited.get("/v1/ladders/jmq").status == 200 for _ in range(3))
+    seconds = (world.clock.now_ms() - began_ms) / 1000  # the machine's own time goes on, too
+    assert 5 * LIMIT <= made <= LIMIT * (seconds + 1)
+
+
+def test_who_has_no_limit_writes_nothing_for_it(world: World) -> None:
+    before = count(world, world.tables.rates)
+    free = holder(world)
+    for _ in range(10):
+        free.get("/v1/ladders/jmq").expect(200)
+    assert count(world, world.tables.rates) == before
+
+
+def test_who_has_a_limit_makes_no_token_with_a_higher_one(world: World) -> None:
+    limited = holder(world, rate_limit=1000)
+    for more in ({}, {"rate_limit": 1001}):
+        limited.post("/v1/tokens", {"name": "x", "scopes": ["produce"], **more}).refused(403, "TOO_MUCH")
+    made = limited.post("/v1/tokens", {"name": "x", "scopes": ["produce"], "rate_limit": 1000}).expect(201)
+    assert made["rate_limit"] == 1000
+    rotated = world.api.post(f"/v1/tokens/{made['id']}/rotate").expect(200)
+    assert rotated["rate_limit"] == 1000
+
+
+def test_what_was_refused_at_the_door_is_audited_once_an_hour(world: World, monkeypatch: Any) -> None:
+    process = world.deps  # one process: its memory is what bounds the entries
+    monkeypatch.setattr("chalicelib.wiring.deps", lambda: process)
+    made = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["produce"], "topics": ["a*"]}).expect(
+        201
+    )
+    prober = world.api.with_token(made["token"])
+    before = count(world, world.tables.audit)
+    tries = 0
+    for n in range(30):
+        prober.get("/v1/tokens").refused(403, "SCOPE_MISSING")
+        prober.post(f"/v1/topics/b{n}/messages", {"body": 1}).refused(403, "TOPIC_FORBIDDEN")
+        tries += 2
+    assert count(world, world.tables.audit) == before + 2
+    entries = world.api.get(f"/v1/audit?token={made['id']}").expect(200)["items"]
+    assert {entry["result"] for entry in entries} == {"SCOPE_MISSING", "TOPIC_FORBIDDEN"}
+    assert {entry["object"] for entry in entries} >= {"topic b0"}
+    world.clock.advance(3601)
+    prober.get("/v1/tokens").refused(403, "SCOPE_MISSING")
+    assert count(world, world.tables.audit) == before + 3
+    print(f"{tries} calls refused at the door left 2 entries")
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "%00", "<b>", "a b"])
+def test_a_refused_name_that_is_none_leaves_a_small_entry(world: World, name: str) -> None:
+    made = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["consume"]}).expect(201)
+    world.api.with_token(made["token"]).call("PUT", f"/v1/topics/{name.replace(' ', '%20')}", {})
+    [entry] = world.api.get(f"/v1/audit?token={made['id']}").expect(200)["items"]
+    assert entry["result"] == "SCOPE_MISSING"
+    assert len(entry["object"]) <= 300
+
+
+def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> None:
+    stack = read("dev", {"anonymous_per_second": 7})  # type: ignore[dict-item]
+    resources = json.loads(package(stack, tmp_path / "build").read_text())["Resources"]
+    settings = resources["RestAPI"]["Properties"]["MethodSettings"]
+    bounded = {
+        (each["HttpMethod"], each["ResourcePath"]) for each in settings if each["ThrottlingRateLimit"] == 7
+    }
+    anonymous = {
+        (method, "/" if path == "/" else f"/{path.replace('/', '~1')}")
+        for path, methods in app.app.routes.items()
+        for method, entry in methods.items()
+        if not entry.authorizer
+    }
+    assert bounded == anonymous
+    assert {("GET", "/~1v1~1health"), ("POST", "/~1console~1sign-in")} <= bounded
