@@ -353,3 +353,14 @@ def test_a_subscriber_is_looked_at_tested_and_given_a_secret(
         assert command("consumers", "attempts", "orders", "mailer", "shop", "--json") == []
     finally:
         subscriber.close()
+
+
+def test_a_token_is_rotated_a_link_signs_in_and_the_archive_is_told(
+    command: Command, headrace: LocalHeadrace
+) -> None:
+    made = headrace.create_token("shop", ["produce"])
+    (rotated,) = command("tokens", "rotate", made.id, "--overlap-seconds", "0", "--json")
+    assert rotated["token"] != made.token
+    assert "/console/sign-in?ticket=" in command("console")
+    (day,) = command("archive", "--to", "2020-01-01", "--days", "1", "--json")
+    assert (day["day"], day["topics"]) == ("2020-01-01", [])

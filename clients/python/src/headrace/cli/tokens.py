@@ -9,15 +9,18 @@ import typer
 from .arguments import Yes, sure
 from .session import session
 
-app = typer.Typer(name="tokens", help="Access tokens: list, create, delete.", no_args_is_help=True)
+app = typer.Typer(name="tokens", help="Access tokens: list, create, rotate, delete.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_tokens(context: typer.Context) -> None:
     """All tokens, without their texts, which nobody keeps."""
     s = session(context)
-    rows = ((t, (t.id, t.name, t.scopes, t.topics, t.created_at, t.expires_at)) for t in s.hr.list_tokens())
-    s.output.many(("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "EXPIRES"), rows, "None.")
+    rows = (
+        (t, (t.id, t.name, t.scopes, t.topics, t.created_at, t.last_used_at, t.expires_at))
+        for t in s.hr.list_tokens()
+    )
+    s.output.many(("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "LAST USED", "EXPIRES"), rows, "None.")
 
 
 @app.command()
@@ -36,6 +39,24 @@ def create(
         return
     s.output.out.print(token.token, soft_wrap=True)
     s.output.say(f"Keep it now: nobody can show it again. Its id is {token.id}.")
+
+
+@app.command()
+def rotate(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help="Its id.")],
+    overlap_seconds: Annotated[
+        int | None, typer.Option(help="For how long the old text stays good (a day; 0: no longer).")
+    ] = None,
+) -> None:
+    """Give a token a new text. It is printed this once."""
+    s = session(context)
+    token = s.hr.rotate_token(id, overlap_seconds=overlap_seconds)
+    if s.output.as_json:
+        s.output.document(token)
+        return
+    s.output.out.print(token.token, soft_wrap=True)
+    s.output.say("Keep it now: nobody can show it again.")
 
 
 @app.command()

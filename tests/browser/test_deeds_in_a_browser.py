@@ -1,0 +1,75 @@
+"""What people do on the pages of those who run it, in a real browser that runs no script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.chromium import signed_in
+from tests.support.local_service import LocalService
+
+pytestmark = pytest.mark.browser
+SUBSCRIBER = "console/topics/returns/groups/desk/consumers/shop"
+
+
+@pytest.fixture(scope="module")
+def plain(chromium: Any, service: tuple[LocalService, str]) -> Any:
+    return signed_in(chromium, service[0], java_script_enabled=False)
+
+
+def test_a_link_of_a_terminal_signs_in_and_leaves_no_ticket(
+    chromium: Any, service: tuple[LocalService, str]
+) -> None:
+    link = service[0].ask("POST", "/sign-in-links", {})["url"]
+    page = chromium.new_context(java_script_enabled=False).new_page()
+    page.goto(link)
+    assert page.url == f"{service[0].url}/console"
+    assert "Sign out" in page.inner_text("header")
+    second = chromium.new_context(java_script_enabled=False).new_page()
+    second.goto(link)
+    assert "This link was used" in second.inner_text("main")
+
+
+def test_a_subscriber_is_tested_and_given_a_secret(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
+    plain.click("text=Send a test")
+    assert "It would not have taken a message. no connection" in plain.inner_text("main")
+    plain.click("text=Back")
+    plain.select_option("select[name=overlap_seconds]", "3600")
+    plain.click("text=New secret")
+    assert plain.inner_text("pre").startswith("whsec_")
+    plain.click("text=Back")
+    assert "The old secret signs, too, until" in plain.inner_text("main")
+
+
+def test_what_failed_since_a_moment_is_previewed(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
+    plain.fill("input[name=since]", "2026-01-01T00:00")
+    plain.click("#since button")
+    assert "0 dead letters" in plain.inner_text("#since")
+
+
+def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/console/tokens")
+    plain.click("summary")
+    plain.fill("input[name=name]", "billing")
+    plain.click("text=Make")
+    first = plain.inner_text("pre")
+    plain.click("text=Back")
+    plain.click("tr:has-text('billing') button:has-text('Rotate')")
+    second = plain.inner_text("pre")
+    assert first != second
+    assert first.split("_")[1] == second.split("_")[1], "it is the same token, with another text"
+    plain.goto(f"{service[0].url}/console/audit")
+    assert "/v1/tokens/{id}/rotate" in plain.inner_text("table")
+
+
+def test_a_replay_is_previewed_and_made(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/console/topics/clicks/replays")
+    plain.fill("input[name=from]", "2026-01-01T00:00")
+    plain.fill("input[name=to]", "2026-01-02T00:00")
+    plain.click("text=Preview")
+    assert "0 messages at most" in plain.inner_text("main")
+    plain.click("text=Only count")
+    assert "PENDING" in plain.inner_text("table")
