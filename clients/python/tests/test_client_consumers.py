@@ -369,6 +369,14 @@ def test_consumers_are_discovered_in_a_package(
     assert [(c.settings.topic, c.settings.group) for c in hr.consumers] == [("orders", "mailer")]
 
 
+def test_a_send_that_is_refused_is_a_log_line_as_well(hr: Headrace, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "headrace")
+    with pytest.raises(errors.TopicNotFound):
+        hr.send("nowhere", 1, key="order-1")
+    (facts,) = [record.headrace for record in caplog.records if hasattr(record, "headrace")]
+    assert facts == {"topic": "nowhere", "key": "order-1", "outcome": "TOPIC_NOT_FOUND"}
+
+
 def test_each_message_is_one_log_line_with_fields(
     hr: Headrace, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

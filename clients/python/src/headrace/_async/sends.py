@@ -25,11 +25,6 @@ from .transport import AsyncTransport
 _LOG = logging.getLogger("headrace")
 
 
-def _facts(topic: str, sent: Sent, message: Outgoing) -> dict[str, Any]:
-    """For those who collect log lines."""
-    return {"headrace": {"topic": topic, "message_id": sent.id, "key": message.key, "outcome": sent.status}}
-
-
 class _AllSent(msgspec.Struct):
     results: list[Sent]
 
@@ -80,33 +75,26 @@ class AsyncSends(AsyncCaller):
         Raises TopicNotFound, BodyTooLarge, RateLimited …, or Unavailable when nobody answered for long.
         """
         message = Outgoing(
-            body,
-            key,
-            tuple(keys),
-            tag,
-            ordering_key,
-            shard,
-            headers or {},
-            delay,
-            deliver_at,
-            expires_in,
-            dedup_id,
-            retry,
-            content_type,
-        )
+            body, key, tuple(keys), tag, ordering_key, shard, headers or {},
+            delay, deliver_at, expires_in, dedup_id, retry, content_type,
+        )  # fmt: skip
+        return await self._send(topic, message)
+
+    async def _send(self, topic: str, message: Outgoing) -> Sent:
+        """Send, and tell those who collect log lines what came of it."""
+        where = path("topics", topic, "messages")
         with tracing.sending(topic, 1):
-            call = Call(
-                "POST", path("topics", topic, "messages"), message.fields(now()), headers=self._named()
-            )
-            sent = await self._transport.ask(call, Sent)
-        _LOG.debug(
-            "%s %s is %s, key %s",
-            topic,
-            sent.id,
-            sent.status,
-            message.key,
-            extra=_facts(topic, sent, message),
-        )
+            call = Call("POST", where, message.fields(now()), headers=self._named())
+            try:
+                sent = await self._transport.ask(call, Sent)
+            except HeadraceError as error:
+                facts = {"topic": topic, "key": message.key, "outcome": error.code}
+                _LOG.debug(
+                    "%s: sending key %s came to %s", topic, message.key, error, extra={"headrace": facts}
+                )
+                raise
+        facts = {"topic": topic, "message_id": sent.id, "key": message.key, "outcome": sent.status}
+        _LOG.debug("%s %s is %s, key %s", topic, sent.id, sent.status, message.key, extra={"headrace": facts})
         return sent
 
     def _named(self) -> dict[str, str]:
