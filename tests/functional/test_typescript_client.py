@@ -30,7 +30,14 @@ def test_its_types_are_made_of_todays_interface() -> None:
         assert schema.readline() == generator.head(generator.document()), "run `make typescript`"
 
 
-@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is missing")
+def _node_is_missing() -> bool:
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        return True
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    return int(version.strip().lstrip("v").partition(".")[0]) < 20
+
+
+@pytest.mark.skipif(_node_is_missing(), reason="npm with Node 20 or newer is missing")
 @pytest.mark.skipif(not (CLIENT / "node_modules").exists(), reason="`make typescript` prepares it")
 def test_it_is_well_typed_and_sends_receives_and_settles() -> None:
     with serving() as service:
