@@ -74,6 +74,7 @@ def _response(status: int, code: str, detail: str, retryable: bool) -> dict[str,
         "X-Request-Id": "context.requestId",
         "X-Content-Type-Options": "'nosniff'",
         "Cache-Control": "'no-store'",
+        "Strict-Transport-Security": "'max-age=31536000'",
     }
     if retryable:
         headers["Retry-After"] = "'1'"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import socketserver
 import sys
 import threading
 import time
 import traceback
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from local.problems import Answer, Refusal, unavailable
 from local.wire import Hangup, Request, encode, read_request
 
 SOCKET_SECONDS = 30.0
+REQUEST_SECONDS = 60.0
+MOST_CONNECTIONS = 1024
 _BACKLOG = 1024
 _LINGER_SECONDS = 2.0
 _DRAIN_SECONDS = 10.0
@@ -37,13 +41,22 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     request_queue_size = _BACKLOG
 
     def __init__(
-        self, gateway: Handles | None, host: str, port: int, socket_seconds: float = SOCKET_SECONDS
+        self,
+        gateway: Handles | None,
+        host: str,
+        port: int,
+        socket_seconds: float = SOCKET_SECONDS,
+        request_seconds: float = REQUEST_SECONDS,
+        most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
-        `start`."""
+        `start`. A connection may be silent for `socket_seconds`; a request has to be there `request_seconds` after its
+        first byte. There are `most_connections` at once; more are closed."""
         if gateway:
             self.gateway = gateway
         self.socket_seconds = socket_seconds
+        self.request_seconds = request_seconds
+        self._places = threading.BoundedSemaphore(most_connections)
         self.closing = False
         self.flights = Flights()
         self._looping = False
@@ -71,6 +84,19 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             super().shutdown()
         self.server_close()
         self.flights.wait_for_none(_DRAIN_SECONDS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give a connection its thread, as far as there are places."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """What escaped a connection's thread goes to standard error, never to the client."""
@@ -104,6 +130,43 @@ class Flights:
             self._changed.wait_for(lambda: self._count == 0, timeout_seconds)
 
 
+class Wire(io.RawIOBase):
+    """What a connection is read through: silence has a limit, and so has a request that drips."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        silent_seconds: float,
+        request_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._monotonic = monotonic
+        self._silent_seconds = silent_seconds
+        self._request_seconds = request_seconds
+        self._deadline: float | None = None
+
+    def begin(self) -> None:
+        """The next request's time begins with its first byte."""
+        self._deadline = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._silent_seconds
+        if self._deadline is not None:
+            left = min(left, self._deadline - self._monotonic())
+            if left <= 0:
+                raise TimeoutError
+        self._connection.settimeout(left)
+        count = self._connection.recv_into(buffer)
+        self._connection.settimeout(self._silent_seconds)  # for what is sent
+        if self._deadline is None:
+            self._deadline = self._monotonic() + self._request_seconds
+        return count
+
+
 class _Connection(socketserver.StreamRequestHandler):
     """One client's connection."""
 
@@ -113,11 +176,13 @@ class _Connection(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.settimeout(self.server.socket_seconds)
+        self._wire = Wire(self.connection, self.server.socket_seconds, self.server.request_seconds)
+        self.rfile = io.BufferedReader(self._wire)
 
     def handle(self) -> None:
         try:
             while self._one():
-                pass
+                self._wire.begin()
         except (Hangup, OSError):  # gone, or silent for too long: nobody to answer
             return
 

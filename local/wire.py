@@ -118,6 +118,8 @@ def _headers(stream: BufferedIOBase) -> dict[str, str]:
         name, value = match[1].decode().lower(), match[2].decode("latin-1").rstrip(" \t")
         if name in ("content-length", "transfer-encoding") and headers.get(name, value) != value:
             raise _bad("The length of the body is given twice.")
+        if name == "authorization" and name in headers:
+            raise _bad("Authorization is given twice.")
         headers[name] = value
     return headers
 

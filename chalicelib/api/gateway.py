@@ -7,6 +7,7 @@ from typing import Any
 
 from chalice.app import Chalice
 
+from ..domain.errors import Malformed
 from . import problems, strict
 
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
@@ -16,6 +17,14 @@ class Front(Chalice):
     """Chalice, with every body as bytes and its own errors as problem+json."""
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
+        if _is_doubly_signed(event):
+            return _doubly_signed(getattr(context, "aws_request_id", ""))
+        answer = self._answer(event, context)
+        if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
+            answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
+        return answer
+
+    def _answer(self, event: Any, context: Any) -> dict[str, Any]:
         headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
         # All media types are binary to us (raw publish); Chalice then insists on an Accept header that says so.
         event = {**event, "headers": {**headers, "accept": "*/*"}}
@@ -23,6 +32,19 @@ class Front(Chalice):
         if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
             return _as_problem(answer, getattr(context, "aws_request_id", ""))
         return _as_text(answer) if len(answer["body"]) > _LARGE_BYTES else answer
+
+
+def _is_doubly_signed(event: Any) -> bool:
+    """Two headers Authorization: whoever stood before us may have judged the other one."""
+    every = event.get("multiValueHeaders") or {}
+    return sum(len(values) for name, values in every.items() if name.lower() == "authorization") > 1
+
+
+def _doubly_signed(request_id: str) -> dict[str, Any]:
+    error = Malformed("BAD_REQUEST", "Authorization is given twice.")
+    body = strict.dump(problems.problem(error, request_id)).decode() + "\n"
+    headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
+    return {"statusCode": 400, "headers": headers, "multiValueHeaders": {}, "body": body}
 
 
 def _as_text(answer: dict[str, Any]) -> dict[str, Any]:

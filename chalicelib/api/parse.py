@@ -125,8 +125,11 @@ def draft(
     )
 
 
-def changes(change: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, Any]:
-    """The fields of a draft that a PATCH changes; Malformed where it changes nothing."""
+def changes(
+    change: requests.AmendBody, raw: bytes, now_ms: int, present: Collection[str] = ()
+) -> dict[str, Any]:
+    """The fields of a draft that a PATCH changes; Malformed where it changes nothing. `present` are the names of the
+    headers that the message has: those of a CloudEvent are else refused, though they were shown."""
     fields = settings(change)
     if not fields:
         raise invalid("", "give what to change: body, deliver_at, headers or retry")
@@ -135,7 +138,7 @@ def changes(change: requests.AmendBody, raw: bytes, now_ms: int) -> dict[str, An
         draft_fields |= {"body": json_body(raw, change.body), "is_json": True, "content_type": JSON}
         draft_fields |= {"blob": None, "blob_bytes": 0}
     if "headers" in fields:
-        _check_headers(fields["headers"])
+        _check_headers(fields["headers"], present)
         draft_fields["headers"] = fields["headers"]
     if "deliver_at" in fields:
         draft_fields["due_ms"] = due(fields["deliver_at"], now_ms)

@@ -22,6 +22,7 @@ STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
 METHOD_NOT_ALLOWED = 405
 MEDIA_TYPE = "application/problem+json"
 EVERYWHERE: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+ONLY_HTTPS: Mapping[str, str] = {"Strict-Transport-Security": "max-age=31536000"}
 
 
 class ProblemIssue(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from local.gateway import BODY_LIMIT_BYTES, Gateway
 from local.problems import Answer
-from local.server import Server, serve
+from local.server import Server, Wire, serve
 from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES
 from tests.functional.tiny_app import GOOD, OPEN, make
 
@@ -236,6 +237,74 @@ def test_a_client_that_falls_silent_is_hung_up_on() -> None:
         connection.sendall(b"GET /bytes HTTP/1.1\r\nAcc")
         assert connection.recv(1) == b""
     impatient.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"", b"G"),
+        (b"GET /bytes HTTP/1.1\r\n", b"X-More: 1\r\n"),
+        (post(b"Content-Length: 100000\r\n"), b"x"),
+        (post(b"Transfer-Encoding: chunked\r\n"), b"1\r\nx\r\n"),
+    ],
+)
+def test_a_client_that_drips_is_hung_up_on(first: bytes, piece: bytes) -> None:
+    strict = Server(Gateway(make()), "127.0.0.1", 0, socket_seconds=30, request_seconds=0.1)
+    strict.start()
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=0.005) as connection:
+        connection.sendall(first or piece)
+        answer = None
+        while answer is None:
+            try:
+                answer = connection.recv(1)
+            except TimeoutError:
+                with contextlib.suppress(OSError):
+                    connection.sendall(piece)
+            except OSError:
+                answer = b""
+        assert answer == b""
+    strict.shutdown()
+
+
+def test_between_requests_a_client_may_be_silent_for_longer_than_a_request_may_take() -> None:
+    passed = [0.0]
+    ours, theirs = socket.socketpair()
+    wire = Wire(ours, 30, 5, lambda: passed[0])
+    with ours, theirs:
+        for _ in range(2):
+            theirs.sendall(b"ab")
+            buffer = bytearray(1)
+            assert wire.readinto(buffer) == 1
+            passed[0] += 4
+            assert wire.readinto(buffer) == 1
+            wire.begin()
+            passed[0] += 20
+        theirs.sendall(b"ab")
+        assert wire.readinto(buffer) == 1
+        passed[0] += 5
+        with pytest.raises(TimeoutError):
+            wire.readinto(buffer)
+
+
+def test_more_connections_than_there_are_places_for_are_closed() -> None:
+    small = Server(Gateway(make()), "127.0.0.1", 0, most_connections=2)
+    small.start()
+    with contextlib.ExitStack() as stack:
+        kept = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", small.port), timeout=60))
+            for _ in range(2)
+        ]
+        for connection in kept:
+            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + _ACCEPT + b"\r\n")
+            assert connection.recv(8) == b"HTTP/1.1"
+        with socket.create_connection(("127.0.0.1", small.port), timeout=60) as third:
+            assert third.recv(1) == b""
+    small.shutdown()
+
+
+def test_two_authorizations_are_refused(server: Server) -> None:
+    twice = b"Authorization: Bearer good\r\nauthorization: Bearer bad\r\n"
+    assert code(talk(server.port, post(twice))) == "BAD_REQUEST"
 
 
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:

@@ -59,10 +59,11 @@ def _view(context: Context, topic: Topic, seen: Seen, look: Look | None = None) 
 def amend_message(context: Context) -> Response[MessageView]:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
     topic, by = context.topic(), context.by
-    changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms())
     message = _find(context, topic)
     if isinstance(message, Transaction):
         raise _in_transaction(message)
+    present = (message if isinstance(message, Message) else message.message).draft.headers
+    changes = parse.changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), present)
     if isinstance(message, Message):
         return Response(_view(context, topic, context.deps.amender.amend(topic, message, changes, by)))
     return Response(_view(context, topic, context.deps.delayed.amend(topic, message, changes, by)))

@@ -264,3 +264,13 @@ def test_headers_are_utf_8_whoever_reads_them_first(api: Client, text: str, read
     [found] = api.get(f"{topic.path}/messages?key={quote(text)}").expect(200)["items"]
     assert (found["id"], found["keys"], found["ordering_key"]) == (id, [text], text)
     assert found["headers"] == {"x": text}
+
+
+def test_a_cloud_events_headers_can_be_changed_as_they_were_shown_but_for_new_ones(api: Client) -> None:
+    topic = api.topic()
+    made = topic.publish(b"1", **{f"ce_{name}": value for name, value in EVENT.items()}).expect(201)
+    path = f"{topic.path}/messages/{made['id']}"
+    shown = api.get(path).expect(200)["headers"]
+    changed = {**shown, "ce-type": "order.mended", "shop": "7"}
+    assert api.call("PATCH", path, {"headers": changed}).expect(200)["headers"] == changed
+    api.call("PATCH", path, {"headers": {**shown, "ce-another": "1"}}).refused(422, "HEADER_RESERVED")
