@@ -1,6 +1,8 @@
 """The console in Chinese, trying it, and where a message is."""
 
 TRY: dict[str, str] = {
+    "Open its page": "打开其页面",
+    "Undo": "撤销",
     "Fate": "去向",
     "Where is it?": "它在哪里?",
     "The sums agree: for each group it is in one place.": "总数一致: 对每个消费组, 它只在一处。",

@@ -16,6 +16,8 @@ from .deeds import Deed
 from .links import asked
 
 Fields = Mapping[str, str]
+UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
+"""Deeds that another one undoes."""
 _TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
 _GROUP_NUMBERS = ("batch_size", "max_in_flight")
 _NONE_OR_NUMBERS = ("alarm_backlog", "rate_limit")
@@ -34,8 +36,9 @@ class Form:
         back = self.back
         if back.endswith("=") and isinstance(answer, dict):  # the page of what was made
             back = back.removesuffix("=") + str(answer.get("id", ""))
+        of = self.deed.params.get("group") if self.deed.name in UNDONE_BY else None
         joint = "&" if "?" in back else "?"
-        return f"{back}{asked({'did': self.deed.name, 'n': number}).replace('?', joint)}"
+        return f"{back}{asked({'did': self.deed.name, 'n': number, 'of': of}).replace('?', joint)}"
 
 
 def _number_of(answer: dict[str, Any]) -> int | None:

@@ -17,7 +17,7 @@ from ..api.http import check_group, check_name, tell
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller
 from ..wiring import Deps
-from .links import Links
+from .links import ROOT, Links
 
 if TYPE_CHECKING:
     from ..ports.world import ReadUnits
@@ -207,7 +207,17 @@ def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str]
     scheme = "https" if secure else "http"
     prefix = str(request.context.get("path", path)).removesuffix(path)
     base = f"{scheme}://{headers.get('host', 'localhost')}{prefix}"
-    return Visit(deps, entry.method, Links(path), base, headers, query, {}, units, str(context_id), secure)
+    links = Links(_shown_at(headers, prefix) or path)
+    return Visit(deps, entry.method, links, base, headers, query, {}, units, str(context_id), secure)
+
+
+def _shown_at(headers: Mapping[str, str], prefix: str) -> str | None:
+    """The path of the page that shows a fragment, where that says so: its links begin there."""
+    if headers.get("hx-request") != "true":
+        return None
+    _, _, place = headers.get("hx-current-url", "").partition("//")
+    path = f"/{place.partition('/')[2]}".partition("?")[0].partition("#")[0].removeprefix(prefix)
+    return path if path.startswith(f"/{ROOT}/") or path == f"/{ROOT}" else None
 
 
 def _form(request: Request) -> dict[str, str]:

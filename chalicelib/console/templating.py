@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import assets, session, words
 from .deeds import Deed, has, why_not_allowed
+from .forms import UNDONE_BY
 from .http import MOST_READ_UNITS, Page, Visit
 from .links import asked
 from .views import figures
@@ -34,7 +35,13 @@ def _environment() -> Environment:
         "rate": figures.rate,
         "combined": lambda one, other: {**one, **other},
     }
-    environment.globals |= {"asset": assets.name_of, "Deed": Deed, "asked": asked, "has_deed": has}
+    environment.globals |= {
+        "asset": assets.name_of,
+        "Deed": Deed,
+        "asked": asked,
+        "has_deed": has,
+        "undone_by": UNDONE_BY,
+    }
     return environment
 
 
@@ -55,7 +62,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "query": _Query(visit.query),
         "links": visit.links,
         "now_ms": visit.now_ms,
-        "here_query": asked({k: v for k, v in visit.query.items() if k not in ("did", "n", "ticket")}),
+        "here_query": asked({k: v for k, v in visit.query.items() if k not in ("did", "n", "of", "ticket")}),
         "tongue": tongue,
         "_": words.speaker(tongue),
         "token": signed_in.token if signed_in else None,

@@ -62,6 +62,20 @@
     if (goes && form && !form.querySelector("button").disabled) going = setTimeout(() => form.requestSubmit(), Number(form.dataset.go) * 1000);
   };
 
+  // A message beside its list, where there is room.
+  const side = (link) => {
+    const panel = document.getElementById("side");
+    panel.querySelector("[data-side-link]").href = link.href;
+    window.htmx.ajax("GET", link.href, { target: "#side-body", swap: "innerHTML" }).then(() => { panel.hidden = false; times(panel); panel.focus(); });
+  };
+  const closeSide = () => { const panel = document.getElementById("side"); if (panel) panel.hidden = true; };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-side]");
+    if (link && window.htmx && innerWidth > 1000 && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); side(link); }
+    else if (event.target.closest("[data-side-close]")) closeSide();
+  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeSide(); });
+
   // Keys.
   let first = "";
   const keyed = (keys) => [...document.querySelectorAll("[data-key]")].find((each) => each.dataset.key === keys);

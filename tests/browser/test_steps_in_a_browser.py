@@ -1,0 +1,73 @@
+"""What script adds: a message beside its list, and steps that follow one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.chromium import signed_in
+from tests.support.local_service import LocalService
+
+pytestmark = pytest.mark.browser
+LETTERS = 7
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Any, service: tuple[LocalService, str]) -> Any:
+    return signed_in(chromium, service[0], viewport={"width": 1280, "height": 800})
+
+
+@pytest.fixture
+def letters(service: tuple[LocalService, str]) -> str:
+    """The page of many dead letters."""
+    ask, group = service[0].ask, "/topics/steps/groups/mailer"
+    ask("PUT", "/topics/steps", {"shards": 1})
+    ask("PUT", group, {"from": "earliest"})
+    ask("POST", "/topics/steps/messages/batch", {"messages": [{"body": n} for n in range(LETTERS)]})
+    messages = ask("POST", f"{group}/receive", {"max": LETTERS})["messages"]
+    receipts = [message["receipt"] for message in messages]
+    ask("POST", f"{group}/nack", {"receipts": receipts, "dead_letter": True})
+    return f"{service[0].url}/console{group}/dead-letters"
+
+
+def test_a_message_opens_beside_its_list(page: Any, service: tuple[LocalService, str]) -> None:
+    at = f"{service[0].url}/console/topics/orders/messages"
+    page.goto(at)
+    page.click("a[data-side] >> nth=0")
+    panel = page.locator("#side")
+    panel.wait_for(state="visible")
+    assert "Time line" in panel.inner_text()
+    assert page.url == at
+    page.keyboard.press("Escape")
+    panel.wait_for(state="hidden")
+    page.click("a[data-side] >> nth=1")
+    panel.wait_for(state="visible")
+    panel.locator("text=Open its page").click()
+    page.wait_for_url("**/messages/*")
+    assert page.complaints == []
+
+
+def test_steps_follow_one_another_until_no_letter_is_left(page: Any, letters: str) -> None:
+    page.goto(f"{letters}/many?step=3&every=1")
+    page.click("text=Go on by itself")
+    page.wait_for_selector("text=No dead letter is left to be sent.", timeout=20_000)
+    assert page.complaints == []
+
+
+def test_they_do_not_go_on_where_nobody_asked(page: Any, letters: str) -> None:
+    page.goto(f"{letters}/many?step=3&every=1")
+    page.click("text=Go on by itself")
+    page.wait_for_selector("text=3 dead letters are on their way again.", timeout=20_000)
+    page.click("[data-go-button]")
+    page.goto(f"{letters}/many?step=3&every=1")
+    assert page.inner_text("[data-go-button]") == "Go on by itself"
+
+
+def test_the_modes_are_tried_by_a_button(page: Any, service: tuple[LocalService, str]) -> None:
+    page.goto(f"{service[0].url}/console/try")
+    page.click("text=Try serial")
+    page.wait_for_selector("text=Receive and acknowledge")
+    page.click("text=Receive and acknowledge")
+    page.wait_for_selector("text=2 received and settled.")
+    assert page.complaints == []
