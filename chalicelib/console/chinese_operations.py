@@ -73,7 +73,7 @@ OPERATIONS: dict[str, str] = {
     ),
     "archived up to {hour}:00": "归档至 {hour}:00",
     "{n} attempts archived": "归档 {n} 次尝试",
-    "{n} journal objects could not be read": "{n} 个日志对象无法读取",
+    "{n} objects could not be read": "{n} 个对象无法读取",
     "{n} large bodies were not there": "{n} 个大消息体不存在",
     "Nothing is archived of these days.": "这些天没有归档。",
     "On this machine, while the service runs:": "在本机, 服务运行时:",

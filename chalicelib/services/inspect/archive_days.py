@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,39 @@ from ...ports.world import Blobs
 MOST_DAYS = 31
 _MANIFEST = "archive/manifests/{day}.json"
 _PROOF = "archive/proved.json"
+_Ends = list[tuple[int, int]]  # ranges with both their ends, as the archive's job writes them
+
+
+class _Part(msgspec.Struct):
+    topic: str
+    rows: int
+
+
+class _Shard(msgspec.Struct):
+    topic: str
+    topic_uid: str
+    shard: int
+    missing: _Ends = []
+
+    @property
+    def key(self) -> str:
+        return f"{self.topic}:{self.topic_uid}/{self.shard}"
+
+
+class _Manifest(msgspec.Struct):
+    """What is asked of a manifest; it has more."""
+
+    day: str
+    until_hour: int
+    tables: dict[str, list[_Part]]
+    shards: list[_Shard] = []
+    damaged: list[str] = []
+    bodies_missing: list[str] = []
+    written_ms: int = 0
+
+
+class _Proof(msgspec.Struct):
+    ranges: dict[str, _Ends] = {}
 
 
 class ArchiveDays:
@@ -25,49 +57,56 @@ class ArchiveDays:
         self._blobs = blobs
 
     def back_from(self, last: date, count: int) -> list[tuple[str, ArchivedDay | None]]:
-        """`count` days back from one, the latest first, each with what is archived of it; None: nothing is. One object
-        a day, and one more where something was missing. Raises Unavailable."""
+        """`count` days back from one, the latest first, each with what is archived of it; None: nothing is. A manifest
+        that cannot be read counts as damaged. One object a day, and one more where something was missing. Raises
+        Unavailable."""
         days = [(last - timedelta(days=n)).isoformat() for n in range(count)]
-        manifests = {day: raw for day in days if (raw := self._json(_MANIFEST.format(day=day)))}
-        found_since: Mapping[str, Any] = {}
-        if any(shard.get("missing") for raw in manifests.values() for shard in raw.get("shards", ())):
-            found_since = (self._json(_PROOF) or {}).get("ranges", {})
-        return [(day, _day(manifests[day], found_since) if day in manifests else None) for day in days]
+        manifests = {day: self._manifest(day) for day in days}
+        known: Mapping[str, _Ends] = {}
+        if any(shard.missing for each in manifests.values() if each for shard in each.shards):
+            known = self._found_since()
+        return [(day, _day(each, known) if each else None) for day, each in manifests.items()]
 
-    def _json(self, name: str) -> dict[str, Any] | None:
+    def _manifest(self, day: str) -> _Manifest | None:
+        name = _MANIFEST.format(day=day)
         raw = self._blobs.get(name)
-        return msgspec.json.decode(raw, type=dict[str, Any]) if raw else None
+        if not raw:
+            return None
+        try:
+            return msgspec.json.decode(raw, type=_Manifest)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _Manifest(day, 0, {}, damaged=[name])
+
+    def _found_since(self) -> Mapping[str, _Ends]:
+        """By shard the offsets that are in the archive by now; none where that cannot be read."""
+        try:
+            return msgspec.json.decode(self._blobs.get(_PROOF) or b"{}", type=_Proof).ranges
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
 
 
-def _day(raw: Mapping[str, Any], found_since: Mapping[str, Any]) -> ArchivedDay:
-    rows: dict[str, dict[str, int]] = {
-        table: {part["topic"]: part["rows"] for part in raw["tables"].get(table, ())}
+def _day(manifest: _Manifest, known: Mapping[str, _Ends]) -> ArchivedDay:
+    rows = {
+        table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
         for table in ("messages", "deliveries")
     }
     missing: defaultdict[str, int] = defaultdict(int)
-    for shard in raw.get("shards", ()):
-        missing[shard["topic"]] += _lacking(shard, found_since)
+    for shard in manifest.shards:
+        lacking = subtract(_half_open(shard.missing), tuple(_half_open(known.get(shard.key, ()))))
+        missing[shard.topic] += total(lacking)
     topics = {
         name: TopicDay(rows["messages"].get(name, 0), rows["deliveries"].get(name, 0), missing[name])
         for name in sorted({*rows["messages"], *rows["deliveries"], *missing})
     }
     return ArchivedDay(
-        raw["day"],
-        raw["until_hour"],
-        raw.get("written_ms", 0),
-        len(raw.get("damaged", ())),
-        len(raw.get("bodies_missing", ())),
+        manifest.day,
+        manifest.until_hour,
+        manifest.written_ms,
+        len(manifest.damaged),
+        len(manifest.bodies_missing),
         topics,
     )
 
 
-def _lacking(shard: Mapping[str, Any], found_since: Mapping[str, Any]) -> int:
-    """How many of a shard's missing offsets no later day has found. Ranges in the files hold both their ends."""
-    if not shard.get("missing"):
-        return 0
-    known = found_since.get(f"{shard['topic']}:{shard['topic_uid']}/{shard['shard']}", ())
-    return total(subtract(_half_open(shard["missing"]), tuple(_half_open(known))))
-
-
-def _half_open(ranges: Sequence[Sequence[int]]) -> list[Range]:
+def _half_open(ranges: Sequence[tuple[int, int]]) -> list[Range]:
     return [(first, last + 1) for first, last in ranges]

@@ -76,6 +76,15 @@ def test_damaged_objects_leave_a_day_unproved(api: Client) -> None:
     assert proofs(api, "2026-11-05")["orders"][0] == "HOLES"
 
 
+@pytest.mark.parametrize(
+    "raw", [b"{", b"\xff", b"[]", b'{"day": 7}', b'{"day":"2026-11-06","until_hour":24}']
+)
+def test_a_manifest_that_cannot_be_read_is_damaged(api: Client, raw: bytes) -> None:
+    wiring.deps().adapters.blobs.put(name_of("2026-11-06"), raw)
+    (shown,) = days(api, "to=2026-11-06&limit=1")
+    assert (shown["day"], shown["until_hour"], shown["damaged"]) == ("2026-11-06", 0, 1)
+
+
 def test_a_token_sees_its_own_topics_only(api: Client) -> None:
     put("2026-11-01")
     made = {"name": "t", "scopes": ["consume"], "topics": ["orders.*"]}
