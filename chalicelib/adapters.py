@@ -108,6 +108,8 @@ class Adapters:
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
+    iam: bool = False
+    """May a caller be known by its signature, which API Gateway has verified?"""
     cipher: Cipher | None = None
     """Encrypts secrets; None where nothing is kept."""
 
@@ -210,6 +212,7 @@ def dynamo_adapters(
         read_units=counted,
         stage=settings.prefix if settings.deployed else "",
         archive=settings.archive,
+        iam=settings.iam,
         cipher=cipher or _cipher(settings, clients),
     )
 

@@ -60,6 +60,9 @@ class Settings:
     kms_key: str | None = None
     """HEADRACE_KMS_KEY: the ARN of the KMS key that secrets are encrypted with; a deployed stage must have one."""
 
+    iam: bool = False
+    """HEADRACE_IAM (0): 1 where an API of the stage takes calls that are signed with SigV4."""
+
     deployed: bool = False
     """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
@@ -103,6 +106,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         checkpoint=get("HEADRACE_CHECKPOINT") or None,
         expire=get("HEADRACE_EXPIRE") or None,
         kms_key=get("HEADRACE_KMS_KEY") or None,
+        iam=get("HEADRACE_IAM", "0") == "1",
         deployed=deployed,
         jobs=get("HEADRACE_JOBS", "0") == "1",
         archive=get("HEADRACE_ARCHIVE", "0") == "1",

@@ -39,7 +39,7 @@ def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) ->
         "TracingEnabled": tracing,
         "MethodSettings": [{**everything, "ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}],
         "DefinitionBody": {"info": {"title": prefix}, "securityDefinitions": {"authorize": _AUTHORIZER}},
-        "GatewayResponses": {name: _response(*told) for name, told in _REFUSALS.items()},
+        "GatewayResponses": {name: response(*told) for name, told in _REFUSALS.items()},
     }
     if domain:
         properties["Domain"] = _domain(domain)
@@ -59,7 +59,8 @@ def bound_anonymous(template: dict[str, Any], rate: int) -> None:
                 properties["MethodSettings"].append({**bound, **limits})
 
 
-def _response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:
+def response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:
+    """What API Gateway answers when it refuses by itself."""
     document = {
         "type": f"/errors/{code}",
         "title": HTTPStatus(status).phrase.capitalize(),

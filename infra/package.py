@@ -19,6 +19,7 @@ from . import sbom
 from .__main__ import add_options, given
 from .api import bound_anonymous
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
+from .iam import add_iam
 from .stages import read
 from .template import Stack, Wrong, template
 
@@ -49,6 +50,8 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
         _pack_jobs(build / GLUE)
     sam = build / "sam.json"
     packaged = json.loads(sam.read_text())
+    if stack.iam:
+        add_iam(packaged, stack.prefix)
     bound_anonymous(packaged, stack.anonymous_per_second)
     sam.write_text(json.dumps(packaged, indent=2))
     return sam.rename(build / TEMPLATE)

@@ -287,7 +287,14 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
     aws = Aws()
     outputs = Deployment(aws, stack, options.build).deploy()
     print(f"{stack.prefix} is deployed in {aws.region} of account {aws.account}.")
-    for name in ("EndpointURL", "BucketName", "AlarmTopicArn", "FailureQueueUrl", "DeliverRoleArn"):
+    for name in (
+        "EndpointURL",
+        "IamEndpointURL",
+        "BucketName",
+        "AlarmTopicArn",
+        "FailureQueueUrl",
+        "DeliverRoleArn",
+    ):
         print(f"  {name:<16} {outputs.get(name, '')}")
     print(f"The first admin token: make token {_which(options, stack)}")
 

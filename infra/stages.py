@@ -20,6 +20,7 @@ _SETTINGS = (
         "log_days",
         "calls_per_second",
         "anonymous_per_second",
+        "iam",
         "domain",
         "certificate",
         "zone",

@@ -58,6 +58,8 @@ class Stack:
     """How many API Gateway lets through; at once, after a pause, as many."""
     anonymous_per_second: int = 50
     """The same for each call that needs no token."""
+    iam: bool = False
+    """Is there an API for callers who sign with SigV4, too?"""
     domain: str = ""
     certificate: str = ""
     zone: str = ""
@@ -93,8 +95,9 @@ class Stack:
                 raise Wrong(f"{name} must be a whole number from 1, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise Wrong(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
-        if not isinstance(self.archive, bool):
-            raise Wrong(f"archive must be true or false, not {self.archive!r}.")
+        for name in ("archive", "iam"):
+            if not isinstance(getattr(self, name), bool):
+                raise Wrong(f"{name} must be true or false, not {getattr(self, name)!r}.")
         if self.domain and not _DOMAIN.fullmatch(self.domain):
             raise Wrong(f"--domain must be a host name such as queue.example.com, not {self.domain!r}.")
         if bool(self.domain) != bool(self.certificate):
@@ -169,7 +172,8 @@ def _settings(stack: Stack) -> dict[str, Any]:
     own = {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}
     nowhere = {"Fn::Join": [".", [stack.prefix, own, "headrace.local"]]}
     jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}
-    return {"HEADRACE_ORIGIN": stack.domain or nowhere, **(jobs if stack.glue else {})}
+    iam = {"HEADRACE_IAM": "1"} if stack.iam else {}
+    return {"HEADRACE_ORIGIN": stack.domain or nowhere, **iam, **(jobs if stack.glue else {})}
 
 
 def _domain(stack: Stack) -> dict[str, str] | None:

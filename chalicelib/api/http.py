@@ -192,7 +192,7 @@ def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:
 def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:
     if _HOP in request.headers:
         raise Refused("LOOP", "A delivery of Headrace must not call Headrace: messages would go in circles.")
-    caller = _caller(request) if entry.scopes else None
+    caller = _caller(request, wiring.deps().adapters.iam) if entry.scopes else None
     prefix = str(request.context.get("path", "")).removesuffix(request.path)
     source = str((request.context.get("identity") or {}).get("sourceIp") or "")
     deps = wiring.deps()
@@ -259,8 +259,11 @@ def _with_body(entry: Call, context: Context) -> Context:
     return msgspec.structs.replace(context, body=_body(entry.body, context.headers, context.raw))
 
 
-def _caller(request: Request) -> Caller:
+def _caller(request: Request, iam: bool) -> Caller:
     context = request.context.get("authorizer") or {}
+    signer = (request.context.get("identity") or {}).get("userArn")
+    if iam and signer and not context:
+        return Caller.of_iam(str(signer))
     scopes = frozenset(str(context.get("scopes", "")).split())
     expires_ms, rate_limit = str(context.get("expires_ms", "")), str(context.get("rate_limit", ""))
     return Caller(

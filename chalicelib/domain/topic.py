@@ -26,6 +26,9 @@ from .secret import Secret
 from .segment import Segment, ShardKey
 
 _DAY_MS = 86_400_000
+_ID_CHARS = 128
+IAM = "iam:"
+"""What the ids of callers begin with who have no token."""
 
 
 class Mode(StrEnum):
@@ -239,6 +242,19 @@ class Caller:
             token.expires_ms,
             token.name,
             token.rate_limit,
+        )
+
+    @classmethod
+    def of_iam(cls, arn: str) -> Self:
+        """Who signed with SigV4, by ARN. Policies of IAM have said already that it may make the call. A role is known
+        by its name: whoever takes it makes up the session's."""
+        resource = arn.split(":", 5)[-1]
+        kind, _, name = resource.partition("/")
+        if kind == "assumed-role":
+            kind, name = "role", name.split("/")[0]
+        who = f"{kind}/{name}" if name else kind
+        return cls(
+            f"{IAM}{who}"[:_ID_CHARS], frozenset({"produce", "consume", "admin"}), name=resource[:_ID_CHARS]
         )
 
     def may_use(self, topic: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
-from ...domain.topic import Caller, FormerHash, Token
+from ...domain.topic import IAM, Caller, FormerHash, Token
 from ...ports.control import Control
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import TtlCache
@@ -148,7 +148,9 @@ class Tokens:
             raise _not_found()
 
     def name(self, token_id: str) -> str | None:
-        """What a token is called; None where it was revoked."""
+        """What a token is called; None where it was revoked. Who has none is called as its role or user is."""
+        if token_id.startswith(IAM):
+            return token_id.removeprefix(IAM)
         token = self._control.token(token_id)
         return token.name if token else None
 

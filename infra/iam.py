@@ -1,0 +1,56 @@
+"""`"iam": true`: a second API on the same function, for callers inside AWS who sign with SigV4."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from .api import response
+
+API = "IamAPI"
+_SIGNED = {
+    "sigv4": {
+        "type": "apiKey",
+        "name": "Authorization",
+        "in": "header",
+        "x-amazon-apigateway-authtype": "awsSigv4",
+    }
+}
+_UNSIGNED = "Sign the call with SigV4 for the service execute-api; or there is nothing at this path."
+
+
+def add_iam(template: dict[str, Any], prefix: str) -> None:
+    """Add it to a packaged template: every call that needs a token, and no page of the console. Who may make which,
+    policies of IAM say."""
+    resources = template["Resources"]
+    api = copy.deepcopy(resources["RestAPI"])
+    properties = api["Properties"]
+    properties["Name"] = f"{prefix}-iam"
+    properties.pop("Domain", None)
+    definition = properties["DefinitionBody"]
+    definition["info"]["title"] = f"{prefix}-iam"
+    definition["securityDefinitions"] = _SIGNED
+    definition["paths"] = _guarded(definition["paths"])
+    properties["MethodSettings"] = [
+        each for each in properties["MethodSettings"] if each["HttpMethod"] == "*"
+    ]
+    properties["GatewayResponses"] |= {
+        name: response(403, "FORBIDDEN", _UNSIGNED, False)
+        for name in ("MISSING_AUTHENTICATION_TOKEN", "INVALID_SIGNATURE", "EXPIRED_TOKEN")
+    }
+    resources[API] = api
+    permission = json.dumps(resources["APIHandlerInvokePermission"])
+    resources[f"{API}InvokePermission"] = json.loads(permission.replace('"RestAPI"', f'"{API}"'))
+    url = f"https://${{{API}}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/api/"
+    template["Outputs"]["IamEndpointURL"] = {"Value": {"Fn::Sub": url}}
+
+
+def _guarded(paths: dict[str, Any]) -> dict[str, Any]:
+    """The calls that need a token, with a signature in its place."""
+    guarded: dict[str, Any] = {}
+    for path, methods in paths.items():
+        for method, described in methods.items():
+            if described.get("security"):
+                guarded.setdefault(path, {})[method] = {**described, "security": [{"sigv4": []}]}
+    return guarded
