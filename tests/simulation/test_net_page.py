@@ -20,6 +20,7 @@ from tests.simulation import test_unswept as unswept
 from tests.support import conditions
 from tests.unit import test_planted_faults as faults
 from tests.unit import test_planted_mover_bugs as movers
+from tests.unit import test_planted_request_bugs as requests
 
 PAGE = Path("docs/net.md").read_text()
 NETS: dict[str, Collection[str]] = {
@@ -33,6 +34,7 @@ NETS: dict[str, Collection[str]] = {
     "Stages over weeks": weeks.BUGS,
     "Two releases": releases.BUGS,
     "Quick tests": faults.BUGS,
+    "Requests, tokens and edges": requests.BUGS,
     "Movers, wake-ups and lines": movers.BUGS,
     "Conditions of the store": conditions.CLAUSES,
 }

@@ -168,6 +168,9 @@ def test_a_token_is_good_up_to_its_last_millisecond() -> None:
     _, text = stage.mine.create("ci", ("admin",), expires_in_days=1)
     stage.clock.advance(DAY_MS - 1)
     stage.mine.authenticate(text)
+    stage.clock.advance(1)
+    with pytest.raises(Unauthorized):
+        stage.mine.authenticate(text)
 
 
 def test_a_revocation_is_felt_by_other_processes_within_a_minute_of_constant_use() -> None:

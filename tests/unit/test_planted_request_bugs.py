@@ -1,0 +1,140 @@
+"""Bugs planted in how requests are named, tokens changed and answers given; each is seen by a quick test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.api import parse
+from chalicelib.domain.request import Request
+from chalicelib.services.core.expiring_cache import BoundedCache
+from chalicelib.services.inspect import statuses
+from chalicelib.services.manage.tokens import Tokens
+from chalicelib.services.produce import producer, resend
+from chalicelib.services.produce.resend import Trail
+from infra import alarms
+from local import wire
+from tests.contract import test_resending as resending
+from tests.contract import test_statuses as standing
+from tests.crash.planting import Bug
+from tests.infra import test_alarms as alarming
+from tests.support.stages import memory_stage
+from tests.unit import test_caches_and_tokens as caches
+
+_NAMES = ("1 own", "2 theirs", "3 own", "4 own")
+
+
+def _pages_name_nothing_foreign() -> None:
+    """Anybody can read a page token: only what was shown may mark a page."""
+    context = cast(Any, SimpleNamespace(query={"limit": "1"}))
+
+    def read(after: str | None, rows: int) -> Sequence[str]:
+        return [name for name in _NAMES if name > (after or "")][:rows]
+
+    shown, mark = parse.visible(context, "topics", read, lambda name: name.endswith("own"), str)
+    assert (shown, mark) == (["1 own"], "1 own")
+
+
+def _who_keeps_the_connection_is_told() -> None:
+    answer = wire.encode((200, {}, b"x"), "GET", keep_alive=True)
+    assert b"connection: keep-alive\r\n" in answer.lower()
+
+
+BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
+    "a repeat that looks for nothing": (
+        Bug(Trail, "before", "low is None and self._request.window_ms is None", "low is None"),
+        lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(memory_stage()),
+    ),
+    "everybody's rows taken for its own": (
+        Bug(Request, "wrote", "segment.request_id.startswith(self._mark(key, segment.first))", "True"),
+        lambda: resending.test_a_repeat_of_what_never_arrived_stores_it(memory_stage()),
+    ),
+    "a repeat that looks back for ever": (
+        Bug(Trail, "before", "rows >= MAX_LOOK_BACK_ROWS", "rows >= 4 * MAX_LOOK_BACK_ROWS"),
+        lambda: resending.test_where_too_much_was_stored_since_it_says_so(memory_stage()),
+    ),
+    "a try under way that nobody heads off": (
+        Bug(Trail, "_closed", "following.way is not Way.RESERVED", "True"),
+        lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(memory_stage()),
+    ),
+    "equal messages of a batch taken for one": (
+        Bug(producer, "stored_before", "standing[like].popleft()", "standing[like][0]"),
+        lambda: resending.test_equal_messages_of_one_batch_are_each_stored_once(memory_stage()),
+    ),
+    "an edited message that is stored again": (
+        Bug(
+            producer,
+            "stored_before",
+            "changed if was_changed else standing",
+            "deque() if was_changed else standing",
+        ),
+        lambda: resending.test_what_was_edited_meanwhile_is_still_the_message(memory_stage()),
+    ),
+    "other content under the same name taken for the same": (
+        Bug(resend, "_likeness", "{content_hash(replace(draft, body=body, shard=None))}", ""),
+        lambda: resending.test_other_content_under_the_same_name_is_another_message(memory_stage()),
+    ),
+    "a sender that goes to any shard": (
+        Bug(Request, "shard", 'self.name.rpartition("-")[0] or self.name', "self.name"),
+        lambda: resending.test_one_sender_keeps_to_one_shard(memory_stage()),
+    ),
+    "a token with texts without end": (
+        Bug(Tokens, "rotate", "len(former) > MAX_OVERLAPPING_SECRETS", "False"),
+        caches.test_a_token_is_rotated_so_often_at_once_and_no_more,
+    ),
+    "a token good a millisecond too long": (
+        Bug(Tokens, "_is_good", "token.expires_ms <= now_ms", "token.expires_ms < now_ms"),
+        caches.test_a_token_is_good_up_to_its_last_millisecond,
+    ),
+    "a rubbish token that asks the store": (
+        Bug(Tokens, "_is_plausible", "not self._checked or tail == checksum(token_id, body)", "True"),
+        caches.test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store,
+    ),
+    "a cache that grows without bound": (
+        Bug(BoundedCache, "of", "len(self._held) >= self._most", "False"),
+        caches.test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much,
+    ),
+    "a page that is marked by what was not shown": (
+        Bug(parse, "visible", "mark(items[most - 1])", "after"),
+        _pages_name_nothing_foreign,
+    ),
+    "a client of HTTP/1.0 that is not told": (
+        Bug(
+            wire, "encode", "lines.append(f\"Connection: {'keep-alive' if keep_alive else 'close'}\")", "pass"
+        ),
+        _who_keeps_the_connection_is_told,
+    ),
+    "a dead letter shown while its successor is under way": (
+        Bug(
+            statuses,
+            "_shown",
+            "if place is Position.RUNNING:",
+            "if place is Position.RUNNING and record is None:",
+        ),
+        lambda: standing.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(
+            memory_stage()
+        ),
+    ),
+    "an alarm for failures that cannot come": (
+        Bug(alarms, "_errors", "(_HOUR, 1) if name in names.SELDOM else (_FIVE, 2)", "(_FIVE, 2)"),
+        lambda: alarming.test_a_function_that_fails_each_time_is_told_and_one_that_does_not_is_not(
+            "expire", 0
+        ),
+    ),
+    "a function that nobody misses": (
+        Bug(alarms, "_stopped", 'missing="breaching"', 'missing="notBreaching"'),
+        lambda: alarming.test_a_function_that_is_not_started_is_told_and_one_that_is_late_is_not("mover", 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bug, check = BUGS[name]
+    check()
+    bug.plant(monkeypatch)
+    with pytest.raises((AssertionError, Exception, pytest.fail.Exception)):
+        check()
