@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 _LINES = 32
 _ROWS = 100
 _WALKED = 4
-_FOR_THE_PAGE = 13  # so much is left to it, when a topic of another page is looked at
-_ENOUGH = 9  # what one topic may cost at most, about: so much is left when another is begun
+_FOR_THE_PAGE = 14  # so much is left to it, when a topic of another page is looked at
+_ENOUGH = 11  # what one topic may cost at most, about: so much is left when another is begun
 
 
 @page("GET", "/console")
@@ -50,7 +50,7 @@ def _look_beyond(visit: Visit) -> None:
         if topic is None or topic.uid != survey.topic.uid:
             board.forget(survey.topic.uid)
         else:
-            board.renewed([topic], lambda: True)
+            board.renewed([topic], lambda: visit.has_units(_ENOUGH))
     board.walk(
         lambda after: control.topics(after, _WALKED, consistent=False),
         lambda: visit.has_units(_FOR_THE_PAGE),
