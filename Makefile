@@ -16,6 +16,10 @@ ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat $(DATA)/engine 2>/dev/n
   [ -z "$$endpoint" ] || export AWS_ENDPOINT_URL_DYNAMODB="$$endpoint"; \
   export AWS_ACCESS_KEY_ID="$${AWS_ACCESS_KEY_ID:-local}" AWS_SECRET_ACCESS_KEY="$${AWS_SECRET_ACCESS_KEY:-local}";
 
+# With a STAGE, a job of the archive is started there.
+FOR_JOB = $(if $(STAGE),$(RUNS),$(SPARK))
+ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);)
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -104,23 +108,23 @@ check: lint types test ## What CI runs: lint, types, tests
 bench: setup ## Measure speed (ARGS for its options)
 	@$(BIN)/python -m bench $(ARGS)
 
-archive: $(SPARK) ## Archive what the local service has journaled (ARGS="--help" for more)
-	@$(ENGINE) $(BIN)/python -m glue_jobs.archive --folder $(DATA)/bucket --open yes --grace-minutes 0 $(ARGS)
+archive: $(FOR_JOB) ## Archive what the local service has journaled (ARGS="--help" for more)
+	@$(ON_AWS) $(ENGINE) $(BIN)/python -m glue_jobs.archive --folder $(DATA)/bucket --open yes --grace-minutes 0 $(ARGS)
 
 compact: $(SPARK) ## Turn small files of the archive into large sorted ones
 	@$(BIN)/python -m glue_jobs.compact --folder $(DATA)/bucket --grace-minutes 0 $(ARGS)
 
-replay: $(SPARK) ## Send archived messages again (ARGS="--help" tells how)
-	@HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.replay $(ARGS)
+replay: $(FOR_JOB) ## Send archived messages again (ARGS="--help" tells how)
+	@$(ON_AWS) HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.replay $(ARGS)
 
-report: $(SPARK) ## Show what went through: tables, and a page with charts
-	@HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.report $(ARGS)
+report: $(FOR_JOB) ## Show what went through: tables, and a page with charts
+	@$(ON_AWS) HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.report $(ARGS)
 
-asof: $(SPARK) ## Show a topic as it was (ARGS="--topic orders --at 2026-11-20T09:30:00Z")
-	@$(BIN)/python -m glue_jobs.asof --folder $(DATA)/bucket $(ARGS)
+asof: $(FOR_JOB) ## Show a topic as it was (ARGS="--topic orders --at 2026-11-20T09:30:00Z")
+	@$(ON_AWS) $(BIN)/python -m glue_jobs.asof --folder $(DATA)/bucket $(ARGS)
 
-compare: $(SPARK) ## Compare two groups over the same messages, one of them in a shadow (ARGS="--help" tells how)
-	@$(BIN)/python -m glue_jobs.compare --folder $(DATA)/bucket $(ARGS)
+compare: $(FOR_JOB) ## Compare two groups over the same messages, one of them in a shadow (ARGS="--help" tells how)
+	@$(ON_AWS) $(BIN)/python -m glue_jobs.compare --folder $(DATA)/bucket $(ARGS)
 
 soak: $(READY) $(SPARK) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
 	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)

@@ -1,0 +1,49 @@
+"""`python -m infra.jobs asof --stage dev -- --topic orders …`: start a job of the archive on AWS."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from .__main__ import add_options, given
+from .cli import Aws
+from .glue import job_names
+from .stages import read
+from .template import Wrong
+
+
+def start(aws: Aws, prefix: str, job: str, arguments: Sequence[str]) -> str:
+    """Start a job of a stack, with arguments as the job takes them (`--name value`); the run's id. Raises Wrong."""
+    names, values = arguments[::2], arguments[1::2]
+    if len(names) != len(values) or not all(name.startswith("--") for name in names):
+        raise Wrong(f"The job's arguments come in pairs, such as --topic orders, not {' '.join(arguments)}")
+    told = json.dumps(dict(zip(names, values, strict=True)))
+    run = aws.ask("glue", "start-job-run", "--job-name", f"{prefix}-{job}", "--arguments", told)
+    return str(run["JobRunId"])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.jobs", description=__doc__, epilog="What stands behind -- is for the job."
+    )
+    parser.add_argument("job", choices=job_names())
+    add_options(parser)
+    words = sys.argv[1:] if arguments is None else arguments
+    end = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:end])
+    try:
+        prefix = read(options.stage, given(options)).prefix
+        run = start(Aws(), prefix, options.job, words[end + 1 :])
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{prefix}-{options.job} runs as {run}. It takes a minute or two to start. What it prints:")
+    print(f"aws logs tail /aws-glue/{prefix}/output --log-stream-name-prefix {run} --follow")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
