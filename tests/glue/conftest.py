@@ -28,6 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
 
 
+_QUICK = {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}
+"""Of a few rows, compiling each query takes longer than running it. The soak compiles them, as the jobs do."""
+
+
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of Spark's class path."""
@@ -42,6 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         "none",
         is_small=True,
         spark_sql_shuffle_partitions="2",
+        **({} if os.environ.get("HEADRACE_SOAK") else _QUICK),
         spark_driver_extraClassPath=str(classes),
     )
     yield started

@@ -128,6 +128,7 @@ def test_offsets_that_the_journal_lost_come_from_dynamodb(
     assert told(capsys)["backfilled"] == 0
 
 
+@pytest.mark.soak
 def test_lines_that_vanish_from_an_object_come_back(queue: Queue) -> None:
     queue.put(0)
     queue.put(BATCH)
@@ -166,6 +167,7 @@ def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     assert [count for _, count in found] == [2 * BATCH, 2 * BATCH]
 
 
+@pytest.mark.soak
 def test_what_comes_back_for_an_earlier_day_is_not_told_as_missing(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +199,7 @@ def test_attempts_that_the_journal_lost_come_from_dynamodb(
     assert told(capsys)["unchanged"] == 1
 
 
+@pytest.mark.soak
 def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path) -> None:
     queue.put(0)
     queue.put(BATCH)

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from glue_jobs.common.arguments import DONE, INCOMPLETE
+from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import Manifest, load, save
 from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
@@ -77,6 +78,7 @@ def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(fil
     assert len(list(folder(filled).glob("daily/*.parquet"))) == 1
 
 
+@pytest.mark.soak
 def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
     assert run(filled, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
     told = json.loads((filled.folder / hours.name_of("orders", NEXT)).read_text())
@@ -94,6 +96,7 @@ def test_a_report_of_a_day_knows_what_came_before_it(filled: Place) -> None:
     assert (delivered, slowest) == (5, 86_400_000)
 
 
+@pytest.mark.soak
 def test_what_the_archive_lacks_is_told_and_the_exit_code_says_so(
     filled: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +156,26 @@ def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> No
         f"select count(*), count_if(outcome = 'SUCCESS') from {files('deliveries')}"
     ).fetchall()
     assert [daily] == [hourly] == counted
+    counts = json.loads((place.folder / hours.name_of("orders", DAY)).read_text())["groups"]
+    assert {len(numbers) for states in counts.values() for numbers in states.values()} == {25}
+
+
+def test_the_counts_of_hours_are_cut_into_days_that_overlap_by_a_moment(tmp_path: Path) -> None:
+    bucket = FolderBucket(tmp_path, "b")
+    steps = [("waiting", 0, 5), ("waiting", 30, -2), ("dead", 24, 2)]
+    rows = [{"topic": "orders", "group": "g", "state": s, "hour": h, "step": n} for s, h, n in steps]
+    topics = hours.counts(rows, 36)
+    end = BEGIN + timedelta(hours=36)
+    for whole, complete in (({str(DAY)}, False), ({str(DAY), str(NEXT)}, True)):
+        assert hours.write(bucket, topics, BEGIN, end, DAY, whole) == 2
+        first, second = (
+            json.loads((tmp_path / hours.name_of("orders", day)).read_text()) for day in (DAY, NEXT)
+        )
+        assert (first["complete"], second["complete"]) == (True, complete)
+        assert (first["since"], second["day"]) == (str(DAY), str(NEXT))
+        assert first["groups"]["g"]["waiting"] == [5] * 25
+        assert second["groups"]["g"]["waiting"] == [5] * 6 + [3] * 7
+        assert first["groups"]["g"]["dead"] == [0] * 24 + [2]
 
 
 def test_an_empty_archive_has_nothing_to_report(place: Place) -> None:

@@ -102,7 +102,14 @@ def dies(place: S3Place, allows: Callable[[int, str], bool]) -> bool:
     return died
 
 
-@pytest.mark.parametrize("part", ["/archive/messages/", "/archive/manifests/", "/archive/catalog/"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "/archive/manifests/",
+        pytest.param("/archive/messages/", marks=pytest.mark.soak),
+        pytest.param("/archive/catalog/", marks=pytest.mark.soak),
+    ],
+)
 def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(late: S3Place, part: str) -> None:
     assert dies(late, lambda number, path: part not in path)
 
