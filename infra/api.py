@@ -59,6 +59,48 @@ def bound_anonymous(template: dict[str, Any], rate: int) -> None:
                 properties["MethodSettings"].append({**bound, **limits})
 
 
+_LINE = {
+    # What access logs are read for. No query, no headers: they may hold what is nobody's business.
+    **{
+        name: f"$context.{name}"
+        for name in ("requestId", "requestTime", "httpMethod", "resourcePath", "status")
+    },
+    "ip": "$context.identity.sourceIp",
+    "token": "$context.authorizer.principalId",
+    "bytes": "$context.responseLength",
+    "ms": "$context.responseLatency",
+}
+
+
+def logged(api: dict[str, Any], log_group: dict[str, Any]) -> dict[str, Any]:
+    """The API with a line of JSON for each call in a log group of the stack's own."""
+    setting = {"DestinationArn": {"Fn::GetAtt": ["AccessLog", "Arn"]}, "Format": json.dumps(_LINE)}
+    return {
+        "RestAPI": {"Properties": {**api["RestAPI"]["Properties"], "AccessLogSetting": setting}},
+        "AccessLog": log_group,
+    }
+
+
+def private(api: dict[str, Any], vpc_endpoint: str) -> dict[str, Any]:
+    """The API for callers behind one VPC endpoint only."""
+    everybody = {"Principal": "*", "Action": "execute-api:Invoke", "Resource": "execute-api:/*"}
+    elsewhere = {"StringNotEquals": {"aws:SourceVpce": vpc_endpoint}}
+    statements = [{"Effect": "Allow", **everybody}, {"Effect": "Deny", **everybody, "Condition": elsewhere}]
+    policy = {"Version": "2012-10-17", "Statement": statements}
+    properties = api["RestAPI"]["Properties"]
+    body = {**properties["DefinitionBody"], "x-amazon-apigateway-policy": policy}
+    endpoint = {"Type": "PRIVATE", "VPCEndpointIds": [vpc_endpoint]}
+    changed = {**properties, "DefinitionBody": body, "EndpointConfiguration": endpoint}
+    return {**api, "RestAPI": {"Properties": changed}}
+
+
+def guarded(web_acl: str) -> dict[str, Any]:
+    """A web ACL before the API's stage."""
+    stage = "arn:${AWS::Partition}:apigateway:${AWS::Region}::/restapis/${RestAPI}/stages/${RestAPI.Stage}"
+    properties = {"ResourceArn": {"Fn::Sub": stage}, "WebACLArn": web_acl}
+    return {"WebAclAssociation": {"Type": "AWS::WAFv2::WebACLAssociation", "Properties": properties}}
+
+
 def response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:
     """What API Gateway answers when it refuses by itself."""
     document = {

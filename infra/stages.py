@@ -27,7 +27,7 @@ _SETTINGS = (
         "email",
         "archive",
     ),
-    "reserve",
+    *("reserve", "access_log", "web_acl", "vpc_endpoint"),
 )
 
 

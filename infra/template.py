@@ -12,6 +12,8 @@ from . import alarms, api, bucket, dashboard, functions, glue, keys, roles, tabl
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 _CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
+_WEB_ACL = re.compile(r"arn:aws[a-z-]*:wafv2:[a-z0-9-]+:[0-9]{12}:regional/webacl/[\w-]+/[0-9a-f-]+")
+_VPC_ENDPOINT = re.compile(r"vpce-[0-9a-f]{8,17}")
 _LOG_DAYS = (
     1,
     3,
@@ -66,6 +68,12 @@ class Stack:
     email: str = ""
     reserve: str = IF_POSSIBLE
     """Where the account lends too little for the functions' reservations: ALWAYS refuses, IF_POSSIBLE does without."""
+    access_log: bool = False
+    """Does API Gateway write a line for each call?"""
+    web_acl: str = ""
+    """The ARN of a web ACL (WAF) that is to stand before the API."""
+    vpc_endpoint: str = ""
+    """The VPC endpoint that alone leads to the API; empty: the API is public."""
     archive: bool = False
     """Do the archive's jobs run by themselves?"""
     glue: str = ""
@@ -95,9 +103,17 @@ class Stack:
                 raise Wrong(f"{name} must be a whole number from 1, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise Wrong(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
-        for name in ("archive", "iam"):
+        for name in ("access_log", "archive", "iam"):
             if not isinstance(getattr(self, name), bool):
                 raise Wrong(f"{name} must be true or false, not {getattr(self, name)!r}.")
+        if self.web_acl and not _WEB_ACL.fullmatch(self.web_acl):
+            raise Wrong(f"web_acl must be the ARN of a regional web ACL of WAF, not {self.web_acl!r}.")
+        if self.vpc_endpoint and not _VPC_ENDPOINT.fullmatch(self.vpc_endpoint):
+            raise Wrong(
+                f"vpc_endpoint must be the id of one for execute-api, vpce-…, not {self.vpc_endpoint!r}."
+            )
+        if self.vpc_endpoint and self.domain:
+            raise Wrong("A private API (vpc_endpoint) has no domain of its own here: leave one of them out.")
         if self.domain and not _DOMAIN.fullmatch(self.domain):
             raise Wrong(f"--domain must be a host name such as queue.example.com, not {self.domain!r}.")
         if bool(self.domain) != bool(self.certificate):
@@ -125,7 +141,7 @@ def template(stack: Stack) -> dict[str, Any]:
             **functions.failure_queue(prefix),
             **functions.stream_mappings(existing),
             **_roles(stack),
-            **api.api(prefix, stack.tracing, stack.calls_per_second, _domain(stack)),
+            **_api(stack),
             **_layer(prefix),
             **_alarm_topic(stack),
             **alarms.alarms(prefix, existing, ALARMS, stack.archives),
@@ -134,6 +150,15 @@ def template(stack: Stack) -> dict[str, Any]:
         },
         "Outputs": _outputs(stack),
     }
+
+
+def _api(stack: Stack) -> dict[str, Any]:
+    made = api.api(stack.prefix, stack.tracing, stack.calls_per_second, _domain(stack))
+    if stack.access_log:
+        made = api.logged(made, functions.log_group(f"/aws/apigateway/{stack.prefix}", stack.log_days))
+    if stack.vpc_endpoint:
+        made = api.private(made, stack.vpc_endpoint)
+    return {**made, **(api.guarded(stack.web_acl) if stack.web_acl else {})}
 
 
 def _roles(stack: Stack) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from infra.__main__ import main
 from infra.bucket import bucket
 from infra.functions import function_id
 from infra.glue import LAUNCHER
+from infra.package import package
 from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import Stack, Wrong, template
@@ -299,6 +300,22 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
     assert variables["HEADRACE_ORIGIN"] == "q.example.com"
 
 
+def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
+    acl = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
+    options: dict[str, Any] = {"access_log": True, "web_acl": acl, "vpc_endpoint": "vpce-0a1b2c3d"}
+    packaged = package(stage("dev", options), tmp_path / "build")
+    assert lint(packaged) == (0, "")
+    made = resources(packaged)
+    told = made["RestAPI"]["Properties"]
+    assert told["EndpointConfiguration"] == {"Type": "PRIVATE", "VPCEndpointIds": ["vpce-0a1b2c3d"]}
+    allowed, denied = told["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"]
+    assert (allowed["Effect"], denied["Effect"]) == ("Allow", "Deny")
+    assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": "vpce-0a1b2c3d"}}
+    assert not re.search("header|query|body", told["AccessLogSetting"]["Format"].lower())
+    assert made["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
+    assert made["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -314,6 +331,13 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
         ({"calls_per_second": 0}, "from 1"),
         ({"anonymous_per_second": "50"}, "from 1"),
         ({"archive": "yes"}, "true or false"),
+        ({"access_log": "yes"}, "true or false"),
+        ({"web_acl": "mine"}, "ARN of a regional web ACL"),
+        ({"vpc_endpoint": "vpc-1"}, "vpce-"),
+        (
+            {"vpc_endpoint": "vpce-0a1b2c3d", "domain": "q.example.com", "certificate": _CERTIFICATE},
+            "no domain",
+        ),
         ({"reserve": "never"}, "'always' or 'if_possible'"),
     ],
 )
