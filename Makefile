@@ -23,7 +23,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run console test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist lock audit clean
+.PHONY: stage help setup run console test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist lock audit checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,7 +133,7 @@ mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that 
 	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)
 
 # For every machine and Python that Headrace runs on, from the oldest on. What is pinned stays, but for ARGS=--upgrade.
-LISTS = requirements $(addprefix requirements-,run dev spark browser mutants audit ministack)
+LISTS = requirements $(addprefix requirements-,run dev spark browser mutants audit ministack checkov)
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --annotation-style line --custom-compile-command "make lock"
 
@@ -169,7 +169,13 @@ lock: $(AUDIT) ## Pin and hash the packages of requirements*.in, with what they 
 audit: $(AUDIT) ## Ask which packages of our lists have known weaknesses (goes on where nobody answers)
 	@$(BIN)/python -m infra.audit $(ARGS)
 
+checkov: package ## Look at the packaged template (STAGE=prod); what docs/security.md answers is passed over
+	@[ -x .checkov/bin/checkov ] || { echo "Installing checkov into .checkov (300 MB, once) …" >&2; $(PYTHON) -m venv .checkov; \
+	  .checkov/bin/pip install --quiet --disable-pip-version-check -r requirements-checkov.txt; }
+	@.checkov/bin/checkov --file build/template.json --framework cloudformation --compact --quiet \
+	  --skip-check "$$(grep -o 'CKV_AWS_[0-9]*' docs/security.md | paste -sd, -)" $(ARGS)
+
 clean: ## Remove what was built, not .data
-	@rm -rf $(VENV) .ministack build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) .ministack .checkov build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \
 	  clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
