@@ -1,0 +1,78 @@
+"""Which dead letters are wanted, and records that are read ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, start_at
+from chalicelib.services.inspect.records_ahead import RecordsAhead
+from chalicelib.services.manage.dead_letters import Wanted
+from tests.support import factories as make
+from tests.support.counted import Counted
+from tests.support.stages import memory_stage
+
+_some = st.none() | st.sampled_from(("a", "b"))
+
+
+@given(
+    st.tuples(_some, _some, _some, st.none() | st.integers(0, 3)),
+    st.sampled_from(("a", "b")),
+    _some,
+    st.sets(st.sampled_from(("a", "b"))),
+    st.integers(0, 3),
+)
+def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
+    wanted: tuple[str | None, str | None, str | None, int | None],
+    reason: str,
+    tag: str | None,
+    keys: set[str],
+    at_ms: int,
+) -> None:
+    record = make.dead_record(1)
+    letter = make.letter(make.cursor_key(), record)
+    draft = replace(letter.message.draft, tag=tag, keys=tuple(keys))
+    message = replace(letter.message, draft=draft)
+    letter = replace(letter, reason=cast(Any, reason), at_ms=at_ms, message=message)
+    by_reason, by_tag, by_key, since_ms = wanted
+    is_wanted = (
+        (by_reason is None or by_reason == reason)
+        and (by_tag is None or by_tag == tag)
+        and (by_key is None or by_key in keys)
+        and (since_ms is None or since_ms <= at_ms)
+    )
+    assert Wanted(by_reason, by_tag, by_key, since_ms).matches(letter) == is_wanted
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(st.integers(0, 150), max_size=20), st.lists(st.integers(0, 150), max_size=40))
+def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
+    failed: set[int], asked: list[int]
+) -> None:
+    a, key = memory_stage().adapters, make.cursor_key()
+    change = cursor_write.replacement(Cursor(), start_at(1))
+    a.cursors.write(key, change, [make.record(n) for n in failed], exists=False)
+    ahead = RecordsAhead(a.records)
+    for offset in asked:
+        assert ahead.get(key, offset) == a.records.get(key, offset)
+
+
+def test_what_stands_far_apart_is_read_one_by_one_and_a_page_together() -> None:
+    a, key = memory_stage().adapters, make.cursor_key()
+    records = Counted(a.records)
+    ahead = RecordsAhead(cast(Any, records))
+    for offset in range(1_000, 900, -5):
+        ahead.get(key, offset)
+    assert records.calls == {"get": 20}
+    records.calls.clear()
+    for offset in range(900, 700, -4):
+        ahead.get(key, offset)
+    assert records.calls == {"get": 1, "between": 4}, "sixty-four offsets at a time"
+    records.calls.clear()
+    for _ in range(3):
+        ahead.get(key, 100)
+    assert records.calls == {"get": 3}, "the same place is no page"
