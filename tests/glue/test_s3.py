@@ -51,6 +51,32 @@ def test_the_file_system_has_the_manners_of_s3a(place: S3Place, spark: SparkSess
     assert [entry.name for entry in place.bucket.entries("d")] == ["d/one", "d/two"]
 
 
+@pytest.mark.soak
+def test_a_large_file_goes_in_parts_and_is_there_whole_or_not_at_all(
+    place: S3Place, spark: SparkSession
+) -> None:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    files = path(place.bucket.uri("")).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    megabyte = bytes(range(256)) * 4096
+    changes = -1
+    for most in (0, 1, 2, 3, 4, 5):
+        place.server.allow(lambda number, path, most=most: number <= most)  # type: ignore[misc]
+        stream = files.create(path(place.bucket.uri("large")), False)
+        try:
+            for _ in range(11):
+                stream.write(megabyte)
+            stream.close()
+            changes = most
+            break
+        except Py4JJavaError:
+            place.server.allow()
+            assert not place.bucket.exists("large")
+    assert changes == 5, "a beginning, three parts, an end"
+    answer = place.server.client().get_object(Bucket=place.name, Key="large")
+    assert answer["Body"].read() == megabyte * 11
+
+
 def test_three_nights_with_late_data_a_forced_rewrite_and_a_compaction(place: S3Place) -> None:
     large = "bodies/orders/u1/abc"
     (place.folder / large).parent.mkdir(parents=True)

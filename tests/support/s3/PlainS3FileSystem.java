@@ -4,10 +4,13 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.math.BigInteger;
 import java.net.HttpURLConnection;
 import java.net.URI;
 import java.net.URL;
 import java.net.URLEncoder;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.List;
 import javax.xml.parsers.DocumentBuilderFactory;
@@ -226,9 +229,12 @@ public class PlainS3FileSystem extends FileSystem {
         if (token != null) {
             query += "&continuation-token=" + URLEncoder.encode(token, "UTF-8");
         }
+        return parsed(call("GET", query, null, null));
+    }
+
+    private static Document parsed(byte[] answer) throws IOException {
         try {
-            InputStream answer = new ByteArrayInputStream(call("GET", query, null, null));
-            return DocumentBuilderFactory.newInstance().newDocumentBuilder().parse(answer);
+            return DocumentBuilderFactory.newInstance().newDocumentBuilder().parse(new ByteArrayInputStream(answer));
         } catch (IOException error) {
             throw error;
         } catch (Exception error) {
@@ -303,10 +309,40 @@ public class PlainS3FileSystem extends FileSystem {
         return URLEncoder.encode(name, "UTF-8").replace("+", "%20").replace("%2F", "/");
     }
 
-    /** A file that is put when it is closed. */
-    public static class Upload extends ByteArrayOutputStream {
+    String begin(String name) throws IOException {
+        byte[] answer = call("POST", "/" + escaped(name) + "?uploads", new byte[0], null);
+        return text(parsed(answer).getDocumentElement(), "UploadId");
+    }
+
+    /** Put a part; its tag, which is its checksum. */
+    String part(String name, String upload, int number, byte[] content) throws IOException {
+        call("PUT", "/" + escaped(name) + "?partNumber=" + number + "&uploadId=" + upload, content, null);
+        try {
+            byte[] digest = MessageDigest.getInstance("MD5").digest(content);
+            return String.format("%032x", new Object[] {new BigInteger(1, digest)});
+        } catch (NoSuchAlgorithmException error) {
+            throw new IOException(error);
+        }
+    }
+
+    void complete(String name, String upload, List tags) throws IOException {
+        StringBuilder told = new StringBuilder("<CompleteMultipartUpload>");
+        for (int i = 0; i < tags.size(); i++) {
+            told.append("<Part><PartNumber>").append(i + 1).append("</PartNumber><ETag>\"");
+            told.append((String) tags.get(i)).append("\"</ETag></Part>");
+        }
+        told.append("</CompleteMultipartUpload>");
+        call("POST", "/" + escaped(name) + "?uploadId=" + upload, told.toString().getBytes("UTF-8"), null);
+    }
+
+    /** A file that is there when it is closed; a large one goes in parts while it is written. */
+    public static class Upload extends OutputStream {
+        private static final int PART = 5 * 1024 * 1024;
         private final PlainS3FileSystem files;
         private final String name;
+        private final ByteArrayOutputStream buffer = new ByteArrayOutputStream();
+        private final List tags = new ArrayList();
+        private String upload;
         private boolean isClosed;
 
         Upload(PlainS3FileSystem files, String name) {
@@ -314,11 +350,43 @@ public class PlainS3FileSystem extends FileSystem {
             this.name = name;
         }
 
-        public void close() throws IOException {
-            if (!isClosed) {
-                isClosed = true;
-                files.put(name, toByteArray());
+        public void write(int one) throws IOException {
+            buffer.write(one);
+            sendIfFull();
+        }
+
+        public void write(byte[] from, int at, int count) throws IOException {
+            buffer.write(from, at, count);
+            sendIfFull();
+        }
+
+        private void sendIfFull() throws IOException {
+            if (buffer.size() >= PART) {
+                send();
             }
+        }
+
+        private void send() throws IOException {
+            if (upload == null) {
+                upload = files.begin(name);
+            }
+            tags.add(files.part(name, upload, tags.size() + 1, buffer.toByteArray()));
+            buffer.reset();
+        }
+
+        public void close() throws IOException {
+            if (isClosed) {
+                return;
+            }
+            isClosed = true;
+            if (upload == null) {
+                files.put(name, buffer.toByteArray());
+                return;
+            }
+            if (buffer.size() > 0) {
+                send();
+            }
+            files.complete(name, upload, tags);
         }
     }
 
