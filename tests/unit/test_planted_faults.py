@@ -24,20 +24,20 @@ from chalicelib.services.push import dispatcher
 from chalicelib.services.push.dispatcher import Dispatcher, DispatchRun
 from chalicelib.services.push.health import SubscriberHealth
 from chalicelib.store.memory import MemoryTimers
-from tests.contract import test_assigning as assigning
-from tests.contract import test_changes_meanwhile as meanwhile
-from tests.contract import test_consuming as consuming
-from tests.contract import test_counts as counts
-from tests.contract import test_delayed as delayed
-from tests.contract import test_delivering as delivering
-from tests.contract import test_expiring as expiring
-from tests.contract import test_in_flight as in_flight
-from tests.contract import test_retention as retention
-from tests.contract import test_sharing as sharing
-from tests.contract import test_statuses as standing
-from tests.contract import test_sweeping as sweeping
-from tests.contract import test_troubled as troubled
-from tests.contract import test_waking as waking
+from tests.contract.schedules import test_expiring as expiring
+from tests.contract.schedules import test_retention as retention
+from tests.contract.schedules import test_sweeping as sweeping
+from tests.contract.services import test_assigning as assigning
+from tests.contract.services import test_changes_meanwhile as meanwhile
+from tests.contract.services import test_consuming as consuming
+from tests.contract.services import test_counts as counts
+from tests.contract.services import test_delayed as delayed
+from tests.contract.services import test_delivering as delivering
+from tests.contract.services import test_in_flight as in_flight
+from tests.contract.services import test_sharing as sharing
+from tests.contract.services import test_statuses as standing
+from tests.contract.services import test_troubled as troubled
+from tests.contract.services import test_waking as waking
 from tests.crash.planting import Bug
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk

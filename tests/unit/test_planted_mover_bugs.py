@@ -15,7 +15,9 @@ from chalicelib.services.core.lines import Lines
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
 from chalicelib.store import timers as store
-from tests.contract import test_damaged_timers, test_growth, test_lines, test_timers
+from tests.contract.ports import test_timers
+from tests.contract.schedules import test_damaged_timers
+from tests.contract.services import test_growth, test_lines
 from tests.crash.planting import Bug
 from tests.simulation import virtual
 from tests.support.stages import memory_stage

@@ -17,8 +17,8 @@ from chalicelib.services.produce import producer, resend
 from chalicelib.services.produce.resend import Trail
 from infra import alarms
 from local import wire
-from tests.contract import test_resending as resending
-from tests.contract import test_statuses as standing
+from tests.contract.services import test_resending as resending
+from tests.contract.services import test_statuses as standing
 from tests.crash.planting import Bug
 from tests.infra import test_alarms as alarming
 from tests.support.stages import memory_stage

@@ -21,7 +21,7 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import Timer
 from chalicelib.store import memory
 from chalicelib.store.layout import FORMAT, text, timer_key
-from tests.contract.test_conditions import SCENES, edits, filed, moves, there
+from tests.contract.ports.test_conditions import SCENES, edits, filed, moves, there
 from tests.support import conditions
 from tests.support import factories as make
 from tests.support.clock import START_MS

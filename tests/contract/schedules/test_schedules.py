@@ -1,5 +1,5 @@
 """Scheduled jobs come twice at once, over one another, late by hours, or not at all: nothing is done twice, or
-forgotten. (Movers: tests/contract/test_delayed.)"""
+forgotten. (Movers: services/test_delayed.)"""
 
 from __future__ import annotations
 
