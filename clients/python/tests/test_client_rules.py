@@ -69,6 +69,9 @@ def test_what_waits_has_one_time_and_one_dedup_id() -> None:
     assert fields["dedup_id"]
     assert fields["keys"] == ["k", "l"]
     assert "dedup_id" not in Outgoing(1, delay=0).fields(NOW)
+    assert Outgoing(1, delay="1.5s").fields()["delay_seconds"] == 2, (
+        "by the service's clock, whatever ours says"
+    )
     with pytest.raises(ValueError, match="not both"):
         Outgoing(1, delay=1, deliver_at=NOW).fields(NOW)
 

@@ -46,9 +46,10 @@ class Outgoing:
         """Is it for later?"""
         return self.deliver_at is not None or (self.delay is not None and seconds(self.delay) > 0)
 
-    def fields(self, now: datetime) -> dict[str, Any]:
-        """The message as the interface wants it. One for later gets a fixed time and a dedup id, so that sending it
-        again changes nothing. ValueError for a duration that is none."""
+    def fields(self, now: datetime | None = None) -> dict[str, Any]:
+        """The message as the interface wants it. One for later gets a dedup id, so that sending it again changes
+        nothing. A delay counts from its arrival, by the service's clock; with `now`, from then: for one that may lie
+        in a spool for hours. ValueError for a duration that is none."""
         keys = ([self.key] if self.key is not None else []) + [k for k in self.keys if k != self.key]
         whole: dict[str, Any] = given(
             content_type=self.content_type,
@@ -68,14 +69,18 @@ class Outgoing:
             whole["body"] = self.body
         return whole | self._time(now)
 
-    def _time(self, now: datetime) -> dict[str, Any]:
+    def _time(self, now: datetime | None) -> dict[str, Any]:
         if self.delay is not None and self.deliver_at is not None:
             raise ValueError("Give delay or deliver_at, not both.")
         if not self.waits:
             return {}
-        moment = now + timedelta(seconds=seconds(self.delay)) if self.delay is not None else self.deliver_at
-        assert moment is not None
-        return {"deliver_at": rfc3339(moment), "dedup_id": self.dedup_id or new_id()}
+        known = {"dedup_id": self.dedup_id or new_id()}
+        if self.deliver_at is not None:
+            return {"deliver_at": rfc3339(self.deliver_at), **known}
+        assert self.delay is not None
+        if now is None:
+            return {"delay_seconds": whole_seconds(self.delay), **known}
+        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay))), **known}
 
 
 class SendOptions(TypedDict, total=False):

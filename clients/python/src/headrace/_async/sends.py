@@ -17,7 +17,7 @@ from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, TransactionDecided, Unavailable, of_problem
 from ..models import Sent, Transaction
-from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, now, outgoing
+from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
 from .caller import AsyncCaller
 from .pager import AsyncPager
 from .transport import AsyncTransport
@@ -84,7 +84,7 @@ class AsyncSends(AsyncCaller):
         """Send, and tell those who collect log lines what came of it."""
         where = path("topics", topic, "messages")
         with tracing.sending(topic, 1):
-            call = Call("POST", where, message.fields(now()), headers=self._named())
+            call = Call("POST", where, message.fields(), headers=self._named())
             try:
                 sent = await self._transport.ask(call, Sent)
             except HeadraceError as error:
@@ -115,7 +115,7 @@ class AsyncSends(AsyncCaller):
         """
         results: list[Sent | HeadraceError] = []
         for part in chunks(messages, chunk):
-            for fitting in _fitting([message.fields(now()) for message in part]):
+            for fitting in _fitting([message.fields() for message in part]):
                 results += await self.send_batch(Batch(topic, self._requests.next(), fitting))
             if on_progress:
                 on_progress(len(results))
@@ -205,7 +205,7 @@ class AsyncSends(AsyncCaller):
     ) -> Transaction:
         """Prepare a message that nobody sees before `commit`. Without a decision `check_url` is asked, each time
         `check_after` (60 seconds) has passed."""
-        fields = outgoing(message).fields(now())
+        fields = outgoing(message).fields()
         body = given(
             message={**fields, "dedup_id": fields.get("dedup_id") or new_id()},
             check_url=check_url,
