@@ -22,6 +22,7 @@ _LOCAL = {
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 _TOGETHER = (
     "clients/python/",
+    "tests/browser/",
     "tests/glue/",
     "tests/infra/",
     "tests/load/",
@@ -30,9 +31,9 @@ _TOGETHER = (
 
 
 class Sharing(LoadScopeScheduling):
-    """Processes that share the tests leave each of these to one: for one service of the client's, one Spark, one AWS,
-    and one crowd of subscribers at a time, and because the enumeration leaves out what it has played. (The mark
-    `xdist_group` does nothing with this pytest.)"""
+    """Processes that share the tests leave each of these to one: for one service of the client's, one browser, one
+    Spark, one AWS, and one crowd of subscribers at a time, and because the enumeration leaves out what it has played.
+    (The mark `xdist_group` does nothing with this pytest.)"""
 
     def _split_scope(self, nodeid: str) -> str:
         return next((place for place in _TOGETHER if nodeid.startswith(place)), nodeid)

@@ -23,8 +23,9 @@ def service() -> Iterator[tuple[LocalService, str]]:
         yield service, play(service)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """Closed with its pages after each file: they would go on asking the service."""
     path = found()
     if path is None:
         pytest.skip("There is no Chromium: apt-get install chromium, or set HEADRACE_CHROMIUM to one.")

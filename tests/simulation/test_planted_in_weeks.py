@@ -98,8 +98,12 @@ BUGS: dict[str, Bug] = {
 }
 
 
-RARE = {"a stranger who is asked only while others produce"}
-"""Seen only after thousands of stages: in the soak."""
+RARE = {
+    "a stranger who is asked only while others produce",
+    "a subscriber who is disabled by its first bad minute",
+    "retries of who has left that are counted",
+}
+"""Seen only after many stages: in the soak."""
 _MANY = range(450, 10_000)
 
 

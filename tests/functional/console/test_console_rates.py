@@ -54,7 +54,7 @@ def test_a_token_of_one_group_sees_its_charts_only(api: Client, stranger: Browse
     assert f'id="{other.name}"' not in screen.html
 
 
-@pytest.mark.parametrize("groups", [1, 90])
+@pytest.mark.parametrize("groups", [1, pytest.param(90, marks=pytest.mark.soak)])
 def test_what_was_read_in_a_week_costs_twenty_units_at_most(
     api: Client, browser: Browser, background: Background, clock: ShiftingClock, groups: int
 ) -> None:
