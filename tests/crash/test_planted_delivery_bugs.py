@@ -103,7 +103,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             decision,
             "decision_after_failure",
-            'SettleDecision(Fate.DEAD, reason="ATTEMPTS_EXHAUSTED"',
+            "SettleDecision(Fate.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED",
             "SettleDecision(Fate.RETRY, 1 << 52",
         ),
         "push in order for the last time",

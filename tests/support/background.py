@@ -27,8 +27,9 @@ class Background:
         with at_work("mover"):
             self.deps.mover.tick(range(FRAGMENTS))
 
-    def run(self) -> dict[str, Any]:
-        """What was woken, and what that wakes, until there is nothing; how many attempts came to what."""
+    def run(self, topic: Topic | None = None) -> dict[str, Any]:
+        """What was woken, and what that wakes, until there is nothing; how many attempts came to what, of this topic
+        or of all: other tests' consumers are woken as well when their time comes."""
         told: dict[str, Any] = {}
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
@@ -36,8 +37,11 @@ class Background:
                 self.move()
             if function != "deliver":  # checks of other tests' transactions, which time has made due
                 continue
+            job = job_of(event)
             with at_work("deliver"):
-                report = self.deps.deliverer.deliver(job_of(event), lambda: 60.0).as_dict()
+                report = self.deps.deliverer.deliver(job, lambda: 60.0).as_dict()
+            if topic is not None and job.topic != topic.name:
+                continue
             for name in report.keys() - {"finished"}:
                 told[name] = told.get(name, 0) + report[name]
         return {name: count for name, count in told.items() if count}
@@ -49,7 +53,7 @@ class Background:
             with at_work("route"):
                 for job in self.deps.waker.jobs_of(found, group):
                     self.deps.waker.start(job)
-        return self.run()
+        return self.run(topic)
 
     def later(self, topic: Topic, seconds: float) -> dict[str, Any]:
         """Time passes, what is due is moved, and what that woke runs."""
