@@ -72,7 +72,7 @@ def _engine(endpoint: str | None) -> Iterator[str]:
         return
     from local.engine import Engine
 
-    with Engine(None) as engine:
+    with Engine(is_busy=True) as engine:
         yield engine.endpoint
 
 

@@ -339,7 +339,7 @@ def main() -> None:
     waiting = parser.parse_args().waiting
     from local.engine import Engine
 
-    with Engine(None) as engine, stage(engine.endpoint) as made:
+    with Engine(is_busy=True) as engine, stage(engine.endpoint) as made:
         print(plain(list(_lateness(made, (waiting // 1_000, waiting // 10, waiting)))))
 
 

@@ -28,8 +28,8 @@ _STOP_SECONDS = 5.0
 _LOCK_SECONDS = 15.0
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 2000
-# It lives for minutes: the second compiler costs more than it gives for the first 60,000 calls.
-_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# The second compiler costs more than it gives for the first 60,000 calls.
+_FOR_FEW_CALLS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _FIRST_FREE_FD = 10  # the shell names descriptors with one digit: keep the lock's out of its way
 # The shell becomes java; what it leaves behind waits for the end of a pipe whose other end only our process holds,
 # which ends however we die. Unlike prctl's death signal this also works when a thread that starts an engine ends.
@@ -39,10 +39,13 @@ _LAUNCH = 'umask 077; exec 3<&0; (read -r _ <&3; kill -TERM $$) & exec "$@" 3<&-
 class Engine:
     """A running DynamoDB Local, in memory or durable in `data_dir`. A context manager."""
 
-    def __init__(self, data_dir: Path | None = None, port: int | None = None) -> None:
-        """`port`: None for any free one."""
+    def __init__(
+        self, data_dir: Path | None = None, port: int | None = None, *, is_busy: bool = False
+    ) -> None:
+        """`port`: None for any free one. `is_busy`: it will serve very many calls, and is slower to start."""
         self._data_dir = data_dir
         self._port = port
+        self._is_busy = is_busy
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: int | None = None
 
@@ -116,7 +119,7 @@ class Engine:
         return [
             java,
             "-Xmx512m",
-            *_SHORT_LIVED,
+            *(() if self._is_busy else _FOR_FEW_CALLS),
             f"-Djava.library.path={home / 'DynamoDBLocal_lib'}",
             "-jar",
             str(home / "DynamoDBLocal.jar"),

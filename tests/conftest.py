@@ -78,6 +78,6 @@ def engine() -> Iterator[str]:
 def _started() -> Iterator[str]:
     from local.engine import Engine
 
-    with Engine() as running:
+    with Engine(is_busy=True) as running:
         os.environ["AWS_ENDPOINT_URL_DYNAMODB"] = running.endpoint
         yield running.endpoint

@@ -17,10 +17,11 @@ from tests.support.faults import DEADLY, Fault, Note
 from tests.support.flows import Stage
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
-_SOAKED = {
+_SOAKED = {  # the roads of FAIL_ONCE, of LOST_ANSWER and CONFLICT, and of LOST_ANSWER and FAIL_ALWAYS
     Fault.THROTTLED,
     Fault.LOST_THEN_CONFLICT,
-}  # the roads of FAIL_ONCE, and of LOST_ANSWER and CONFLICT
+    Fault.LOST_FOR_GOOD,
+}
 FAULTS = tuple(fault for fault in Fault if SOAK or fault not in _SOAKED)
 _REFUSED = {Fault.FAIL_ONCE, Fault.FAIL_ALWAYS, Fault.THROTTLED, Fault.CONFLICT, Fault.UNPROCESSED}
 _played: dict[object, tuple[str, Fault, int]] = {}

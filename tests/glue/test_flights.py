@@ -221,6 +221,7 @@ def test_a_topic_as_it_was_is_what_the_service_said_at_that_moment(
     assert (found["in_flight"], found["waiting"]) == (len(receipts) - 22, 60 - len(receipts))
 
 
+@pytest.mark.soak
 def test_departures_go_all_the_way(
     running: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,7 +127,7 @@ class LogCalls:
         self.pair.ask(lambda s: s.adapters.log.read_back(self.shard, last, rows))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(calls=log_calls)
 def test_the_log_answers_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
     player = LogCalls(pair)
@@ -213,7 +213,7 @@ class CursorCalls:
             self.pair.ask(lambda s: s.adapters.records.get(self.key, recorded))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(calls=cursor_calls)
 def test_cursors_and_records_answer_alike(pair: Pair, calls: list[tuple[str, int, int, Fate, bool]]) -> None:
     player = CursorCalls(pair)
@@ -304,7 +304,7 @@ class MoveCalls:
         self.pair.ask(lambda s: s.adapters.timers.let_go(self.fragment, owner))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(calls=move_calls)
 def test_timers_letters_and_moves_answer_alike(pair: Pair, calls: list[tuple[Any, ...]]) -> None:
     player = MoveCalls(pair)

@@ -70,6 +70,7 @@ def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage:
     assert offsets(fresh.receive(slow)) == [5]
 
 
+@pytest.mark.many_calls
 def test_i8_without_any_checkpoint_the_log_goes_on_where_a_broadcasts_consumers_stand(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()

@@ -24,7 +24,7 @@ from tests.support import described
 from tests.support.http import Client
 
 assert routes, "importing the routes enters their calls"
-EXAMPLES = 15
+EXAMPLES = 10
 EXISTING = {"topic": "contract", "group": "g", "consumer": "c", "name": "jmq"}
 TARGETS = [
     {"url": "http://127.0.0.1:1/"},  # allowed here, and nobody listens
