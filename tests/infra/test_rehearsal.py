@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -106,9 +107,17 @@ def cloud(subscriber: Subscriber, tmp_path_factory: pytest.TempPathFactory) -> I
             yield running
 
 
+def packaged(stack: Stack, build: Path) -> None:
+    """The package, without the one kind of condition that MiniStack can't judge, and so refuses: it takes the context
+    of an encryption into account, and does not show it to policies."""
+    template = package(stack, build)
+    text = re.sub(r'"kms:EncryptionContext:\w+": "[^"]*",?\s*', "", template.read_text())
+    template.write_text(re.sub(r",(\s*})", r"\1", text))
+
+
 def deploy(cloud: MiniStack, stack: Stack, build: Path) -> tuple[Deployment, Client]:
     """Package and deploy a stack; its API, as its first admin calls it."""
-    package(stack, build)
+    packaged(stack, build)
     deployment = Deployment(Aws(cloud.environment), stack, build)
     calls = cloud.gateway(deployment.deploy()["RestAPIId"])
     with contextlib.closing(
@@ -214,7 +223,7 @@ def is_updated_without_losing_a_message(
     """New code and new settings go out while somebody produces and somebody consumes."""
     topic = api.topic(shards=1)
     group = topic.group("during")
-    package(changed, build)
+    packaged(changed, build)
     with zipfile.ZipFile(build / "deployment.zip", "a") as code:
         code.writestr("chalicelib/revision.txt", "2")
     sent: set[int] = set()
