@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import fcntl
 import json
 import os
 import re
@@ -29,6 +30,7 @@ APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
 SBOM = "sbom.json"
 _SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
+_DEPLOYMENTS = Path(".chalice/deployments")
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)
 _NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
@@ -94,7 +96,12 @@ def _chalice(*arguments: str) -> None:
     command = Path(sys.executable).with_name("chalice")
     # The template is for any region, but Chalice wants to hear of one.
     environment = {"AWS_DEFAULT_REGION": "us-east-1", **os.environ}
-    run = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
+    _DEPLOYMENTS.mkdir(parents=True, exist_ok=True)
+    with (_DEPLOYMENTS / "lock").open(
+        "w"
+    ) as lock:  # Chalice keeps zips there, and takes a half-written one for whole
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
     if run.returncode:
         raise Wrong(f"Chalice could not make the package:\n{run.stdout}{run.stderr}")
 
