@@ -77,6 +77,6 @@ class Data:
     def _versions(self) -> list[dict[str, str]]:
         """Some that are there."""
         page = ("--no-paginate", "--max-keys", str(_AT_ONCE))
-        told = self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
-        there = [*(told.get("Versions") or ()), *(told.get("DeleteMarkers") or ())]
-        return [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in there][:_AT_ONCE]
+        listing = self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
+        versions = [*(listing.get("Versions") or ()), *(listing.get("DeleteMarkers") or ())]
+        return [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions][:_AT_ONCE]

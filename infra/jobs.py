@@ -19,8 +19,8 @@ def start(aws: Aws, prefix: str, job: str, arguments: Sequence[str]) -> str:
     names, values = arguments[::2], arguments[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):
         raise Wrong(f"The job's arguments come in pairs, such as --topic orders, not {' '.join(arguments)}")
-    told = json.dumps(dict(zip(names, values, strict=True)))
-    run = aws.ask("glue", "start-job-run", "--job-name", f"{prefix}-{job}", "--arguments", told)
+    encoded = json.dumps(dict(zip(names, values, strict=True)))
+    run = aws.ask("glue", "start-job-run", "--job-name", f"{prefix}-{job}", "--arguments", encoded)
     return str(run["JobRunId"])
 
 

@@ -33,12 +33,12 @@ class KmsCipher:
         with self._lock:  # threads must not make the client twice
             client = self._client()
         try:
-            told = getattr(client, operation)(EncryptionContext={**self._stage, **context}, **request)
+            response = getattr(client, operation)(EncryptionContext={**self._stage, **context}, **request)
         except ClientError as error:
             raise _refused(operation, code_of(error)) from error
         except BotoCoreError as error:
             raise unavailable() from error
-        return bytes(told[answer])
+        return bytes(response[answer])
 
 
 def _refused(operation: str, code: str) -> Unavailable:

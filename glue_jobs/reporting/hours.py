@@ -115,7 +115,7 @@ def write(
         day = begin.date() + timedelta(days=first // 24)
         known = [str(since + timedelta(days=n)) in whole for n in range((day - since).days + 1)]
         for topic, groups in sorted(topics.items()):
-            told = {
+            counts = {
                 "v": VERSION,
                 "topic": topic,
                 "day": str(day),
@@ -126,6 +126,6 @@ def write(
                     for group, states in sorted(groups.items())
                 },
             }
-            bucket.write(name_of(topic, day), json.dumps(told, separators=(",", ":")))
+            bucket.write(name_of(topic, day), json.dumps(counts, separators=(",", ":")))
             written += 1
     return written

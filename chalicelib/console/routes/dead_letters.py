@@ -26,19 +26,21 @@ def dead_letters(visit: Visit, topic: str, group: str) -> Shown:
     from ..views import letters as view
 
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
-    wanted = visit.deps.catalog.group(found, group)
-    letters, following, read = read_letters(visit, found, wanted)
+    topic_row = visit.deps.catalog.topic(topic)
+    group_row = visit.deps.catalog.group(topic_row, group)
+    letters, following, read = read_letters(visit, topic_row, group_row)
     records = visit.deps.adapters.records
     counted = read if following is None and "after" not in visit.query else None
     if counted is None:
-        counted = records.count_dead(found.uid, wanted.uid, _MOST_COUNTED) if visit.has_units(6) else read
+        counted = (
+            records.count_dead(topic_row.uid, group_row.uid, _MOST_COUNTED) if visit.has_units(6) else read
+        )
     model = {
-        "topic": found,
-        "group": wanted,
+        "topic": topic_row,
+        "group": group_row,
         "letters": letters,
         "kinds": view.kinds(letters),
-        "names": {c.uid: c.name for c in visit.deps.catalog.consumers(found, wanted)},
+        "names": {c.uid: c.name for c in visit.deps.catalog.consumers(topic_row, group_row)},
         "following": following,
         "counted": counted,
         "more": following is not None and counted >= _MOST_COUNTED,
@@ -99,9 +101,9 @@ def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) ->
 
     check_may_read(visit)
     deps = visit.deps
-    found = deps.catalog.topic(topic)
-    wanted = deps.catalog.group(found, group)
-    letter = deps.redriver.find(found, wanted, id)[0]
+    topic_row = deps.catalog.topic(topic)
+    group_row = deps.catalog.group(topic_row, group)
+    letter = deps.redriver.find(topic_row, group_row, id)[0]
     message: Message = with_body(deps.adapters.blobs, letter.message)
     body = message_view.body_as(message.draft, "pretty")
     problem = None
@@ -111,8 +113,8 @@ def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) ->
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": found,
-        "group": wanted,
+        "topic": topic_row,
+        "group": group_row,
         "letter": letter,
         "message": message,
         "body": body,
@@ -120,6 +122,6 @@ def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) ->
         "draft": draft,
         "problem": problem,
         "diff": view.diff(body, draft) if draft is not None and problem is None else None,
-        "names": {c.uid: c.name for c in deps.catalog.consumers(found, wanted)},
+        "names": {c.uid: c.name for c in deps.catalog.consumers(topic_row, group_row)},
     }
     return Page("dead_letter.html", model, 200 if problem is None else 400)

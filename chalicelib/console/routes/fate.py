@@ -17,19 +17,19 @@ def message_fate(visit: Visit, topic: str, id: str) -> Shown:
 
     check_may_read(visit)
     deps = visit.deps
-    found = deps.catalog.topic(topic)
-    seen = deps.lookup.find(found, id)
+    topic_row = deps.catalog.topic(topic)
+    seen = deps.lookup.find(topic_row, id)
     fates, left = {}, 0
     if isinstance(seen, Message):
         for group in (
-            group for group in deps.catalog.groups(found) if visit.caller.may_use_group(group.name)
+            group for group in deps.catalog.groups(topic_row) if visit.caller.may_use_group(group.name)
         ):
             if not visit.has_units(_ENOUGH):
                 left += 1
-            elif fate := deps.fates.of_group(found, group, seen, _MOST_ROWS):
+            elif fate := deps.fates.of_group(topic_row, group, seen, _MOST_ROWS):
                 fates[group.name] = fate
     model = {
-        "topic": found,
+        "topic": topic_row,
         "id": id,
         "fates": fates,
         "is_in_log": isinstance(seen, Message),

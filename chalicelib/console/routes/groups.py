@@ -24,30 +24,30 @@ def group_page(visit: Visit, topic: str, group: str) -> Shown:
     from .topics import first_shard
 
     deps = visit.deps
-    found = deps.catalog.topic(topic)
-    wanted = deps.catalog.group(found, group)
-    first = first_shard(visit, found)
-    survey = deps.surveyor.look(found, only=wanted, whole=True, first_shard=first)
-    consumers = deps.catalog.consumers(found, wanted)
-    assignment = deps.adapters.control.assignment(found, wanted)
+    topic_row = deps.catalog.topic(topic)
+    group_row = deps.catalog.group(topic_row, group)
+    first = first_shard(visit, topic_row)
+    survey = deps.surveyor.look(topic_row, only=group_row, whole=True, first_shard=first)
+    consumers = deps.catalog.consumers(topic_row, group_row)
+    assignment = deps.adapters.control.assignment(topic_row, group_row)
     names = {consumer.uid: consumer.name for consumer in consumers}
     model: dict[str, Any] = {
-        "topic": found,
-        "group": wanted,
+        "topic": topic_row,
+        "group": group_row,
         "survey": survey,
         "of": survey.groups[0],
-        "troubles": of_group(found, survey.groups[0], visit.now_ms),
+        "troubles": of_group(topic_row, survey.groups[0], visit.now_ms),
         "strips": strip.strips(survey, names),
         "leases": view.leases(survey.groups[0], names),
         "blocked": [
-            (each, _message_at(visit, found, each.shard, each.offset))
+            (each, _message_at(visit, topic_row, each.shard, each.offset))
             for each in blocked(survey.groups[0], names)
         ],
         "members": view.members(consumers, assignment, visit.now_ms),
         "assignment": assignment,
-        "retry": wanted.retry or found.retry,
-        "waits": ladder.waits(wanted.retry or found.retry)[:12],
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < found.shards else None,
+        "retry": group_row.retry or topic_row.retry,
+        "waits": ladder.waits(group_row.retry or topic_row.retry)[:12],
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic_row.shards else None,
     }
     return Page("group.html", model)
 
@@ -63,16 +63,16 @@ def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message 
 @page("GET", "/console/topics/{topic}/groups/{group}/settings")
 def group_settings(visit: Visit, topic: str, group: str) -> Shown:
     """The group's settings, its seek with a preview, its end."""
-    found = visit.deps.catalog.topic(topic)
-    wanted = visit.deps.catalog.group(found, group, fresh=True)
+    topic_row = visit.deps.catalog.topic(topic)
+    group_row = visit.deps.catalog.group(topic_row, group, fresh=True)
     to = visit.query.get("to", "").strip()
     preview, problem = None, None
     if to:
         try:
-            preview = _preview(visit, found, wanted, to)
+            preview = _preview(visit, topic_row, group_row, to)
         except HeadraceError as error:
             problem = error.detail
-    model = {"topic": found, "group": wanted, "to": to, "preview": preview, "problem": problem}
+    model = {"topic": topic_row, "group": group_row, "to": to, "preview": preview, "problem": problem}
     return Page("group_settings.html", model)
 
 

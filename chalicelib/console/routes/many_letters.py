@@ -38,9 +38,9 @@ def _many(visit: Visit, topic: str, group: str, patch: str) -> Shown:
     from ..views import letters as view
 
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
-    wanted = visit.deps.catalog.group(found, group)
-    letters, following, _ = read_letters(visit, found, wanted)
+    topic_row = visit.deps.catalog.topic(topic)
+    group_row = visit.deps.catalog.group(topic_row, group)
+    letters, following, _ = read_letters(visit, topic_row, group_row)
     preview, problem = None, None
     if patch.strip():
         try:
@@ -48,8 +48,8 @@ def _many(visit: Visit, topic: str, group: str, patch: str) -> Shown:
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": found,
-        "group": wanted,
+        "topic": topic_row,
+        "group": group_row,
         "number": len(letters),
         "more": following is not None,
         "following": following,
@@ -83,20 +83,20 @@ def canary(visit: Visit, topic: str, group: str) -> Shown:
     from ...services.manage.dead_letters import Since
 
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
-    wanted = visit.deps.catalog.group(found, group)
+    topic_row = visit.deps.catalog.topic(topic)
+    group_row = visit.deps.catalog.group(topic_row, group)
     sent = visit.query.get("ids", "").split()[:_SOME]
     outcomes: dict[str, Since] = {}
     for id in sent:
         if not visit.has_units(8):
             outcomes[id] = Since.PENDING
         else:
-            outcomes[id] = visit.deps.redriver.since_redrive(found, wanted, id)
+            outcomes[id] = visit.deps.redriver.since_redrive(topic_row, group_row, id)
     may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
-    letters, following, _ = read_letters(visit, found, wanted, _SOME) if may_go_on else ([], None, 0)
+    letters, following, _ = read_letters(visit, topic_row, group_row, _SOME) if may_go_on else ([], None, 0)
     model = {
-        "topic": found,
-        "group": wanted,
+        "topic": topic_row,
+        "group": group_row,
         "filter": filter_of(visit),
         "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
         "failed": Since.FAILED in outcomes.values(),
@@ -113,12 +113,12 @@ def canary(visit: Visit, topic: str, group: str) -> Shown:
 def letter_lines(visit: Visit, topic: str, group: str) -> Shown:
     """The dead letters that fit, whole, as JSON lines: up to 1,000 of them, or 4 MB. It costs what it reads."""
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
-    wanted = visit.deps.catalog.group(found, group)
+    topic_row = visit.deps.catalog.topic(topic)
+    group_row = visit.deps.catalog.group(topic_row, group)
     which = which_of(visit)
     lines: list[bytes] = []
     size = 0
-    for letter in _letters(visit, found, wanted):
+    for letter in _letters(visit, topic_row, group_row):
         if not which.matches(letter):
             continue
         line = _line(_whole(visit, [letter])[0])

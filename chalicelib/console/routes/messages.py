@@ -27,17 +27,17 @@ def messages(visit: Visit, topic: str) -> Shown:
     from ..views import messages as view
 
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
+    topic_row = visit.deps.catalog.topic(topic)
     query = visit.query
-    shard = _number(query.get("shard"), found.shards)
+    shard = _number(query.get("shard"), topic_row.shards)
     survey = visit.deps.surveyor.look(
-        found, first_shard=shard or 0, may_go_on=lambda: visit.has_units(10), ages=False
+        topic_row, first_shard=shard or 0, may_go_on=lambda: visit.has_units(10), ages=False
     )
     survey = survey.seen_by(visit.caller)
     group = next((each for each in survey.groups if each.group.name == query.get("group")), None)
-    listed, following = _listed(visit, found, survey, group, shard)
+    listed, following = _listed(visit, topic_row, survey, group, shard)
     model = {
-        "topic": found,
+        "topic": topic_row,
         "survey": survey,
         "lines": view.lines(listed, survey),
         "following": following,
@@ -163,20 +163,20 @@ def message(visit: Visit, topic: str, id: str) -> Shown:
 
     check_may_read(visit)
     deps = visit.deps
-    found = deps.catalog.topic(topic)
-    seen = deps.lookup.find(found, id)
+    topic_row = deps.catalog.topic(topic)
+    seen = deps.lookup.find(topic_row, id)
     held = seen if isinstance(seen, Message) else seen.message
     whole = with_body(deps.adapters.blobs, held)
     form = visit.query.get("as", "pretty")
     form = form if form in view.FORMS else "pretty"
     model: dict[str, Any] = {
-        "topic": found,
+        "topic": topic_row,
         "message": whole,
         "form": form,
         "body": view.body_as(whole.draft, form),
         "is_cut": view.is_cut(whole.draft, form),
         "id": id,
-        **_standing(visit, found, seen),
+        **_standing(visit, topic_row, seen),
     }
     return Page("message.html", model)
 

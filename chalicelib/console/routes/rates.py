@@ -15,17 +15,17 @@ def rates(visit: Visit, topic: str) -> Shown:
     from ...domain.meter import WINDOWS
     from ..views import rates as view
 
-    found = visit.deps.catalog.topic(topic)
+    topic_row = visit.deps.catalog.topic(topic)
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
-    groups = visit.deps.catalog.groups(found)
+    groups = visit.deps.catalog.groups(topic_row)
     rows = _KEPT_BYTES // (_ROW_BYTES + _GROUP_BYTES * len(groups))
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
-    reads_now = (found.shards + len(groups)) / 2 < MOST_READ_UNITS / 2
-    buckets = visit.deps.rate_charts.of(found, WINDOWS[name], most_rows=rows, reads_now=reads_now)
+    reads_now = (topic_row.shards + len(groups)) / 2 < MOST_READ_UNITS / 2
+    buckets = visit.deps.rate_charts.of(topic_row, WINDOWS[name], most_rows=rows, reads_now=reads_now)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
-        "topic": found,
+        "topic": topic_row,
         "window": name,
         "windows": list(WINDOWS),
         "charts": view.charts(buckets, WINDOWS[name], visit.now_ms, mine[:_MOST_GROUPS]),

@@ -10,14 +10,14 @@ def send(visit: Visit, topic: str) -> Shown:
     """The form; filled in where a message is to be sent again."""
     from ..deeds import Deed
 
-    found = visit.deps.catalog.topic(topic)
+    topic_row = visit.deps.catalog.topic(topic)
     fields = {"body": '{"order": 188}', "keys": "", "tag": "", "ordering_key": "", "headers": ""}
     if (like := visit.query.get("like")) and visit.caller.scopes & {"consume", "admin"}:
         fields = _fields_of(visit, topic, like)
     deed = Deed(
         "produce", {"topic": topic}, body={"body": {"order": 188}, "keys": ["order-188"], "tag": "paid"}
     )
-    return Page("send.html", {"topic": found, "fields": fields, "deed": deed})
+    return Page("send.html", {"topic": topic_row, "fields": fields, "deed": deed})
 
 
 def _fields_of(visit: Visit, topic: str, message_id: str) -> dict[str, str]:

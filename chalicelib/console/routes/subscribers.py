@@ -25,14 +25,14 @@ def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
     from ..views import subscriber as view
 
     deps = visit.deps
-    found, wanted, who = _find(visit, topic, group, consumer)
-    assignment = deps.adapters.control.assignment(found, wanted)
+    topic_row, group_row, who = _find(visit, topic, group, consumer)
+    assignment = deps.adapters.control.assignment(topic_row, group_row)
     (member,) = group_view.members([who], assignment, visit.now_ms)
-    failed, problem = _failed_since(visit, found, wanted)
+    failed, problem = _failed_since(visit, topic_row, group_row)
     history = latest(
         deps.adapters.traces,
-        found,
-        wanted,
+        topic_row,
+        group_row,
         who,
         member.shards or (),
         view.MOST_TICKS,
@@ -40,8 +40,8 @@ def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {
-        "topic": found,
-        "group": wanted,
+        "topic": topic_row,
+        "group": group_row,
         "member": member,
         "target": member.target_for(visit.session.token),
         "is_admin": is_admin,
@@ -56,9 +56,9 @@ def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
 
 
 def _find(visit: Visit, topic: str, group: str, consumer: str) -> tuple[Topic, Group, Consumer]:
-    found = visit.deps.catalog.topic(topic)
-    wanted = visit.deps.catalog.group(found, group)
-    return found, wanted, visit.deps.catalog.consumer(found, wanted, consumer)
+    topic_row = visit.deps.catalog.topic(topic)
+    group_row = visit.deps.catalog.group(topic_row, group)
+    return topic_row, group_row, visit.deps.catalog.consumer(topic_row, group_row, consumer)
 
 
 def _failed_since(visit: Visit, topic: Topic, group: Group) -> tuple[dict[str, Any] | None, str | None]:
@@ -98,10 +98,10 @@ def subscriber_test(visit: Visit, topic: str, group: str, consumer: str) -> Show
 def place(visit: Visit, topic: str, shard: str, offset: str) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
+    topic_row = visit.deps.catalog.topic(topic)
     numbers = [int(text) for text in (shard, offset) if text.isascii() and text.isdigit() and len(text) < 16]
-    if len(numbers) == 2 and numbers[0] < found.shards:
-        rows = visit.deps.adapters.log.read_back(found.shard_key(numbers[0]), numbers[1], 1)
+    if len(numbers) == 2 and numbers[0] < topic_row.shards:
+        rows = visit.deps.adapters.log.read_back(topic_row.shard_key(numbers[0]), numbers[1], 1)
         for row in rows:
             if row.first <= numbers[1] < row.end and (message := row.message(*numbers)):
                 return SeeOther(visit.links.to("topics", topic, "messages", message.id))

@@ -19,24 +19,24 @@ def topic_page(visit: Visit, topic: str) -> Shown:
     from ..views import strip
     from ..views.overview import of_group, rate_of, spark
 
-    found = visit.deps.catalog.topic(topic)
-    first = first_shard(visit, found)
+    topic_row = visit.deps.catalog.topic(topic)
+    first = first_shard(visit, topic_row)
     survey = visit.deps.surveyor.look(
-        found, whole=True, first_shard=first, may_go_on=lambda: visit.has_units(_RESERVE)
+        topic_row, whole=True, first_shard=first, may_go_on=lambda: visit.has_units(_RESERVE)
     )
     if survey.is_whole:
         visit.deps.board.keep(survey)
     survey = survey.seen_by(visit.caller)
-    points = visit.deps.board.points(found)
+    points = visit.deps.board.points(topic_row)
     model = {
-        "topic": found,
+        "topic": topic_row,
         "survey": survey,
-        "strips": strip.strips(survey, _names(visit, found, survey)),
-        "troubles": [each for group in survey.groups for each in of_group(found, group, visit.now_ms)],
+        "strips": strip.strips(survey, _names(visit, topic_row, survey)),
+        "troubles": [each for group in survey.groups for each in of_group(topic_row, group, visit.now_ms)],
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
         "settled_rate": rate_of([(point.at_ms, point.settled) for point in points]),
         "spark": spark([(point.at_ms, point.accepted) for point in points]),
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < found.shards else None,
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic_row.shards else None,
         "first_shard": first,
     }
     return Page("topic.html", model)

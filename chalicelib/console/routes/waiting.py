@@ -20,19 +20,19 @@ def later(visit: Visit, topic: str) -> Shown:
     from ..views.heat import heat_map
 
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
-    purpose = f"console-later:{found.uid}"
+    topic_row = visit.deps.catalog.topic(topic)
+    purpose = f"console-later:{topic_row.uid}"
     after = visit.deps.signing_keys.open(purpose, visit.query.get("after", ""))
     timers = visit.deps.adapters.timers
-    hours, until_ms = due_hours(timers, found, 0, lambda: visit.has_units(_FOR_THE_LIST))
+    hours, until_ms = due_hours(timers, topic_row, 0, lambda: visit.has_units(_FOR_THE_LIST))
     hour_ms = _hour(visit)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
     rows, mark = soonest_first(
-        timers, found, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
+        timers, topic_row, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
     )
     following = visit.deps.signing_keys.seal(purpose, mark) if mark else None
     model = {
-        "topic": found,
+        "topic": topic_row,
         "rows": rows,
         "following": following,
         "heat": heat_map(hours, visit.now_ms),
@@ -55,17 +55,17 @@ def tail(visit: Visit, topic: str) -> Shown:
     from ..views import messages as view
 
     check_may_read(visit)
-    found = visit.deps.catalog.topic(topic)
+    topic_row = visit.deps.catalog.topic(topic)
     newest = []
-    for shard in range(found.shards):
+    for shard in range(topic_row.shards):
         if not visit.has_units(2):
             break
-        for row in visit.deps.adapters.log.read_back(found.shard_key(shard), MAX_OFFSET, 2):
+        for row in visit.deps.adapters.log.read_back(topic_row.shard_key(shard), MAX_OFFSET, 2):
             offsets = range(max(row.first, row.end - _PER_SHARD), row.end)
             newest += [each for offset in offsets if (each := row.message(shard, offset))]
     newest.sort(key=lambda each: (-each.accepted_ms, -each.offset))
     lines = [view.Line(each, view.excerpt(each.draft), {}) for each in newest[:_LINES]]
-    return Page("tail.html", {"topic": found, "lines": lines, "poll_seconds": 2})
+    return Page("tail.html", {"topic": topic_row, "lines": lines, "poll_seconds": 2})
 
 
 @page("GET", "/console/topics/{topic}/transactions")
@@ -73,7 +73,7 @@ def transactions(visit: Visit, topic: str) -> Shown:
     """Messages under a decision: those that nobody has decided yet, and those that nobody will be asked about again."""
     from ...domain.transaction import TransactionState
 
-    found = visit.deps.catalog.topic(topic)
+    topic_row = visit.deps.catalog.topic(topic)
     states = (TransactionState.UNDECIDED, TransactionState.PREPARED)
-    rows = [each for state in states for each in visit.deps.transactor.listed(found, state, None, _LINES)]
-    return Page("transactions.html", {"topic": found, "rows": rows, "most": _LINES})
+    rows = [each for state in states for each in visit.deps.transactor.listed(topic_row, state, None, _LINES)]
+    return Page("transactions.html", {"topic": topic_row, "rows": rows, "most": _LINES})

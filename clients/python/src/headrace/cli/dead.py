@@ -107,8 +107,8 @@ def redrive(
 ) -> None:
     """Send dead letters to their group again, with fresh attempts."""
     s = session(context)
-    told = {"reason": reason, "key": key, "tag": tag, "since": since}
-    chosen = {name: value for name, value in told.items() if value is not None}
+    filters = {"reason": reason, "key": key, "tag": tag, "since": since}
+    chosen = {name: value for name, value in filters.items() if value is not None}
     if not ids and not chosen and limit is None:
         sure(f"Redrive all dead letters of {group}?", yes)
     count = s.hr.redrive(topic, group, ids=ids or None, filter=chosen or None, limit=limit)
