@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.days import Days
+from tests.simulation.days.stage import Days
 from tests.simulation.world import World
 
 _figures: Counter[str] = Counter()

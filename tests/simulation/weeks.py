@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from chalicelib.domain.topic import Group, Mode, Topic
-from tests.simulation import days_changes, days_readers
-from tests.simulation.days import (
-    Days,
-    Deed,
-    changes_group,
-    changes_topic,
-    founds,
-    plan_of,
-    receives,
-    redrives,
-    remakes_group,
-    remakes_topic,
-    sends,
-    settles_late,
-)
+from tests.simulation.days import changes, readers
+from tests.simulation.days.healing import calms, heals
+from tests.simulation.days.judge import judge
+from tests.simulation.days.plan import plan_of
+from tests.simulation.days.settings import changes_group, changes_topic, founds, remakes_group, remakes_topic
+from tests.simulation.days.stage import Days, Deed
+from tests.simulation.days.traffic import receives, redrives, sends, settles_late
 from tests.support.clock import DAY_MS, HOUR_MS
 
 _DEEDS = 60
@@ -55,11 +47,11 @@ DEEDS: tuple[tuple[int, Deed], ...] = (
     (2, _wait(DAY_MS, 4 * DAY_MS)),
 )
 THEMES: dict[str, tuple[tuple[int, Deed], ...]] = {
-    "changes": ((6, days_changes.edits), (4, days_changes.cancels)),
-    "decisions": ((8, days_changes.prepares), (6, days_changes.decides)),
-    "seeks": ((4, days_changes.seeks),),
-    "broadcasts": ((6, days_readers.comes_or_goes), (2, days_readers.changes_mood)),
-    "calls": ((4, days_readers.is_called), (6, days_readers.changes_mood)),
+    "changes": ((6, changes.edits), (4, changes.cancels)),
+    "decisions": ((8, changes.prepares), (6, changes.decides)),
+    "seeks": ((4, changes.seeks),),
+    "broadcasts": ((6, readers.comes_or_goes), (2, readers.changes_mood)),
+    "calls": ((4, readers.is_called), (6, readers.changes_mood)),
     "throttled": ((6, _darkens),),
     "clocks": ((6, _sets_clock),),
 }
@@ -80,12 +72,12 @@ def play(seed: int) -> Days:
     weights, deeds = zip(*DEEDS, *(deed for theme in days.plan.themes for deed in THEMES[theme]), strict=True)
     for deed in days.random.choices(deeds, weights, k=_DEEDS):
         deed(days)
-    days.calms()
-    days_readers.mend(days)
+    calms(days)
+    readers.mend(days)
     for transaction_id in sorted(days.deals):
-        days_changes.decide(days, transaction_id)
-    days.heals()
-    days.judge()
+        changes.decide(days, transaction_id)
+    heals(days)
+    judge(days)
     return days
 
 

@@ -8,7 +8,8 @@ from chalicelib.domain.errors import NotFound
 from chalicelib.domain.topic import ConsumerKind, ConsumerState
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
-from tests.simulation.days import Days, Home, Member
+from tests.simulation.days.ledger import Home, Member
+from tests.simulation.days.stage import Days
 
 BROADCAST = "all"
 CALLED = "hook"

@@ -12,7 +12,8 @@ from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
-from tests.simulation.days import Accepted, Days, Deal, Home
+from tests.simulation.days.ledger import Accepted, Deal, Home
+from tests.simulation.days.stage import Days
 from tests.support.clock import DAY_MS, HOUR_MS
 from tests.support.flows import draft
 

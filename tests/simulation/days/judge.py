@@ -1,0 +1,89 @@
+"""What must be true: of each message that is given, and of all when a stage is at rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chalicelib.domain.errors import NotFound
+from chalicelib.domain.message import Message
+from tests.simulation.days.ledger import Home, Member
+from tests.simulation.days.plan import SLOT_MS
+from tests.support.clock import DAY_MS
+from tests.support.flows import label_of
+
+if TYPE_CHECKING:
+    from tests.simulation.days.stage import Days
+
+
+def judge(days: Days) -> None:
+    """Everything that somebody is owed has its end, and the numbers that are shown say so."""
+    deps = days.another().deps
+    for home, member in days.members():
+        try:
+            topic = deps.catalog.topic(home.topic.name)
+            group = deps.catalog.group(topic, member.group.name)
+        except NotFound as gone:
+            days.accuse(str(gone))
+            continue
+        consumer = next(
+            (c.uid for c in deps.catalog.consumers(topic, group) if c.name == member.consumer), ""
+        )
+        letters = {
+            label_of(letter.message.draft.body)
+            for _, letter in deps.adapters.records.dead(topic, group, None, 10_000)
+            if letter.key.consumer_uid == consumer
+        }
+        owed = {label for label in home.accepted if _owes(days, home, member, label)}
+        if lost := owed - member.done - member.perhaps - letters:
+            days.accuse(f"{member.name} of {topic.name} was never given {sorted(lost)}")
+        status = deps.lookup.group_status(topic, group)
+        counts = status.backlog, status.in_flight, status.retrying
+        if any(counts):
+            days.accuse(f"{group.name} of {topic.name} counts {counts} at rest")
+        logged = sum(max(each.tail + 1, each.cursor.next) for each in status.shards)
+        if status.account.total != logged:
+            days.accuse(f"{group.name} of {topic.name} has {status.account}, which is not {logged}")
+
+
+def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
+    if label in home.cancelled or label in home.unsure or label in member.skipped:
+        return False
+    if member.is_called and member.group.offline == "skip":
+        return False  # when it was away, its breaker and its handshake know
+    accepted = home.accepted[label]
+    if accepted.number > member.since:
+        return True
+    came_ms = max(accepted.at_ms, accepted.due_ms)
+    if member.from_ms is None or member.loose or came_ms < member.from_ms:
+        return False
+    return member.since_ms - came_ms < home.shortest_days * DAY_MS - SLOT_MS
+
+
+def inspect(days: Days, home: Home, member: Member, message: Message, is_live: bool) -> None:
+    """A message was given to somebody: may it be?"""
+    label, about = label_of(message.draft.body), f"{member.name} of {home.topic.name}"
+    is_of_before = label in member.before
+    is_first = label not in member.given
+    if label in member.done and not is_of_before:
+        days.accuse(f"{about} was given {label} again")
+    member.given.add(label)
+    if not is_live:
+        return
+    accepted = home.accepted.get(label)
+    now_ms = days.clock.at_ms
+    body = message.draft.body.decode().strip('"')
+    if label in home.cancelled:
+        days.accuse(f"{about} was given {label}, which was taken back")
+    elif any(deal.label == label and not deal.asked for deal in days.deals.values()):
+        days.accuse(f"{about} was given {label}, on which nobody has decided")
+    elif label in home.bodies and body not in home.bodies[label] and not is_of_before:
+        days.accuse(f"{about} was given {body}, and it was edited")
+    if accepted is None:
+        if any(label in old.accepted for old in days.gone):
+            days.accuse(f"{about} was given {label} of a former {home.topic.name}")
+        return
+    if accepted.due_ms - 2 * days.plan.skew_ms > now_ms:
+        days.accuse(f"{about} was given {label} {accepted.due_ms - now_ms} ms early")
+    is_owed_new_only = member.from_ms is None and not member.loose and not is_of_before and is_first
+    if is_owed_new_only and accepted.number < member.since and not accepted.waited:
+        days.accuse(f"{about} was given {label} of before its time")

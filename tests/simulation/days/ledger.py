@@ -1,0 +1,80 @@
+"""What is owed to whom: lives of topics, groups and consumers, what each accepted, and what was given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.transaction import TransactionState
+
+
+@dataclass(slots=True)
+class Member:
+    """A life of a group, or of a broadcast's consumer: from its creation, or its last seek, to its deletion.
+
+    It is owed what came after it and, if `from_ms` says so, what came since then; where it is `loose` nobody can tell
+    what of the latter. `before` is what a seek found under way: that may come once more than it should."""
+
+    group: Group
+    since: int  # by the number of things that had happened
+    since_ms: int
+    from_ms: int | None = None
+    consumer: str = ""
+    is_called: bool = False
+    loose: bool = False
+    seen_ms: int = 0
+    done: set[str] = field(default_factory=set)
+    perhaps: set[str] = field(default_factory=set)  # acknowledged, and nobody heard the answer
+    given: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)  # what came while it was away
+
+    @property
+    def name(self) -> str:
+        return f"{self.group.name}/{self.consumer}" if self.consumer else self.group.name
+
+    def begins_anew(self, since: int, since_ms: int) -> None:
+        """A seek: what was done may come again."""
+        self.before |= self.given - self.done
+        self.done, self.perhaps, self.given = set(), set(), set()
+        self.since, self.since_ms, self.loose = since, since_ms, False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """When a message was: after how many things, at what time, and when it was due. `waited`: nobody knows when it
+    stood in the log."""
+
+    number: int
+    at_ms: int
+    due_ms: int
+    waited: bool
+
+
+@dataclass(slots=True)
+class Home:
+    """A life of a topic, and what it has accepted, by label.
+    `bodies` are those that a message may have after an edit; nobody knows whether what is `unsure` will come."""
+
+    topic: Topic
+    shortest_days: int
+    members: dict[str, Member] = field(default_factory=dict)
+    ghosts: list[Member] = field(default_factory=list)
+    accepted: dict[str, Accepted] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    bodies: dict[str, set[str]] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Deal:
+    """A message under a decision, and what that is to be; `asked`: perhaps it was told already."""
+
+    home: Home
+    label: str
+    truth: TransactionState
+    prepared: int
+    prepared_ms: int
+    due_ms: int
+    asked: bool = False

@@ -1,0 +1,55 @@
+"""What a seed decides beforehand of a stage's weeks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.support.clock import DAY_MS, HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a seed decides beforehand. `idle` topics lie beside those that are used; a run of a job has time for so many
+    of its steps; rows go so long after their end (None: never)."""
+
+    seed: int
+    idle: int
+    steps: int | None
+    reaped_after_ms: int | None
+    cold: float
+    deaths: float
+    missed: float
+    skew_ms: int
+    retention_days: int
+    shards: int
+    checkpoints: bool
+    ragged: bool  # up to every other run of a job has hardly any time
+    themes: tuple[str, ...] = ()
+
+
+SLOT_MS = 6 * HOUR_MS
+TOPICS = ("beta", "omega")
+THEMES = ("changes", "decisions", "seeks", "broadcasts", "calls", "throttled", "clocks")
+
+
+def plan_of(seed: int) -> Plan:
+    """The seed's weeks."""
+    rng = random.Random(f"days {seed}")
+    idle = rng.choice((0, 0, 12, 40))
+    steps = rng.choice((None, 12 + idle))
+    return Plan(
+        seed=seed,
+        idle=idle,
+        steps=steps,
+        reaped_after_ms=rng.choice((-10_000, 0, DAY_MS, None)),
+        cold=rng.choice((0.1, 0.5, 1.0)),
+        deaths=0.0 if steps else rng.choice((0.0, 0.1)),
+        missed=0.0 if steps else rng.choice((0.0, 0.1)),
+        skew_ms=rng.choice((0, 0, 10_000)),
+        retention_days=rng.choice((1, 2, 7)),
+        shards=rng.choice((1, 2, 3)),
+        checkpoints=rng.random() < 0.7,
+        ragged=rng.random() < 0.3,
+        themes=tuple(rng.sample(THEMES, rng.choice((0, 1, 1, 2)))),
+    )

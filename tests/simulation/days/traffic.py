@@ -1,0 +1,164 @@
+"""Deeds of producers and consumers: they send, receive, acknowledge, refuse, forget and redrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from chalicelib.domain.signing import seal_receipt
+from chalicelib.domain.topic import Topic
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.produce.appender import Placed
+from chalicelib.wiring import Deps
+from tests.simulation.days.judge import inspect
+from tests.simulation.days.ledger import Accepted, Home, Member
+from tests.simulation.days.plan import TOPICS
+from tests.simulation.days.settings import GROUPS
+from tests.simulation.days.stage import Days
+from tests.support.clock import DAY_MS, HOUR_MS
+from tests.support.events import Told
+from tests.support.flows import draft, label_of, told
+
+_DELAYS_MS = (2_000, 50_000, 3 * HOUR_MS, 2 * DAY_MS, 9 * DAY_MS)
+_SHORTEST_ABSENCE_MS = 12_000  # a sign of life may be ten seconds older than it seems
+
+
+def sends(days: Days) -> None:
+    """A producer; what it was not told of may have come or not."""
+    name = days.random.choice(TOPICS)
+    home = days.homes.get(name)
+    delay_ms = days.random.choice((0, 0, 0, *_DELAYS_MS))
+    now_ms = days.clock.at_ms
+    due_ms = now_ms + delay_ms if delay_ms else None
+    labels = [f"m{len(days.path)}-{n}" for n in range(days.random.choice((1, 1, 3, 20)))]
+    drafts = [
+        draft(label, due_ms=due_ms, ordering_key=days.random.choice(("a", "b", None))) for label in labels
+    ]
+    outcomes = days.ask(
+        f"produce {name} {labels[0]}+{len(labels)} due in {delay_ms}",
+        lambda deps: deps.producer.produce(deps.catalog.topic(name), drafts),
+    )
+    for label, outcome in zip(labels, outcomes or (), strict=False):
+        if isinstance(outcome, Placed) and home is not None:
+            home.accepted[label] = Accepted(len(days.path), now_ms, due_ms or now_ms, waited=bool(due_ms))
+            home.ids[label] = outcome.id
+
+
+def receives(days: Days) -> None:
+    """A consumer: it acknowledges, refuses or forgets what it got, or does so later."""
+    home = days.random.choice(list(days.homes.values()) or [None])
+    if home is None:
+        return
+    names = sorted(name for name, member in home.members.items() if not member.is_called)
+    name = days.random.choice(names or list(GROUPS))
+    got = received(days, home, name, days.random.choice((1, 3, 50)))
+    if not got:
+        return
+    member = home.members[name]
+    match days.random.choice(("ack", "ack", "ack", "nack", "bury", "forget", "keep")):
+        case "ack":
+            settles(days, member, home.topic, got)
+        case "keep":
+            days.held += [(member, home.topic, each) for each in got]
+        case "nack":
+            nack = Nack(days.random.choice((0, 5_000, HOUR_MS, 3 * DAY_MS)))
+            days.ask("nack", partial(_nack, home.topic.name, member.group.name, got, nack))
+        case "bury":
+            bury = Nack(dead_letter=True)
+            days.ask("bury", partial(_nack, home.topic.name, member.group.name, got, bury))
+
+
+def received(days: Days, home: Home, name: str, most: int) -> list[Delivery]:
+    """What a receive gives, judged by the ledger."""
+    topic_name = home.topic.name
+    live = home.members.get(name)
+    group_name, _, consumer_name = name.partition("/")
+    if live and live.consumer:
+        shows_life(days, home, live)
+
+    def request(deps: Deps) -> list[Delivery]:
+        topic = deps.catalog.topic(topic_name)
+        group = deps.catalog.group(topic, group_name)
+        consumer = None
+        if consumer_name:
+            consumer = deps.catalog.consumer(topic, group, consumer_name)
+            deps.admin.sign_of_life(topic, group, consumer)
+        return deps.receiver.receive(topic, group, consumer, most, 0, 60)
+
+    got: list[Delivery] = days.ask(f"receive {topic_name} {name} {most}", request) or []
+    members = {each.group.uid: each for each in _lives(days, topic_name, name)}
+    for each in got:
+        inspect(
+            days, home, members[each.receipt.group_uid], each.message, members[each.receipt.group_uid] is live
+        )
+    return [each for each in got if live and each.receipt.group_uid == live.group.uid]
+
+
+def shows_life(days: Days, home: Home, member: Member) -> None:
+    """A consumer of a broadcast is there: if it was away, and its group skips, what came meanwhile is not owed."""
+    now_ms = days.clock.at_ms
+    if member.group.offline == "skip" and now_ms - member.seen_ms > _SHORTEST_ABSENCE_MS:
+        member.skipped |= home.accepted.keys() - member.done
+    member.seen_ms = now_ms
+
+
+def _lives(days: Days, topic: str, name: str) -> Iterator[Member]:
+    for home in (*days.gone, *days.homes.values()):
+        if home.topic.name == topic:
+            yield from (m for m in (*home.members.values(), *home.ghosts) if m.name == name)
+
+
+def settles(days: Days, member: Member, topic: Topic, got: list[Delivery]) -> None:
+    """An ack; what it says of each is believed."""
+    answers = days.ask(f"ack {len(got)}", partial(ack, topic.name, member.group.name, got))
+    labels = [label_of(each.message.draft.body) for each in got]
+    if answers is None:
+        member.perhaps.update(labels)
+        return
+    answered = {label: told(answer) for label, answer in zip(labels, answers, strict=True)}
+    member.done |= {label for label, answer in answered.items() if answer is Told.OK}
+    member.perhaps |= {label for label, answer in answered.items() if answer is Told.UNKNOWN}
+
+
+def settles_late(days: Days) -> None:
+    """What was kept is acknowledged at last, perhaps in vain."""
+    held, days.held = days.held, []
+    for member, topic, each in held:
+        settles(days, member, topic, [each])
+
+
+def ack(topic_name: str, name: str, got: list[Delivery], deps: Deps) -> Any:
+    topic = deps.catalog.topic(topic_name)
+    group = deps.catalog.group(topic, name)
+    return deps.settler.ack(topic, group, _receipts(deps, got))
+
+
+def _nack(topic_name: str, name: str, got: list[Delivery], how: Nack, deps: Deps) -> Any:
+    topic = deps.catalog.topic(topic_name)
+    return deps.settler.nack(topic, deps.catalog.group(topic, name), _receipts(deps, got), how)
+
+
+def _receipts(deps: Deps, got: list[Delivery]) -> list[str]:
+    return [seal_receipt(deps.signing_key, each.receipt) for each in got]
+
+
+def redrives(days: Days) -> None:
+    """Some dead letters are sent again."""
+    home = days.homes.get(name := days.random.choice(TOPICS))
+    if home is None or not home.members:
+        return
+    group = home.members[days.random.choice(sorted(home.members))].group.name
+
+    def request(deps: Deps) -> int:
+        topic = deps.catalog.topic(name)
+        found = deps.catalog.group(topic, group)
+        letters = deps.redriver.page(topic, found, Wanted(), None, 5)[0]
+        for member in home.members.values():
+            if member.group.name == group:
+                member.given |= {label_of(letter.message.draft.body) for letter in letters}
+        return deps.redriver.redrive(topic, found, letters)
+
+    days.ask(f"redrive {group} of {name}", request)
