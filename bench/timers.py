@@ -18,6 +18,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from chalicelib.adapters import Nobody
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.segment import ShardKey
@@ -167,7 +168,7 @@ class _Later:
         time.sleep(seconds)
 
 
-class _Movers:
+class _Movers(Nobody):
     """ports.Invoker that starts movers, each in a thread, as Lambda would."""
 
     def __init__(self, made: Stage) -> None:

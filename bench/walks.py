@@ -102,13 +102,20 @@ def walking(tracer: Tracer) -> Iterator[Walk]:
 
 
 class Invocations:
-    """ports.Invoker: keeps what would be started."""
+    """ports.Invoker: keeps what would be started; what is asked for an answer runs at once."""
 
     def __init__(self) -> None:
         self.started: list[tuple[str, Mapping[str, Any]]] = []
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         self.started.append((function, dict(event)))
+
+    def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        import app
+        from local.functions import Invocations as Local
+        from local.functions import functions_of
+
+        return Local(functions_of(app.app)).ask(function, event, seconds)
 
 
 class Subscriber(BaseHTTPRequestHandler):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import settings as environment
+from .domain.errors import unavailable
 from .domain.ids import ALPHABET
 from .domain.limits import MAX_CALLS, MAX_HANDSHAKES
 from .ports.world import ReadUnits
@@ -66,6 +67,9 @@ class Nobody:
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         return
+
+    def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        raise unavailable(f"There is no function {function} here to be asked.")
 
 
 class NoJobs:
@@ -129,7 +133,7 @@ def _invoker(settings: Settings) -> Invoker:
     again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
     names |= {name: deployed for name, deployed in again.items() if deployed}
     clients = Clients(settings.region)
-    return LambdaInvoker(lambda: clients.get("lambda"), names)
+    return LambdaInvoker(lambda seconds: clients.get("lambda", seconds), names)
 
 
 def _jobs(settings: Settings) -> Jobs:

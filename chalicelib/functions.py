@@ -74,9 +74,11 @@ def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]
 
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Deliver one job until it is drained."""
+    """Deliver one job until it is drained; or send a test event, and answer what came of it."""
     from .services.core.wake import job_of, news_of
 
+    if "ping" in event:
+        return deps.outbound.answer_ping(event["ping"])
     job = job_of(event)
     report = deps.deliverer.deliver(job, _seconds_left(context), news_of(event))
     for trouble in report.troubles:
@@ -85,8 +87,11 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Ask producers about transactions."""
+    """Ask producers about transactions; or the owner of a URL whether it may be called, and answer what it said."""
     from .services.produce.check_back import Check
+
+    if "greet" in event:
+        return deps.outbound.answer_greet(event["greet"])
 
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     ended = deps.checker.check(checks, _seconds_left(context))

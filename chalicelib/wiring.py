@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .services.produce.rate_limiter import RateLimits
     from .services.produce.transactions import Transactor
     from .services.push.dispatcher import Dispatcher
+    from .services.push.outbound import Outbound
 
 _OWNER_CHARS = 8
 _DENIALS_MS = 3_600_000
@@ -250,6 +251,13 @@ class Deps:
             a.clock,
             a.threads,
         )
+
+    @cached_property
+    def outbound(self) -> Outbound:
+        from .services.push.outbound import Outbound
+
+        a = self.adapters
+        return Outbound(self.catalog, self.sealer, lambda: self.sender, a.invoker, a.clock)
 
     @cached_property
     def redriver(self) -> Redriver:

@@ -111,7 +111,7 @@ _TABLES: dict[str, dict[str, str]] = {
 }
 
 _STARTS: dict[str, tuple[str, ...]] = {
-    names.API: ("deliver", "mover"),
+    names.API: ("deliver", "mover", "check"),
     "route": ("deliver",),
     "deliver": ("deliver", "mover"),
     "check": ("deliver", "mover"),
@@ -142,9 +142,9 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 _SECRETS: dict[str, dict[str, str]] = {
-    # Who delivers reads nothing but what it signs with. A secret that an earlier release stored is encrypted by whoever
-    # writes its row. The API signs test events.
-    names.API: {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt Decrypt"},
+    # Who delivers reads nothing but what it signs with; the API has it send test events, too. A secret that an earlier
+    # release stored is encrypted by whoever writes its row.
+    names.API: {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt"},
     "deliver": {"subscriber": "Encrypt Decrypt"},
     "check": {"signing-key": "Decrypt"},
     "assign": {"subscriber": "Encrypt"},

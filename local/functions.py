@@ -20,6 +20,8 @@ from typing import Any
 
 from chalice.app import Chalice
 
+from chalicelib.domain.errors import unavailable
+
 FUNCTION_SECONDS = 60.0
 RETRY_PAUSES = (60.0, 120.0)  # Lambda's, for asynchronous invocations
 _IDLE_SECONDS = 10.0
@@ -68,10 +70,14 @@ def attempt(function: Function, event: Any, context: Context) -> bool:
     try:
         answer = function(event, context)
     except Exception:
-        print(f"Function {context.function_name} failed ({context.aws_request_id}):", file=sys.stderr)
-        traceback.print_exc(file=sys.stderr)
+        _tell_failed(context)
         return False
     return not (isinstance(answer, dict) and answer.get("batchItemFailures"))
+
+
+def _tell_failed(context: Context) -> None:
+    print(f"Function {context.function_name} failed ({context.aws_request_id}):", file=sys.stderr)
+    traceback.print_exc(file=sys.stderr)
 
 
 @dataclass(order=True, slots=True)
@@ -128,6 +134,18 @@ class Invocations:
         self._push(
             _Call(time.monotonic(), next(self._numbers), function, text, str(uuid.uuid4()), self._pauses)
         )
+
+    def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        """Call it in this thread. Raises Unavailable where it fails, LookupError and TypeError as `invoke`."""
+        if function not in self._functions:
+            raise LookupError(f"app.py has no function named {function}")
+        context = Context(function, str(uuid.uuid4()), self._stopping, seconds)
+        try:
+            answer = self._functions[function](json.loads(json.dumps(event)), context)
+        except Exception as error:
+            _tell_failed(context)
+            raise unavailable(f"The function {function} failed; try again.") from error
+        return dict(json.loads(json.dumps(answer)))
 
     def wait_until_idle(self, function: str, seconds: float) -> bool:
         """Wait until a function neither runs nor is called but for another attempt. False: it took longer."""

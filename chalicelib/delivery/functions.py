@@ -24,6 +24,7 @@ from botocore.exceptions import (
 
 from ..domain.errors import unavailable
 
+_START_SECONDS = 5
 _MAX_EVENT_BYTES = 6 * 1024 * 1024  # Lambda's limit
 _ARN = re.compile(
     r"arn:aws[a-z-]*:lambda:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12})"
@@ -147,15 +148,30 @@ class _Call(threading.Thread):
 
 
 class LambdaInvoker:
-    """ports.Invoker on Lambda. `names` are the deployed names of the functions of app.py."""
+    """ports.Invoker on Lambda. `names` are the deployed names of the functions of app.py; `client` makes or finds a
+    client that waits so many seconds for an answer, and does not try again by itself."""
 
-    def __init__(self, client: Callable[[], Any], names: Mapping[str, str]) -> None:
+    def __init__(self, client: Callable[[int], Any], names: Mapping[str, str]) -> None:
         self._client = client
         self._names = names
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
+        self._call(function, event, "Event", _START_SECONDS)
+
+    def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        answer = self._call(function, event, "RequestResponse", seconds)
+        try:
+            payload = answer["Payload"].read()
+        except (BotoCoreError, HTTPClientError) as error:
+            raise unavailable(f"The function {function} did not answer; try again.") from error
+        if answer.get("FunctionError"):
+            raise unavailable(f"The function {function} failed; try again.")
+        return dict(json.loads(payload))
+
+    def _call(self, function: str, event: Mapping[str, Any], kind: str, seconds: int) -> Any:
         payload = json.dumps(event).encode()
         try:
-            self._client().invoke(FunctionName=self._names[function], InvocationType="Event", Payload=payload)
+            client = self._client(seconds)
+            return client.invoke(FunctionName=self._names[function], InvocationType=kind, Payload=payload)
         except (ClientError, BotoCoreError) as error:
             raise unavailable("A function could not be started; try again.") from error

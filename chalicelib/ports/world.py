@@ -85,10 +85,14 @@ class Cipher(Protocol):
 
 
 class Invoker(Protocol):
-    """Starts one of our own functions, asynchronously and at least once."""
+    """Calls our own functions. `function` is its name in app.py; `event` is JSON."""
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
-        """`function` is its name in app.py; `event` is JSON."""
+        """Start it, asynchronously and at least once."""
+        ...
+
+    def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        """Call it once and wait so long for its answer. Raises Unavailable, also where it fails."""
         ...
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from chalicelib.delivery.egress import Egress
 from chalicelib.domain.errors import HeadraceError
 from infra import names
 from tests.conftest import SOAK
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.day import a_world, work
-from tests.support.roles import PREFIX, Guard
+from tests.support.roles import PREFIX, Guard, function_at_work
 
 SELDOM = {
     # Many writers on one shard: offsets are then counted.
@@ -63,12 +65,20 @@ def told(function: str, action: str, resource: str) -> tuple[str, str, str]:
 
 
 def test_roles_allow_what_the_work_needs_and_nothing_else(
-    engine: str, receiver: Receiver, tmp_path: Path
+    engine: str, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard = Guard()
+    call, callers = Egress.call, set()
+
+    def calling(self: Egress, *request: Any) -> Any:
+        callers.add(function_at_work())
+        return call(self, *request)
+
+    monkeypatch.setattr(Egress, "call", calling)
     with a_world(guard, tmp_path) as world:
         work(world, receiver)
     assert guard.denied == []
+    assert callers == {"deliver", "check"}, "who may make tokens calls nobody"
     used = {told(function, *asked) for function, asked in guard.used}
     allowed = {
         told(*each)

@@ -41,7 +41,7 @@ def functions() -> Iterable[str]:
         parts = [
             tables.get(f"control#{part}", whole) for part in ("topics", "topic", "tokens", "signing-key")
         ]
-        calls_others = "yes" if name in (names.API, "deliver", "check", "assign") else ""
+        calls_others = "yes" if name in ("deliver", "check", "assign") else ""
         yield "| " + " | ".join([f"`{name}`", calls_others, *map(_in_words, parts)]) + " |"
 
 

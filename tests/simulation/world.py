@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from chalicelib.adapters import memory_adapters
+from chalicelib.adapters import Nobody, memory_adapters
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
@@ -233,7 +233,7 @@ SCHEDULES: Sequence[tuple[str, Callable[[World, Deps, Task], object]]] = (
 """The functions that run by the clock, and in which kind of process."""
 
 
-class Wakes:
+class Wakes(Nobody):
     """ports.Invoker and the log's stream: both deliver late, not in order, twice, or never."""
 
     def __init__(self, world: World) -> None:

@@ -82,13 +82,19 @@ class Subscribers:
 
 
 class Inbox:
-    """ports.Invoker that keeps what it was asked to start."""
+    """ports.Invoker that keeps what it was asked to start; what is asked for an answer runs at once, by app.py."""
 
     def __init__(self) -> None:
         self.asked: deque[tuple[str, Mapping[str, Any]]] = deque()
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         self.asked.append((function, event))
+
+    def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
+        import app
+        from local.functions import Invocations, functions_of
+
+        return Invocations(functions_of(app.app)).ask(function, event, seconds)
 
 
 class Inline(Executor):

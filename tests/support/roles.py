@@ -63,6 +63,11 @@ def at_work(function: str) -> Iterator[None]:
         _at_work.reset(token)
 
 
+def function_at_work() -> str | None:
+    """Which function asks at this moment; None: the test itself."""
+    return _at_work.get()
+
+
 def working_as(function: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with at_work(function):
@@ -226,14 +231,15 @@ def guarded(guard: Guard) -> Iterator[Guard]:
         patch.setattr(Front, "__call__", working_as(names.API, Front.__call__))
         for invoker in (Inbox, Invocations):
             patch.setattr(invoker, "invoke", _asking(guard, invoker.invoke))
+            patch.setattr(invoker, "ask", _asking(guard, invoker.ask))
         patch.setattr(ThreadPoolExecutor, "submit", _with_context(ThreadPoolExecutor.submit))
         yield guard
 
 
-def _asking(guard: Guard, invoke: Callable[..., None]) -> Callable[..., None]:
-    def asking(self: Any, function: str, event: Mapping[str, Any]) -> None:
+def _asking(guard: Guard, call: Callable[..., Any]) -> Callable[..., Any]:
+    def asking(self: Any, function: str, *args: Any) -> Any:
         guard.start(function)
-        invoke(self, function, event)
+        return call(self, function, *args)
 
     return asking
 

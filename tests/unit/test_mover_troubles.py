@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.adapters import Nobody
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
@@ -124,7 +125,7 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     started: list[Mapping[str, Any]] = []
     is_broken = True
 
-    class Refusing:
+    class Refusing(Nobody):
         def invoke(self, function: str, event: Mapping[str, Any]) -> None:
             if is_broken:
                 raise unavailable("throttled")
@@ -235,7 +236,7 @@ def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(refused: bool) ->
     stage = memory_stage()
     inbox = Inbox()
 
-    class Perhaps:
+    class Perhaps(Nobody):
         def invoke(self, function: str, event: Mapping[str, Any]) -> None:
             if refused:
                 raise unavailable("throttled")

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chalicelib.adapters import Nobody
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler import beside
@@ -58,7 +59,7 @@ class Slow:
         return call
 
 
-class World:
+class World(Nobody):
     """Everything that happens to the timers of one stage."""
 
     def __init__(self, seed: int) -> None:

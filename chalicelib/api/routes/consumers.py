@@ -54,7 +54,7 @@ def _contact(body: ConsumerBody, deps: Deps) -> Contact:
         raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
     if kind == ConsumerKind.FUNCTION:
         return Contact(kind, target, timeout_seconds=body.timeout_seconds)
-    greeting = deps.sender.greet(target)
+    greeting = deps.outbound.greet(target)
     if greeting.verdict is Verdict.DONE:
         return Contact(kind, target, secret=secret)
     return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret)

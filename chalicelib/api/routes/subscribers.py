@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...domain.errors import Conflict, Refused
+from ...domain.errors import ChangedMeanwhile, Conflict, Refused
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from .. import parse
 from ..http import ANY, Context, Response, call
@@ -11,7 +11,6 @@ from ..responses import subscribers
 from ..responses.subscribers import AttemptsView, TestView
 
 _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
-_TEST_SECONDS = 10
 _ID_CHARS = 20
 
 
@@ -40,9 +39,11 @@ def test_consumer(context: Context) -> Response[TestView]:
             "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
         )
     id = f"test-{context.deps.adapters.random.id(_ID_CHARS)}"
-    now_ms = context.deps.adapters.clock.now_ms()
-    signing = context.deps.sealer.ready(topic, group, consumer, now_ms)
-    exchange = context.deps.sender.ping(signing, id, _TEST_SECONDS)
+    exchange = context.deps.outbound.ping(topic, group, consumer, id)
+    if exchange is None:
+        raise ChangedMeanwhile(
+            "CHANGED_MEANWHILE", "The consumer was changed meanwhile; look before you try again."
+        )
     is_admin = context.caller is not None and "admin" in context.caller.scopes
     return Response(subscribers.test(exchange, whole=is_admin))
 

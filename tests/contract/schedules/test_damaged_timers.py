@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from chalicelib.adapters import Nobody
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import DeadReason
@@ -195,7 +196,7 @@ def test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one() 
     stage = memory_stage()
     asked: list[Any] = []
 
-    class Invoker:
+    class Invoker(Nobody):
         def invoke(self, function: str, event: Any) -> None:
             asked.append(event["detail"]["fragments"])
 

@@ -10,6 +10,7 @@ from chalicelib import wiring
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group
+from tests.support.push import Inbox
 from tests.support.webhooks import signed
 
 
@@ -148,6 +149,23 @@ def test_only_a_url_whose_owner_agreed_is_tested(api: Client) -> None:
     subscribe(group, function="charge")
     api.post(f"{group.path}/consumers/c/test").refused(422, "TEST_NEEDS_URL")
     api.post(f"{group.path}/consumers/nobody/test").refused(404, "CONSUMER_NOT_FOUND")
+
+
+def test_who_went_meanwhile_is_not_called(
+    api: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = api.topic().group()
+    subscribe(group, url=receiver.url)
+    ask = Inbox.ask
+
+    def too_late(self: Inbox, *call: Any) -> Any:
+        monkeypatch.undo()
+        api.delete(f"{group.path}/consumers/c").expect(204)
+        return ask(self, *call)
+
+    monkeypatch.setattr(Inbox, "ask", too_late)
+    api.post(f"{group.path}/consumers/c/test").refused(409, "CHANGED_MEANWHILE")
+    assert receiver.seen == []
 
 
 def test_an_old_secret_signs_until_the_overlap_ends(api: Client, receiver: Receiver) -> None:

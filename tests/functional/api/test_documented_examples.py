@@ -29,6 +29,7 @@ from local.gateway import Gateway
 from tests.functional.delivery.receivers import http_receiver
 from tests.support import described
 from tests.support.http import Client, Reply, ShiftingClock
+from tests.support.push import Inbox
 
 FILE = Path(openapi.__file__).with_name("examples.json")
 FUNCTIONS = Path(__file__).parents[3] / "examples" / "functions.py"
@@ -80,7 +81,7 @@ def visitor() -> Iterator[Recorder]:
     rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
     egress = Egress(rules, time.monotonic, resolve=lambda host: ())
     sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, "headrace.local")
-    deps = wiring.Deps(memory_adapters(clock, SystemRandom(), lambda: sender))
+    deps = wiring.Deps(memory_adapters(clock, SystemRandom(), lambda: sender, Inbox()))
     deps.setup()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)

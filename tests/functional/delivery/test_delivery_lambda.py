@@ -118,7 +118,7 @@ def test_lambda_out_of_reach_is_a_failure(receiver: Receiver) -> None:
     functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
     assert functions.call(ARN, b"{}", 5) == FunctionFailed("Lambda was not reached")
     with pytest.raises(Unavailable):
-        LambdaInvoker(lambda: client, {"deliver": "headrace-deliver"}).invoke("deliver", {})
+        LambdaInvoker(lambda _: client, {"deliver": "headrace-deliver"}).invoke("deliver", {})
     client.close()
 
 
@@ -166,8 +166,35 @@ def test_any_other_function_is_refused_and_not_called(
 
 def test_one_of_our_own_is_started_and_not_waited_for(client: Any, receiver: Receiver) -> None:
     receiver.status = 202
-    LambdaInvoker(lambda: client, {"deliver": "headrace-prod-deliver"}).invoke("deliver", {"shard": 3})
+    LambdaInvoker(lambda _: client, {"deliver": "headrace-prod-deliver"}).invoke("deliver", {"shard": 3})
     (seen,) = receiver.seen
     assert seen.headers["x-amz-invocation-type"] == "Event"
     assert json.loads(seen.body) == {"shard": 3}
     assert seen.path == "/2015-03-31/functions/headrace-prod-deliver/invocations"
+
+
+def test_one_of_our_own_is_asked_and_answers(client: Any, receiver: Receiver) -> None:
+    receiver.body = b'{"exchange":null}'
+    waits: list[int] = []
+
+    def waiting(seconds: int) -> Any:
+        waits.append(seconds)
+        return client
+
+    invoker = LambdaInvoker(waiting, {"deliver": "own-deliver"})
+    assert invoker.ask("deliver", {"ping": {}}, 20) == {"exchange": None}
+    (seen,) = receiver.seen
+    assert seen.headers["x-amz-invocation-type"] == "RequestResponse"
+    assert waits == [20]
+
+
+@pytest.mark.parametrize("status", [200, 429, 500])
+def test_one_of_our_own_that_fails_or_is_busy_is_unavailable(
+    client: Any, receiver: Receiver, status: int
+) -> None:
+    receiver.status, receiver.body = status, b'{"errorMessage":"secret"}'
+    receiver.headers = {"X-Amz-Function-Error": "Unhandled"} if status == 200 else {}
+    with pytest.raises(Unavailable) as error:
+        LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}).ask("deliver", {}, 20)
+    assert "secret" not in str(error.value)
+    assert len(receiver.seen) == 1, "a test event is sent once"
