@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chalicelib.domain.exchange import Exchange
+from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
@@ -25,6 +26,8 @@ from .stages import Stage
 Behaviour = Callable[[Parcel], Outcome | Sequence[Outcome]]
 Producer = Callable[[Transaction], CheckAnswer]
 UNKNOWN = CheckAnswer(None, "unknown")
+EXACT = Retry(4, (10, 30, 60), jitter=0.0)
+"""A ladder of four attempts whose waits have no random part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +213,8 @@ def fails(times: int, detail: str = "HTTP 500") -> Behaviour:
         Outcome(Verdict.FAILED, detail) if a.number <= times else Outcome(Verdict.DONE)
         for a in parcel.attempts
     ]
+
+
+def always(outcome: Outcome, _: Parcel) -> Outcome:
+    """With `partial`, a subscriber that answers each request alike."""
+    return outcome

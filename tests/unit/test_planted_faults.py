@@ -32,8 +32,8 @@ from tests.contract.services import test_changes_meanwhile as meanwhile
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
 from tests.contract.services import test_delayed as delayed
-from tests.contract.services import test_delivering as delivering
 from tests.contract.services import test_in_flight as in_flight
+from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as standing
 from tests.contract.services import test_troubled as troubled
@@ -89,31 +89,35 @@ BUGS: dict[str, tuple[Bug, Check]] = {
             "None if group.paused and not even_paused else (topic, group)",
             "(topic, group)",
         ),
-        lambda: delivering.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
-            memory_stage()
+        lambda: (
+            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
+                memory_stage()
+            )
         ),
     ),
     "an outcome that a pause takes away": (
         Bug(DispatchRun, "_settle", "self._find(even_paused=True)", "self._find()"),
-        lambda: delivering.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
-            memory_stage()
+        lambda: (
+            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
+                memory_stage()
+            )
         ),
     ),
     "a bell that nobody hears": (
         Bug(Dispatcher, "_may_end", "report.finished and not events.empty()", "False"),
-        lambda: delivering.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
+        lambda: test_push_runs.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
     ),
     "a delivery that failed, in the way of others": (
         Bug(Dispatcher, "deliver", "del self._running[job]", "pass"),
-        lambda: delivering.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
+        lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
     ),
     "a run out of time that nobody goes on with": (
         Bug(DispatchRun, "leave", "self._of.waker.start(self._job)", "pass"),
-        lambda: delivering.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
+        lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an open circuit that one process knows of": (
         Bug(SubscriberHealth, "_learn", "_row(after) != _row(before) and", "False and"),
-        lambda: delivering.test_other_processes_hear_of_an_open_circuit(memory_stage()),
+        lambda: test_push_circuit.test_other_processes_hear_of_an_open_circuit(memory_stage()),
     ),
     "a waiting message found in another topic": (
         Bug(Delayed, "_find_timed", " if waiting.timer.shard.topic_uid == topic.uid else None", ""),
@@ -163,7 +167,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
     "a batch that nobody answered, cut at once": (
         Bug(dispatcher, "is_to_be_split", " and o.answered", ""),
         lambda: (
-            delivering.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
+            test_push_batches.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 memory_stage()
             )
         ),
@@ -208,17 +212,19 @@ BUGS: dict[str, tuple[Bug, Check]] = {
             "max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)",
             "self._attempt_seconds(sources, consumer)",
         ),
-        lambda: delivering.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
+        lambda: test_push_functions.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
             memory_stage(), None, 910
         ),
     ),
     "a function called again beside itself": (
         Bug(dispatcher, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
-        lambda: delivering.test_i4_a_function_is_not_called_beside_itself(memory_stage(), "queue", None, 910),
+        lambda: test_push_functions.test_i4_a_function_is_not_called_beside_itself(
+            memory_stage(), "queue", None, 910
+        ),
     ),
     "a function that outlives its run": (
         Bug(DispatchRun, "_has_time", ">= seconds + _MARGIN_SECONDS", ">= _MARGIN_SECONDS"),
-        lambda: delivering.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
+        lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an unreadable body that fails its neighbours": (
         Bug(
@@ -303,7 +309,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
     ),
     "a batch whose halves wait": (
         Bug(dispatcher, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
-        lambda: delivering.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
+        lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
     ),
     "a retention that only TTL ends": (
         Bug(_Claim, "_is_over", "ends_ms <= self._now_ms or", "False or"),

@@ -21,7 +21,9 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import Timer
 from chalicelib.store import memory
 from chalicelib.store.layout import FORMAT, text, timer_key
-from tests.contract.ports.test_conditions import SCENES, edits, filed, moves, there
+from tests.contract.ports.conditions.common import filed, there
+from tests.contract.ports.conditions.timers import edits, moves
+from tests.contract.ports.test_conditions import SCENES
 from tests.support import conditions
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -53,3 +53,15 @@ def public_egress() -> Iterator[Callable[[Receiver], Egress]]:
     yield make
     for egress in made:
         egress.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context

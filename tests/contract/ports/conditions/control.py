@@ -1,0 +1,101 @@
+"""Races for settings, assignments and deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.replay import Replay
+from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.topic import Topic
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+
+def _topic(stage: Stage) -> Topic:
+    made = make.topic(make.uid("orders-"))
+    assert stage.adapters.control.put_topic(made, None)
+    return replace(made, version=1)
+
+
+def _is_put_as_it_was_read(put: Callable[[Any, Any], bool], made: Any) -> None:
+    assert put(made, None)
+    assert not put(made, None), "it is there"
+    first = replace(made, version=1)
+    assert put(first, first)
+    assert not put(first, first), "it was changed"
+    assert put(first, replace(made, version=2))
+
+
+def settings_are_changed_as_they_were_read(stage: Stage) -> None:
+    control, topic = stage.adapters.control, _topic(stage)
+    group = make.group(topic)
+    _is_put_as_it_was_read(control.put_topic, make.topic(make.uid("t")))
+    _is_put_as_it_was_read(lambda new, old: control.put_group(topic, new, old), group)
+    _is_put_as_it_was_read(
+        lambda new, old: control.put_consumer(topic, group, new, old), make.consumer(group)
+    )
+    _is_put_as_it_was_read(control.put_token, make.token(make.uid("t")))
+    _is_put_as_it_was_read(
+        control.put_replay, Replay(make.uid("r"), topic.name, topic.name, START_MS, 1, 2, 100)
+    )
+    ring = KeyRing((Secret("01"),))
+    held = control.key_ring()
+    assert not control.put_key_ring(ring, replace(ring, version=99))
+    assert control.put_key_ring(ring, None) == (held is None)
+    assert not control.put_key_ring(ring, None), "it is there"
+    held = control.key_ring()
+    assert held
+    assert control.put_key_ring(held, held)
+    assert not control.put_key_ring(ring, held), "it was changed"
+
+
+def an_assignment_follows_the_one_before(stage: Stage) -> None:
+    control, topic = stage.adapters.control, _topic(stage)
+    group = make.group(topic)
+    first, second = Assignment(1, "mod"), Assignment(2, "mod")
+    assert not control.put_assignment(topic, group, second)
+    assert control.put_assignment(topic, group, first)
+    assert not control.put_assignment(topic, group, replace(first, strategy="other"))
+    assert control.put_assignment(topic, group, second)
+    assert not control.put_assignment(topic, group, replace(second, strategy="other"))
+    assert control.assignment(topic, group) == second
+
+
+def what_was_changed_meanwhile_is_not_retired(stage: Stage) -> None:
+    control, topic = stage.adapters.control, _topic(stage)
+    group = make.group(topic)
+    assert control.put_group(topic, group, None)
+    assert control.put_group(topic, group, replace(group, version=1))
+    assert not control.retire_group(topic, replace(group, version=1))
+    assert control.group(topic, group.name)
+    assert control.retire_group(topic, replace(group, version=2))
+    assert control.put_topic(topic, topic)
+    assert not control.retire_topic(topic)
+    assert control.topic(topic.name)
+    assert control.retire_topic(replace(topic, version=2))
+
+
+def a_deletion_takes_only_the_life_that_was_meant(stage: Stage) -> None:
+    control, topic = stage.adapters.control, _topic(stage)
+    group = make.group(topic)
+    assert control.put_group(topic, group, None)
+    control.delete_group(topic, replace(group, uid=make.uid("earlier")))
+    assert control.group(topic, group.name)
+    control.delete_group(topic, group)
+    assert control.group(topic, group.name) is None
+    control.delete_topic(replace(topic, uid=make.uid("earlier")))
+    assert control.topic(topic.name)
+    control.delete_topic(topic)
+    assert control.topic(topic.name) is None
+
+
+SCENES = (
+    settings_are_changed_as_they_were_read,
+    an_assignment_follows_the_one_before,
+    what_was_changed_meanwhile_is_not_retired,
+    a_deletion_takes_only_the_life_that_was_meant,
+)

@@ -1,0 +1,84 @@
+"""Races for a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor, start_at
+from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.topic import CursorKey
+from chalicelib.ports.log import AlreadyMoved, Stored
+from tests.contract.ports.conditions.common import put
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+
+def _letter(stage: Stage, of: CursorKey | None = None, at_ms: int = START_MS) -> DeadLetter:
+    key, cursors = of or make.cursor_key(), stage.adapters.cursors
+    told, current = make.dead_record(1, at_ms=at_ms), cursors.get(key, consistent=True)
+    sought = cursor_write.replacement(current or Cursor(), transitions.seek(current or Cursor(), 2))
+    assert isinstance(cursors.write(key, sought, [told], exists=current is not None), Cursor)
+    return make.letter(key, told)
+
+
+def _outdated(stage: Stage) -> Iterator[DeadLetter]:
+    """Letters that are there no more as they are known: one was edited, the other redriven and buried anew."""
+    edited = _letter(stage)
+    assert stage.adapters.records.edit(edited)
+    yield edited
+    buried_anew = _letter(stage)
+    _letter(stage, buried_anew.key, START_MS + 1)
+    yield buried_anew
+
+
+def a_letter_is_edited_as_it_was_read(stage: Stage) -> None:
+    records = stage.adapters.records
+    for letter in _outdated(stage):
+        assert not records.edit(replace(letter, last_error="late"))
+        there = records.dead_letter(letter.key, 1)
+        assert there
+        assert there.last_error is None
+
+
+def a_letter_is_discarded_as_it_was_read(stage: Stage) -> None:
+    records = stage.adapters.records
+    for letter in _outdated(stage):
+        assert not records.discard(letter)
+        current = records.dead_letter(letter.key, 1)
+        assert current
+        assert records.discard(current)
+        assert records.dead_letter(letter.key, 1) is None
+
+
+def a_letter_is_redriven_as_it_was_read(stage: Stage) -> None:
+    records = stage.adapters.records
+    for letter in _outdated(stage):
+        assert put(stage, make.shard(), make.segment(0, 1), letter) == AlreadyMoved((0,))
+        current = records.dead_letter(letter.key, 1)
+        assert current
+        assert put(stage, make.shard(), make.segment(0, 1), current) == Stored()
+        assert records.dead_letter(letter.key, 1) is None
+        record = records.get(letter.key, 1)
+        assert record
+        assert record.status == "RETRYING"
+
+
+def only_what_is_dead_leaves_a_letter(stage: Stage) -> None:
+    key, records = make.cursor_key(), stage.adapters.records
+    told = [make.dead_record(1), make.record(2), make.record(3, "RETRYING"), make.record(4, "SUCCESS")]
+    begun = cursor_write.replacement(Cursor(), start_at(5))
+    assert isinstance(stage.adapters.cursors.write(key, begun, told, exists=False), Cursor)
+    assert [n for n in range(1, 5) if records.dead_letter(key, n)] == [1]
+    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 2, "of one the message is gone"
+
+
+SCENES = (
+    a_letter_is_edited_as_it_was_read,
+    a_letter_is_discarded_as_it_was_read,
+    a_letter_is_redriven_as_it_was_read,
+    only_what_is_dead_leaves_a_letter,
+)

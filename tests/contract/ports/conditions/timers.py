@@ -1,0 +1,126 @@
+"""Races for a timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import uuid4
+
+from chalicelib.domain.timer import ANY_EDITION, Timer
+from chalicelib.ports.log import AlreadyMoved, DedupEntry, Moved, Stored
+from tests.contract.ports.conditions.common import (
+    KEEP_SECONDS,
+    filed,
+    is_remembered_for_its_window,
+    put,
+    there,
+)
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+Take = Callable[[Stage, Timer], bool]
+
+
+def moves(stage: Stage, timer: Timer) -> bool:
+    result = put(stage, make.shard(), make.segment(0, 1), timer)
+    assert result in (Stored(), AlreadyMoved((0,)))
+    return result == Stored()
+
+
+def edits(stage: Stage, timer: Timer) -> bool:
+    return stage.adapters.timers.amend(timer, replace(timer, draft=make.draft("new")), KEEP_SECONDS)
+
+
+def _postpones(stage: Stage, timer: Timer) -> bool:
+    return stage.adapters.timers.amend(timer, replace(timer, due_ms=timer.due_ms + 5), KEEP_SECONDS)
+
+
+def _cancels(stage: Stage, timer: Timer) -> bool:
+    return stage.adapters.timers.cancel(timer, KEEP_SECONDS)
+
+
+def _is_taken_as_it_was_read(stage: Stage, take: Take) -> None:
+    for known, current in ((0, 1), (1, 2), (2, 1)):
+        timer = replace(filed(stage, current), edits=known)
+        assert not take(stage, timer), f"known after {known} changes, there after {current}"
+        assert there(stage, timer) == current
+        assert take(stage, replace(timer, edits=current))
+        assert not take(stage, replace(timer, edits=current)), "it is gone"
+    fresh = filed(stage)
+    assert take(stage, fresh)
+    assert not take(stage, fresh), "it is gone"
+    assert not take(stage, make.timer())
+
+
+def a_timer_is_moved_as_it_was_read(stage: Stage) -> None:
+    _is_taken_as_it_was_read(stage, moves)
+
+
+def a_timer_is_edited_as_it_was_read(stage: Stage) -> None:
+    _is_taken_as_it_was_read(stage, edits)
+    timer = filed(stage)
+    assert edits(stage, timer)
+    assert stage.adapters.timers.moved(timer.id) is None
+
+
+def a_timer_is_postponed_as_it_was_read(stage: Stage) -> None:
+    _is_taken_as_it_was_read(stage, _postpones)
+    timer = filed(stage)
+    assert _postpones(stage, timer)
+    assert stage.adapters.timers.moved(timer.id) == Moved(timer.due_ms + 5, edits=1)
+
+
+def a_timer_is_cancelled_as_it_was_read(stage: Stage) -> None:
+    _is_taken_as_it_was_read(stage, _cancels)
+
+
+def a_timer_without_an_edition_is_taken_once(stage: Stage) -> None:
+    """The row of a damaged one tells its edition no more."""
+    for take in (moves, _postpones, _cancels):
+        assert not take(stage, make.timer(edits=ANY_EDITION))
+
+
+def a_timer_is_set_aside_once(stage: Stage) -> None:
+    timers, timer = stage.adapters.timers, filed(stage)
+    timers.set_aside(timer)
+    assert there(stage, timer) is None
+    timers.set_aside(timer)
+    timers.bring_back()
+    assert not moves(stage, make.timer(id=timer.id + "x"))
+
+
+def a_fragment_is_held_by_one(stage: Stage) -> None:
+    timers, fragment = stage.adapters.timers, uuid4().int >> 90
+    assert timers.hold(fragment, "a", 1_000, 2_000)
+    assert timers.hold(fragment, "a", 1_500, 2_500)
+    assert not timers.hold(fragment, "b", 2_499, 3_000)
+    timers.let_go(fragment, "b")
+    assert not timers.hold(fragment, "b", 2_499, 3_000)
+    assert timers.hold(fragment, "b", 2_500, 3_000)
+    timers.let_go(fragment, "a")
+    assert not timers.hold(fragment, "a", 2_999, 4_000)
+    timers.let_go(fragment, "b")
+    assert timers.hold(fragment, "a", 2_999, 4_000)
+
+
+def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
+    def files(entry: DedupEntry) -> tuple[DedupEntry, ...]:
+        timer = make.timer(START_MS + 60_000)
+        known = stage.adapters.timers.file([timer], [entry])
+        assert (there(stage, timer) is None) is bool(known)
+        return known
+
+    is_remembered_for_its_window(files)
+
+
+SCENES = (
+    a_timer_is_moved_as_it_was_read,
+    a_timer_is_edited_as_it_was_read,
+    a_timer_is_postponed_as_it_was_read,
+    a_timer_is_cancelled_as_it_was_read,
+    a_timer_without_an_edition_is_taken_once,
+    a_timer_is_set_aside_once,
+    a_fragment_is_held_by_one,
+    a_delayed_message_has_its_dedup_id_once,
+)

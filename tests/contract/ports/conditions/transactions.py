@@ -1,0 +1,58 @@
+"""Races for a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from chalicelib.domain.transaction import Transaction, TransactionState, check_timer, rolled_back
+from chalicelib.ports.log import DedupEntry, Stored
+from tests.contract.ports.conditions.common import is_remembered_for_its_window, put, there
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import Stage
+
+
+def _transaction() -> Transaction:
+    check_ms = START_MS + 60_000
+    return Transaction(make.uid("t"), "orders", "u1", START_MS, check_ms, 60_000, 86_400, make.draft(1))
+
+
+def a_transaction_has_its_dedup_id_once(stage: Stage) -> None:
+    def prepares(entry: DedupEntry) -> tuple[DedupEntry, ...]:
+        made = _transaction()
+        known = stage.adapters.transactions.prepare(made, [entry])
+        assert (stage.adapters.transactions.get(made.id) is None) is bool(known)
+        return known
+
+    is_remembered_for_its_window(prepares)
+
+
+def a_transaction_is_decided_as_it_was_read(stage: Stage) -> None:
+    transactions = stage.adapters.transactions
+    made = _transaction()
+    assert transactions.prepare(made) == ()
+    checked = replace(made, checks=1)
+    assert transactions.change(made, checked)
+    decisions: tuple[Callable[[], bool], ...] = (
+        lambda: transactions.change(made, rolled_back(made, START_MS)),
+        lambda: put(stage, make.shard(), make.segment(0, 1), made) == Stored(),
+    )
+    for decide in decisions:
+        assert not decide()
+        undecided = transactions.get(made.id)
+        assert undecided
+        assert (undecided.state, undecided.checks) == (TransactionState.PREPARED, 1)
+    current = replace(checked, version=1)
+    assert put(stage, make.shard(), make.segment(0, 1), current) == Stored()
+    decided = transactions.get(made.id)
+    assert decided
+    assert (decided.state, decided.offset) == (TransactionState.COMMITTED, 0)
+    assert not transactions.change(current, rolled_back(current, START_MS))
+    assert there(stage, check_timer(made)) is None, "nobody is asked any more"
+
+
+SCENES = (
+    a_transaction_has_its_dedup_id_once,
+    a_transaction_is_decided_as_it_was_read,
+)

@@ -1,0 +1,57 @@
+"""A transaction or topic that cannot be read is refused; the others are listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.transaction import TransactionState
+from chalicelib.services.produce.transactions import Checks
+from tests.contract.services.damaged.scenes import on_dynamodb
+from tests.support import factories as make
+from tests.support.damage import NEWER, Change, change_control, change_transaction, having, without
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("damage", [NEWER, without("q"), having("m", {"S": "?"})], ids=range(3))
+def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
+    stage: Stage, damage: Change
+) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage)
+    transactor, checks = desk.deps.transactor, Checks("https://example.com", 60)
+    made = [transactor.prepare(desk.topic, make.draft(n), checks)[0] for n in range(3)]
+    change_transaction(stage, made[1].id, damage)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        transactor.find(made[1].id)
+    listed = {
+        transaction.id for transaction in transactor.listed(desk.topic, TransactionState.PREPARED, None, 10)
+    }
+    assert {made[0].id, made[2].id} <= listed
+    assert transactor.decide(made[2], TransactionState.COMMITTED).state is TransactionState.COMMITTED
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "damage",
+    [having("v", {"N": "3"}), having("shards", {"S": "?"}), without("uid"), having("doc", {"S": "{"})],
+)
+def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage, damage: Change) -> None:
+    on_dynamodb(stage)
+    desks = sorted((Desk.at(stage) for _ in range(3)), key=lambda desk: desk.topic.name)
+    broken = desks[1].topic.name
+    change_control(stage, "topics", broken, damage)
+    control = stage.adapters.control
+    before = [topic.name for topic in control.topics(None, 1000)]
+    assert broken not in before
+    assert {desks[0].topic.name, desks[2].topic.name} <= {*before}
+    paged: list[str] = []
+    while page := control.topics(paged[-1] if paged else None, 1):
+        paged += [topic.name for topic in page]
+    assert paged == before, "a page is short at the end only"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        control.topic(broken)
+    for job in (desks[0].deps.sweeper, desks[0].deps.expirer, desks[0].deps.checkpointer):
+        job.run_once(lambda: True)

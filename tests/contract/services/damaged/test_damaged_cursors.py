@@ -1,0 +1,139 @@
+"""A cursor that cannot be read stops its shard only; a seek or the sweeper puts it right."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from chalicelib.domain.cursor_size import has_room_to_wait
+from chalicelib.domain.cursor_transitions import rebuilt_lane
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.spans import Span
+from chalicelib.domain.topic import cursor_key
+from chalicelib.services.consume.settle import Nack
+from tests.contract.services.damaged.scenes import anew, on_dynamodb, stored
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.damage import NEWER, Change, change_cursor, having, without
+from tests.support.desk import Desk, attempts, offsets
+from tests.support.stages import Stage
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("damage", [NEWER, without("x"), without("l"), having("f", {"S": "?"})], ids=range(4))
+def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage: Change) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, shard=n % 2) for n in range(2)))
+    desk.drain(group)
+    desk.produce(*(make.draft(n, shard=n % 2) for n in range(4)))
+    change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
+    reader = anew(desk)
+    seen: list[tuple[int, int]] = []
+    with contextlib.suppress(Unavailable):
+        while deliveries := reader.receive(group, 10):
+            seen += [(d.message.shard, d.message.offset) for d in deliveries]
+            reader.ack(group, deliveries)
+    assert seen == [(1, 1), (1, 2)], "nothing begins again"
+    with pytest.raises(Unavailable, match="cannot be read"):
+        stage.adapters.cursors.get(cursor_key(desk.topic, group, 0))
+    reader.deps.sweeper.run_once(lambda: True)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "damage",
+    [without("x"), without("e"), having("e", {"S": "?"}), having("l", {"M": {"t": {"S": "?"}}})],
+    ids=range(4),
+)
+def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
+    stage: Stage, damage: Change
+) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    assert desk.ack(group, desk.receive(group, 2)) == [None, None]
+    held = desk.receive(group, 2)
+    behind = anew(desk)
+    behind.deps.states.last(cursor_key(desk.topic, group, 0))
+    change_cursor(stage, cursor_key(desk.topic, group, 0), damage)
+    reader = anew(desk)
+    with pytest.raises(Unavailable, match="A seek of the group mends it"):
+        reader.receive(group)
+    assert reader.seek(group, 2).next == 2
+    assert [event for event, _ in reader.deps.counters.events()] == ["cursor rebuilt"]
+    assert desk.ack(group, held) == ["RECEIPT_STALE"] * 2
+    again = behind.receive(group)
+    assert offsets(again) == [2, 3, 4, 5]
+    assert attempts(again) == dict.fromkeys(range(2, 6), 1)
+    assert reader.receive(group) == []
+    assert reader.ack(group, again) == [None] * 4
+    assert reader.drain(group) == []
+
+
+@pytest.mark.engine
+def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(2))
+    behind = anew(desk)
+    reader, shard = behind.deps.reader, desk.topic.shard_key(0)
+    assert len(reader.fresh(shard, 0, 0, 2, reader.trust(group))) == 2, "it has a copy"
+    message = desk.deps.lookup.message(desk.topic, placed[1].id)
+    desk.deps.amender.amend(desk.topic, message, {"body": b'"edited"'})
+    change_cursor(stage, cursor_key(desk.topic, group, 0), lambda item: without("a")(without("x")(item)))
+    anew(desk).seek(group, "earliest")
+    assert [d.message.draft.body for d in behind.receive(group)][1] == b'"edited"'
+
+
+@pytest.mark.engine
+def test_a_damaged_cursor_of_a_retry_lane_is_made_anew_of_what_is_retrying(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=1_000))
+    stage.clock.advance(1_000)
+    again = desk.receive(group, 100)
+    assert desk.ack(group, again[:1]) == [None], "this one is done"
+    assert desk.nack(group, again[1:3], Nack(delay_ms=60_000)) == [None] * 2, "these wait for their timers"
+    lane = cursor_key(desk.topic, group, None)
+    change_cursor(stage, lane, without("x"))
+    reader = anew(desk)
+    with pytest.raises(Unavailable, match="A seek of the group mends it"):
+        reader.receive(group)
+    reader.deps.positions.mend_lane(desk.topic, group)
+    assert [event for event, _ in reader.deps.counters.events()] == ["cursor rebuilt"]
+    reader.deps.positions.mend_lane(desk.topic, group)
+    got = reader.receive(group, 100)
+    _, *put_off = (d.message.offset for d in again[:3])
+    assert attempts(got) == dict.fromkeys((d.message.offset for d in again[3:]), 2)
+    assert desk.ack(group, again[3:]) == ["RECEIPT_STALE"] * 3
+    assert reader.ack(group, got) == [None] * 3
+    stage.clock.advance(60_000)
+    assert attempts(reader.receive(group)) == dict.fromkeys(put_off, 3)
+
+
+def test_a_lane_with_more_entries_than_a_cursor_holds_goes_on_with_what_lies_behind() -> None:
+    entries = [Span(offset * 1_000, attempt=1 + offset % 7) for offset in range(2_000)]
+    cursor = rebuilt_lane(entries, 2_000_000, START_MS)
+    assert has_room_to_wait(cursor)
+    assert 0 < len(cursor.waiting) < 2_000
+    assert cursor.next == entries[len(cursor.waiting)].start
+    assert rebuilt_lane([], 7, START_MS).next == 7
+
+
+@pytest.mark.engine
+def test_a_cursor_of_a_later_release_is_left_to_it_also_by_a_seek(stage: Stage) -> None:
+    on_dynamodb(stage)
+    desk = stored(stage)
+    group = desk.group()
+    desk.drain(group)
+    change_cursor(stage, cursor_key(desk.topic, group, 0), NEWER)
+    with pytest.raises(Unavailable, match="later release"):
+        anew(desk).seek(group, "earliest")

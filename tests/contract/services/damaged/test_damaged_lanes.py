@@ -1,0 +1,70 @@
+"""An entry of a retry lane that cannot be read is tried where its message stands, or becomes a dead letter."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.message import DeadReason
+from chalicelib.domain.topic import Group, lane_of
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.inspect.lookup import Filters
+from tests.contract.services.damaged.scenes import DAMAGES, DEAD_LETTER, LONG, anew, letters
+from tests.support import factories as make
+from tests.support.damage import change_row
+from tests.support.desk import Desk, attempts
+from tests.support.stages import Stage
+
+
+def in_lane(stage: Stage, *, edited: bool) -> tuple[Desk, Group]:
+    """A desk whose two messages have failed once and are in the retry lane: as references or, edited, whole."""
+    desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
+    group = desk.group()
+    desk.produce(make.draft("first"), make.draft(LONG))
+    desk.nack(group, desk.receive(group), DEAD_LETTER if edited else Nack(delay_ms=1_000))
+    redriver = desk.deps.redriver
+    if edited:
+        edits = [redriver.edit(desk.topic, group, letter, b'"mended"') for letter in letters(desk, group)]
+        assert redriver.redrive(desk.topic, group, edits) == 2
+    stage.clock.advance(1_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    return desk, group
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
+    stage: Stage, damage: str
+) -> None:
+    desk, group = in_lane(stage, edited=False)
+    change_row(stage, lane_of(desk.topic, group).shard_key(0), 0, DAMAGES[damage])
+    reader = anew(desk)
+    again = reader.receive(group)
+    assert attempts(again) == {0: 2, 1: 2}
+    assert {d.message.draft.body for d in again} == {b'"first"', f'"{LONG}"'.encode()}
+    assert reader.ack(group, again) == [None, None]
+    states = reader.deps.lookup.group_status(desk.topic, group).account
+    assert (states.success, states.retrying, states.dead) == (2, 0, 0)
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_message(
+    stage: Stage, damage: str
+) -> None:
+    desk, group = in_lane(stage, edited=True)
+    ids = [message.id for message in desk.deps.lookup.newest_first(desk.topic, Filters(), 9, None)[0]]
+    change_row(stage, lane_of(desk.topic, group).shard_key(0), 0, DAMAGES[damage])
+    reader = anew(desk)
+    seen = reader.drain(group)
+    buried = letters(reader, group)
+    assert {*seen} | {letter.offset for letter in buried} == {0, 1}
+    assert {letter.reason for letter in buried} <= {DeadReason.UNDECODABLE}
+    assert {letter.message.id for letter in buried} <= {*ids}
+    states = reader.deps.lookup.group_status(desk.topic, group).account
+    assert (states.success, states.retrying, states.dead) == (len(seen), 0, len(buried))
+    for letter in buried:
+        message = reader.deps.lookup.message(desk.topic, letter.message.id)
+        assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
+        assert reader.deps.fates.of(desk.topic, message)[group.name].adds_up

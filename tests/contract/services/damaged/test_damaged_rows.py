@@ -1,0 +1,250 @@
+"""A row of the log that cannot be read costs what it held, and nothing else: its neighbours are delivered."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given, settings
+
+from chalicelib.domain.errors import Conflict
+from chalicelib.domain.message import DeadReason
+from chalicelib.domain.topic import cursor_key
+from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.store.layout import Item
+from chalicelib.store.memory import MemoryLog
+from tests.contract.services.damaged.scenes import (
+    DAMAGES,
+    DEAD_LETTER,
+    LONG,
+    anew,
+    letters,
+    look_everywhere,
+    on_dynamodb,
+    stored,
+)
+from tests.support import factories as make
+from tests.support.damage import NEWER, Change, change_letter, change_record, change_row, having, without
+from tests.support.desk import Desk, offsets
+from tests.support.stages import Stage, memory_stage
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_a_damaged_row_becomes_dead_letters_and_its_neighbours_are_delivered(
+    stage: Stage, mode: str, damage: str
+) -> None:
+    if mode != "queue" and not isinstance(stage.adapters.log, MemoryLog):
+        pytest.skip("what a mode makes of a row has nothing to do with its store")
+    desk = stored(stage, mode=mode)
+    group = desk.group()
+    consumer = desk.consumer(group, "c") if mode == "broadcast" else None
+    if consumer:
+        desk.produce(make.draft("for the broadcast"), make.draft("too"))
+    first = 6 if consumer else 2
+    if consumer:
+        desk.produce(make.draft("the last"), make.draft("one"))
+    change_row(stage, desk.topic.shard_key(0), first, DAMAGES[damage])
+    reader = anew(desk)
+    end = 10 if consumer else 6
+    healthy = {*range(end)} - {first, first + 1}
+    seen = reader.drain(group, consumer=consumer)
+    assert Counter(seen) >= Counter(o for o in healthy if not consumer or o > first)
+    assert len(seen) == len(set(seen))
+    buried = {letter.offset: letter for letter in letters(reader, group)}
+    assert {letter.reason for letter in buried.values()} <= {DeadReason.UNDECODABLE}
+    assert first in buried
+    assert {*buried} | {*seen} >= {first, first + 1}
+    assert not {*buried} & {*seen}
+    counts = reader.deps.counters.take()
+    assert counts["Undecodable"] == len(buried)
+    assert {place["offset"] for event, place in reader.deps.counters.events() if event == "undecodable"} == {
+        *buried
+    }
+    look_everywhere(reader, group)
+    assert not reader.receive(group, consumer=consumer), "what cannot be read is not redriven"
+
+
+def test_of_a_row_with_one_message_that_cannot_be_read_the_others_are_delivered(stage: Stage) -> None:
+    desk = stored(stage, "one", "two", "three")
+    group = desk.group()
+    broken = '[{"b":"one"},{"b":"two","e":"never"},{"b":"three"}]'
+    change_row(stage, desk.topic.shard_key(0), 3, having("m", {"S": broken}))
+    reader = anew(desk)
+    assert reader.drain(group) == [0, 1, 2, 3, 5, 6, 7, 8]
+    [letter] = letters(reader, group)
+    assert (letter.offset, letter.message.draft.body) == (4, b'{"b":"two","e":"never"}')
+
+
+def test_every_group_gets_its_letter_whatever_it_filters(stage: Stage) -> None:
+    desk = stored(stage)
+    groups = [desk.group("all"), desk.group("some", tags=("paid",))]
+    change_row(stage, desk.topic.shard_key(0), 2, DAMAGES["not JSON"])
+    for group in groups:
+        anew(desk).drain(group)
+        assert [letter.offset for letter in letters(desk, group)] == [2, 3]
+
+
+def test_a_large_row_leaves_as_much_as_a_letter_can_hold(stage: Stage) -> None:
+    desk = stored(stage)
+    group = desk.group()
+    change_row(stage, desk.topic.shard_key(0), 2, having("m", {"B": bytes(390_000)}))
+    anew(desk).drain(group)
+    first, second = letters(desk, group)
+    assert len(first.message.draft.body) == 200_000
+    assert second.message.draft.body == b""
+
+
+def test_a_letter_of_what_cannot_be_read_is_redriven_once_it_has_a_body(stage: Stage) -> None:
+    desk = stored(stage)
+    group = desk.group()
+    change_row(stage, desk.topic.shard_key(0), 2, DAMAGES["not JSON"])
+    reader = anew(desk)
+    reader.drain(group)
+    letter = letters(reader, group)[0]
+    redriver, topic = reader.deps.redriver, desk.topic
+    with pytest.raises(Conflict, match="UNDECODABLE"):
+        redriver.try_now(topic, group, letter.message.id)
+    assert redriver.redrive(topic, group, [letter]) == 0
+    edited = redriver.edit(topic, group, letter, b'"mended"')
+    assert redriver.redrive(topic, group, [edited]) == 1
+    stage.clock.advance(1_000)
+    [delivery] = reader.receive(group)
+    assert (delivery.message.offset, delivery.message.draft.body) == (2, b'"mended"')
+    assert reader.ack(group, [delivery]) == [None]
+
+
+def test_what_cannot_be_read_cannot_be_edited_in_the_log_but_its_neighbours_can(stage: Stage) -> None:
+    desk = stored(stage, "one", "two")
+    desk.group()
+    change_row(stage, desk.topic.shard_key(0), 2, having("m", {"S": '[{"b":"one"},{"b":"two","e":"never"}]'}))
+    reader = anew(desk)
+    good, bad = (
+        m for m in reader.deps.lookup.newest_first(desk.topic, Filters(), 9, None)[0] if m.offset in (2, 3)
+    )
+    if good.offset == 3:
+        good, bad = bad, good
+    with pytest.raises(Conflict, match="UNDECODABLE"):
+        reader.deps.amender.amend(desk.topic, bad, {"body": b"1"})
+    assert reader.deps.amender.amend(desk.topic, good, {"body": b"1"}).draft.body == b"1"
+    assert anew(desk).deps.lookup.message(desk.topic, bad.id).draft.dead == DeadReason.UNDECODABLE
+
+
+def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2)
+    group = desk.group()
+    for number in range(3):
+        desk.produce(make.draft(f"a{number}", shard=0), make.draft(f"b{number}", shard=1))
+    key = desk.topic.shard_key(0)
+    change_row(stage, key, 1, NEWER)
+    old = anew(desk)
+    seen: list[tuple[int, int]] = []
+    while deliveries := old.receive(group, 100):
+        seen += [(d.message.shard, d.message.offset) for d in deliveries]
+        old.ack(group, deliveries)
+    assert sorted(seen) == [(0, 0), (1, 0), (1, 1), (1, 2)]
+    assert old.deps.counters.take()["NewerFormat"]
+    look_everywhere(old, group)
+    hidden = desk.rows()[1]
+    id = f"{hidden.request_id}-0-1"
+    with pytest.raises(Conflict, match="NEWER_FORMAT"):
+        old.deps.lookup.message(desk.topic, id)
+    assert {m.offset for m in old.deps.lookup.newest_first(desk.topic, Filters(shard=0), 9, None)[0]} == {
+        0,
+        2,
+    }
+    assert letters(old, group) == []
+    assert old.deps.claimer.bury(Claimant(desk.topic, group, 30), 0, lambda: True) == 0, "not even at its end"
+    change_row(stage, key, 1, having("v", {"N": "1"}))
+    assert offsets(anew(desk).receive(group, 100)) == [1, 2]
+
+
+def test_what_a_later_release_gave_back_is_left_to_it(stage: Stage) -> None:
+    desk = stored(stage)
+    group = desk.group()
+    reader = anew(desk)
+    leased = reader.receive(group, 100)
+    change_row(stage, desk.topic.shard_key(0), 2, NEWER)
+    old = anew(desk)
+    assert old.nack(group, leased[2:3], DEAD_LETTER) == ["UNAVAILABLE"]
+    stage.clock.advance(31_000)
+    again = old.receive(group, 100)
+    assert offsets(again) == [0, 1, 4, 5]
+    assert old.ack(group, again) == [None] * 4
+    assert [(span.start, span.count) for span in desk.cursor(group).waiting] == [(2, 2)], "they are owed"
+    change_row(stage, desk.topic.shard_key(0), 2, having("v", {"N": "1"}))
+    assert anew(desk).drain(group) == [2, 3]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("damage", [DAMAGES["not JSON"], without("i"), without("n"), having("q", {"N": "1"})])
+def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Change) -> None:
+    on_dynamodb(stage)
+    desk = stored(stage)
+    group = desk.group()
+    got = desk.receive(group, 3)
+    desk.nack(group, got, DEAD_LETTER)
+    key = cursor_key(desk.topic, group, 0)
+    change_letter(stage, key, 1, damage)
+    found = letters(desk, group)
+    assert [letter.offset for letter in found] == [0, 1, 2]
+    assert desk.deps.redriver.redrive_some(desk.topic, group, Wanted(), 100) >= 2
+    change_record(stage, key, 1, without("j"))
+    record = stage.adapters.records.get(key, 1)
+    assert record
+    assert record.status == "DEAD"
+    look_everywhere(desk, group)
+
+
+names = st.sampled_from("nmraxwev")
+
+values = st.one_of(
+    st.builds(lambda raw: {"B": raw}, st.binary(max_size=50)),
+    st.builds(lambda raw: {"S": raw}, st.text(max_size=50)),
+    st.builds(lambda n: {"N": str(n)}, st.integers(-5, 2**40)),
+    st.just({"NULL": True}),
+    st.just({"BOOL": False}),
+    st.just({"L": []}),
+)
+
+
+@st.composite
+def damages(draw: st.DrawFn) -> Change:
+    """An attribute replaced or gone, or bytes of the messages flipped, cut out, put in."""
+    name = draw(names)
+    if name != "m":
+        value = draw(st.none() | values)
+        return without(name) if value is None else having(name, value)
+    place, length, put = draw(st.integers(0, 400)), draw(st.integers(0, 20)), draw(st.binary(max_size=5))
+
+    def cut(item: Item) -> Item:
+        [(kind, payload)] = item["m"].items()
+        raw = payload if isinstance(payload, bytes) else payload.encode()
+        at = place % (len(raw) + 1)
+        raw = raw[:at] + put + raw[at + length :]
+        return {**item, "m": {"B": raw} if kind == "B" else {"S": raw.decode(errors="replace")}}
+
+    return draw(st.sampled_from((cut, without("m"))) | values.map(lambda value: having("m", value)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(damages(), st.sampled_from(("queue", "serial")), st.sampled_from(("short", LONG)))
+@example(having("v", {"N": "x"}), "queue", "short")
+def test_whatever_becomes_of_a_row_its_neighbours_are_delivered_once(
+    damage: Change, mode: str, body: str
+) -> None:
+    desk = stored(memory_stage(), body, "a", mode=mode)
+    group = desk.group()
+    change_row(desk.stage, desk.topic.shard_key(0), 2, damage)
+    reader = anew(desk)
+    newer = desk.rows()[1].newer
+    seen = reader.drain(group)
+    assert len(seen) == len(set(seen))
+    assert {*seen} - {2, 3} == ({0, 1} if newer else {0, 1, 4, 5})
+    buried = {letter.offset for letter in letters(reader, group)}
+    assert not buried & {*seen}
+    assert newer or 2 in buried | {*seen}
+    look_everywhere(reader, group)

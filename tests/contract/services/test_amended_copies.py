@@ -1,0 +1,208 @@
+"""Whatever another process has read before an edit, no consumer is given the old copy."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from chalicelib.domain.errors import Conflict, Unavailable
+from chalicelib.domain.limits import MAX_AMENDED_CURSORS
+from chalicelib.ports.log import Log
+from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.settle import Nack
+from tests.support import factories as make
+from tests.support.amending import (
+    NEW,
+    Counting,
+    before_amending,
+    before_writing,
+    bodies,
+    cancel,
+    edit,
+    having_read,
+    message_of,
+    process_b,
+)
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage
+
+
+def test_a_process_that_had_read_ahead_delivers_the_new_body(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(4))
+    other = having_read(desk, group)
+    edit(desk, placed[2])
+    cancel(desk, placed[3])
+    assert bodies(other.receive(group)) == [b'{"n":1}', NEW]
+
+
+def test_an_edit_that_lands_in_the_middle_of_a_claim_wins_and_the_claim_is_made_anew(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(2))
+    other = having_read(desk, group)
+    before_writing(other, lambda: edit(desk, placed[1]))
+    assert bodies(other.receive(group)) == [NEW]
+
+
+def test_a_first_claim_loses_against_an_edit_as_well(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("old"))
+    other = process_b(desk)
+    before_writing(other, lambda: cancel(desk, placed))
+    assert other.receive(group) == []
+
+
+def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("old"))
+    got: list[Delivery] = []
+    before_amending(desk, lambda: got.extend(desk.receive(group)))
+    with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
+        edit(desk, placed)
+    assert bodies(got) == [b'"old"']
+    assert message_of(desk, placed).draft.body == b'"old"'
+
+
+def test_claims_of_other_messages_do_not_hinder_an_edit(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(100))
+    desk.receive(group, 1)
+    before_amending(desk, lambda: desk.receive(group, 1), times=90)
+    edit(desk, placed[99])
+    assert desk.cursor(group).next == 2, "one try was enough"
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_what_lapsed_is_delivered_again_as_it_was_edited(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode=mode)
+    placed = desk.produce(*make.drafts(3))
+    other = having_read(desk, group)
+    edit(desk, placed[1])
+    assert bodies(desk.receive(group, 1)) == [NEW]
+    stage.clock.advance(31 * SECOND_MS)
+    (again,) = other.receive(group, 1)
+    assert (again.attempt, again.message.draft.body) == (2, NEW)
+
+
+def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(2))
+    other = having_read(desk, group)
+    edit(desk, placed[1])
+    got = desk.receive(group)
+    assert desk.nack(group, got, Nack(delay_ms=5_000)) == [None]
+    stage.clock.advance(6 * SECOND_MS)
+    (again,) = other.receive(group)
+    assert (again.attempt, again.message.draft.body, again.message.id) == (2, NEW, placed[1].id)
+    assert other.nack(group, [again], Nack(delay_ms=5_000)) == [None]
+    stage.clock.advance(6 * SECOND_MS)
+    assert bodies(other.receive(group)) == [NEW]
+
+
+def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(2))
+    other = having_read(desk, group)
+    edit(desk, placed[1])
+    got = desk.receive(group)
+    assert other.nack(group, got, Nack(dead_letter=True)) == [None]
+    (letter,) = other.deps.redriver.find(desk.topic, group, placed[1].id)
+    assert letter.message.draft.body == NEW
+    assert other.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+    stage.clock.advance(SECOND_MS)
+    assert bodies(other.receive(group)) == [NEW]
+
+
+def test_a_group_sent_back_gets_the_edited_message_again(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    placed = desk.produce(*make.drafts(3))
+    other = having_read(desk, group)
+    edit(desk, placed[1])
+    desk.drain(group)
+    other.seek(group, "earliest")
+    assert bodies(other.receive(group)) == [b'{"n":0}', NEW, b'{"n":2}']
+
+
+@pytest.mark.parametrize("begin", ["earliest", "@0"])
+def test_a_group_that_is_made_later_gets_the_edited_message(stage: Stage, begin: str) -> None:
+    desk = Desk.at(stage)
+    placed = desk.produce(*make.drafts(3))
+    other = having_read(desk, desk.group("first"))
+    edit(desk, placed[1])
+    later = desk.group("later", begin)
+    assert bodies(other.receive(later)) == [b'{"n":0}', NEW, b'{"n":2}']
+
+
+def test_a_group_much_older_than_a_process_shares_its_reading(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    groups = [desk.group("a"), desk.group("b")]
+    placed = desk.produce(*make.drafts(3))
+    stage.clock.advance(2 * 3_600 * SECOND_MS)
+    other = process_b(desk)
+    reader = other.deps.reader
+    counting = Counting(reader._log)
+    reader._log = cast(Log, counting)
+    assert other.drain(groups[0]) == [place.offset for place in placed]
+    counting.shards.clear()
+    assert len(other.receive(groups[1], 3)) == 3
+    assert desk.topic.shard_key(0) not in counting.shards
+
+
+def test_a_group_that_comes_up_during_an_edit_is_told_before_it_is_answered(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    placed = desk.produce(*make.drafts(2))
+    other = having_read(desk, desk.group("first"))
+    before_amending(desk, lambda: desk.group("second"))
+    edit(desk, placed[1])
+    second = desk.group("second")
+    assert desk.cursor(second).amended == ((1, 2),)
+    assert bodies(other.receive(second)) == [b'{"n":0}', NEW]
+
+
+def test_nobody_can_tell_where_a_group_comes_up_and_claims_during_an_edit(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    (placed,) = desk.produce(make.draft("old"))
+    before_amending(desk, lambda: desk.receive(desk.group("second")))
+    with pytest.raises(Unavailable):
+        edit(desk, placed)
+    with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
+        edit(desk, placed)
+
+
+def test_each_consumer_of_a_broadcast_gets_the_edited_message(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
+    placed = desk.produce(*make.drafts(3))
+    others = {consumer.uid: process_b(desk) for consumer in (ann, bob)}
+    for consumer in (ann, bob):
+        others[consumer.uid].receive(group, 1, consumer)
+    edit(desk, placed[2])
+    assert bodies(others[ann.uid].receive(group, 10, ann)) == [b'{"n":1}', NEW]
+    with pytest.raises(Conflict, match=r"ALREADY_CLAIMED: .*'billing'"):
+        edit(desk, placed[2], b'"newer"')
+    assert bodies(others[bob.uid].receive(group, 10, bob)) == [b'{"n":1}', NEW]
+
+
+def test_more_readers_than_a_transaction_can_tell_forbid_a_change(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    (placed,) = desk.produce(make.draft("old"))
+    control = desk.stage.adapters.control
+    for n in range(MAX_AMENDED_CURSORS):
+        control.put_consumer(desk.topic, group, make.consumer(group, f"c{n:03d}"), None)
+    edit(desk, placed)
+    control.put_consumer(desk.topic, group, make.consumer(group, "one-more"), None)
+    with pytest.raises(Conflict, match="TOO_MANY_READERS"):
+        edit(desk, placed, b'"newer"')

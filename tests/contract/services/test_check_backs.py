@@ -1,0 +1,211 @@
+"""Producers of undecided transactions are asked for their decision, once a minute and at most fifteen times."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chalicelib.domain.limits import MAX_CHECKS
+from chalicelib.domain.timer import fragment_of
+from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
+from chalicelib.services.produce.check_back import Check
+from chalicelib.services.produce.transactions import Checks
+from tests.support.clock import SECOND_MS
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+from tests.support.transacting import COMMIT, ROLLBACK, decide, held, prepare, timers_of
+
+
+def asked(desk: PushDesk, transaction: Transaction) -> list[int]:
+    """How many seconds after its preparation each check came."""
+    return [
+        (at_ms - transaction.prepared_ms) // 1000
+        for at_ms, id in desk.subscribers.asked
+        if id == transaction.id
+    ]
+
+
+def later(desk: PushDesk, transaction: Transaction, seconds: int, step: int = 10) -> None:
+    """Time passes; the movers run every `step` seconds, and what they start."""
+    end_ms = desk.stage.clock.now_ms() + seconds * SECOND_MS
+    while desk.stage.clock.now_ms() < end_ms:
+        desk.stage.clock.advance(min(step * SECOND_MS, end_ms - desk.stage.clock.now_ms()))
+        desk.deps.mover.tick([fragment_of(transaction.id)])
+        desk.run()
+
+
+def test_i13_fifteen_checks_one_a_minute_then_the_undecided_list(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    later(desk, transaction, 59)
+    assert asked(desk, transaction) == []
+    later(desk, transaction, 1)
+    later(desk, transaction, 20 * 60, step=30)
+    assert asked(desk, transaction) == [60 * n for n in range(1, MAX_CHECKS + 1)]
+    after = held(desk, transaction)
+    assert (after.state, after.checks, after.last_answer) == (
+        TransactionState.UNDECIDED,
+        MAX_CHECKS,
+        "unknown",
+    )
+    (shown,) = desk.deps.transactor.listed(desk.topic, TransactionState.UNDECIDED, None, 9)
+    assert (shown.id, shown.checks) == (transaction.id, MAX_CHECKS)
+    assert timers_of(desk, transaction.id) == []
+    assert desk.rows() == []
+    done = decide(desk.deps, transaction, COMMIT)
+    assert isinstance(done, Transaction)
+    assert len(desk.rows()) == 1
+
+
+def test_without_a_check_url_it_is_undecided_after_as_long_and_nobody_is_asked(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks(None, 10))
+    later(desk, transaction, 149)
+    assert held(desk, transaction).state is TransactionState.PREPARED
+    later(desk, transaction, 1)
+    assert (held(desk, transaction).state, held(desk, transaction).checks) == (TransactionState.UNDECIDED, 0)
+    assert asked(desk, transaction) == []
+    assert timers_of(desk, transaction.id) == []
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_i13_the_producers_answer_decides_and_ends_the_checks(
+    stage: Stage, decision: TransactionState
+) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscribers.producer = lambda t: CheckAnswer(decision if t.checks == 2 else None, "HTTP 500")
+    transaction = prepare(desk)
+    later(desk, transaction, 600)
+    assert asked(desk, transaction) == [60, 120, 180]
+    after = held(desk, transaction)
+    assert (after.state, after.checks) == (decision, 3)
+    assert timers_of(desk, transaction.id) == []
+    assert len(desk.receive(group)) == (decision is COMMIT)
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+def test_i13_nobody_is_asked_after_a_decision(stage: Stage, decision: TransactionState) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    later(desk, transaction, 70)
+    decide(desk.deps, transaction, decision)
+    assert timers_of(desk, transaction.id) == []
+    later(desk, transaction, 300)
+    assert asked(desk, transaction) == [60]
+
+
+def test_i13_an_answer_that_comes_too_late_changes_nothing(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+
+    def answer(of: Transaction) -> CheckAnswer:
+        assert isinstance(decide(stage.process(), of, ROLLBACK), Transaction)
+        return CheckAnswer(COMMIT, "commit")
+
+    desk.subscribers.producer = answer
+    later(desk, transaction, 200)
+    assert asked(desk, transaction) == [60]
+    assert held(desk, transaction).state is TransactionState.ROLLED_BACK
+    assert desk.rows() == []
+
+
+def test_i13_a_check_handed_over_many_times_is_one_call(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    stage.clock.advance(61 * SECOND_MS)
+    check = Check(transaction.id, transaction.prepared_ms + 120_000)
+    with ThreadPoolExecutor(8) as pool:
+        ends = list(pool.map(lambda _: desk.deps.checker.check([check], lambda: 60.0), range(16)))
+    assert sum(end["unknown"] for end in ends) == 1
+    assert len(desk.subscribers.asked) == 1
+    assert held(desk, transaction).checks == 1
+
+
+def test_i13_a_check_that_was_lost_is_made_by_the_next_timer_and_does_not_count(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    stage.clock.advance(60 * SECOND_MS)
+    desk.deps.mover.tick([fragment_of(transaction.id)])
+    handed_over = [
+        check for function, event in desk.inbox.asked if function == "check" for check in event["checks"]
+    ]
+    assert [transaction.id, transaction.prepared_ms + 120_000] in handed_over
+    desk.inbox.asked.clear()
+    later(desk, transaction, 60)
+    assert asked(desk, transaction) == [120]
+    assert held(desk, transaction).checks == 1
+
+
+def test_i13_movers_that_come_late_make_up_for_nothing(stage: Stage) -> None:
+    """After an hour's outage a producer is not asked many times at once."""
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    stage.clock.advance(3_610 * SECOND_MS)
+    later(desk, transaction, 130)
+    assert asked(desk, transaction) == [3_620, 3_660, 3_720]
+    assert held(desk, transaction).checks == 3
+
+
+def test_a_mover_that_dies_half_way_leaves_one_timer_in_the_end(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    first = check_timer(transaction)
+    later(desk, transaction, 60)
+    stage.adapters.timers.file([first])  # as if it had died before it dropped it
+    later(desk, transaction, 60)
+    assert asked(desk, transaction) == [60, 120]
+    assert timers_of(desk, transaction.id) == [transaction.prepared_ms + 180_000]
+
+
+def test_a_timer_left_behind_a_decision_goes_with_its_next_check(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    decide(desk.deps, transaction, COMMIT)
+    stage.adapters.timers.file([check_timer(transaction)])
+    later(desk, transaction, 61)
+    assert timers_of(desk, transaction.id) == []
+    assert asked(desk, transaction) == []
+
+
+def test_i19_no_check_is_begun_that_could_not_end_in_time(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    check = Check(transaction.id, transaction.prepared_ms + 120_000)
+    assert desk.deps.checker.check([check], lambda: 5.0) == {"postponed": 1}
+    assert asked(desk, transaction) == []
+    assert held(desk, transaction) == transaction
+
+
+def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk)
+    desk.deps.admin.delete_topic(desk.topic)
+    later(desk, transaction, 130)
+    assert asked(desk, transaction) == []
+    assert held(desk, transaction).state is TransactionState.ROLLED_BACK
+    assert timers_of(desk, transaction.id) == []
+
+
+def test_i12_a_decider_and_a_checker_race_to_one_end(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    desk.subscribers.producer = lambda _: CheckAnswer(COMMIT, "commit")
+    made = [prepare(desk) for _ in range(12)]
+    next_ms = made[0].prepared_ms + 120_000
+
+    def work(n: int) -> object:
+        if n % 2:
+            return decide(stage.process(), made[n // 2], ROLLBACK)
+        return desk.deps.checker.check([Check(made[n // 2].id, next_ms)], lambda: 60.0)
+
+    with ThreadPoolExecutor(8) as pool:
+        ends = list(pool.map(work, range(24)))
+    committed = 0
+    for n, transaction in enumerate(made):
+        after = held(desk, transaction)
+        committed += after.state is COMMIT
+        told = ends[2 * n + 1]
+        assert told == "TRANSACTION_DECIDED" if after.state is COMMIT else isinstance(told, Transaction)
+        assert after.checks <= 1
+    assert sum(row.count for row in desk.rows()) == committed

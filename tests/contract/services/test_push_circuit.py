@@ -1,0 +1,130 @@
+"""A subscriber that fails is left alone for a while; held messages cost no attempt, good ones are not delayed."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from tests.support import factories as make
+from tests.support.push import EXACT, PushDesk
+from tests.support.stages import Stage
+
+
+def test_i14_what_is_held_costs_no_attempt(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    held = iter([True, True])
+    desk.subscriber(
+        group, "one", does=lambda _: Outcome(Verdict.NOT_ATTEMPTED if next(held, False) else Verdict.DONE)
+    )
+    (placed,) = desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(3)
+    assert desk.subscribers.numbers() == {placed.id: [1, 1, 1]}
+
+
+def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=1, retry=Retry(100, (1,), jitter=0.0))
+    bad = {p.id for p in desk.produce(*make.drafts(12))}
+    group = desk.group()
+    desk.subscriber(
+        group,
+        "one",
+        does=lambda p: Outcome(Verdict.FAILED if p.attempts[0].message.id in bad else Verdict.DONE),
+    )
+    desk.push()
+    good = {p.id for p in desk.produce(*make.drafts(8))}
+    desk.pass_time(10)
+    assert good <= desk.subscribers.numbers().keys()
+    bad.clear()
+    desk.pass_time(60)
+    assert desk.deps.lookup.group_status(desk.topic, group).retrying == 0
+
+
+def test_i10_what_is_due_later_is_not_forgotten_when_what_was_due_first_is_done(stage: Stage) -> None:
+    desk = PushDesk.at(stage, mode="serial", shards=1, retry=Retry(5, (1,), jitter=0.0))
+    waits = {"soon": [5_000], "late": [10_000, 10_000]}
+    message_of = {p.id: key for key in waits for p in desk.produce(make.draft(ordering_key=key))}
+
+    def ask_for_time(parcel: Parcel) -> Outcome:
+        left = waits[message_of[parcel.attempts[0].message.id]]
+        return Outcome(Verdict.FAILED, retry_after_ms=left.pop()) if left else Outcome(Verdict.DONE)
+
+    desk.subscriber(desk.group(), "one", does=ask_for_time)
+    desk.push()
+    desk.pass_time(22)
+    assert {message_of[i]: numbers for i, numbers in desk.subscribers.numbers().items()} == {
+        "soon": [1, 2],
+        "late": [1, 2, 3],
+    }
+
+
+def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=Retry(100, (10_000,), jitter=0.0))
+    group = desk.group(max_in_flight=4)
+    works = [False]
+    desk.subscriber(
+        group, "one", does=lambda _: Outcome(Verdict.DONE if works[0] else Verdict.FAILED, "HTTP 500")
+    )
+    desk.produce(*make.drafts(40))
+    desk.push()
+    tried = len(desk.subscribers.calls)
+    assert 10 <= tried < 40
+    works[0] = True
+    desk.pass_time(70)
+    assert sorted(o for c in desk.subscribers.calls for o in c.offsets) == list(range(40))
+
+
+@pytest.mark.many_calls
+@pytest.mark.parametrize("bad_of_ten", [1, 5, 9])
+def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attempt(
+    stage: Stage, bad_of_ten: int
+) -> None:
+    desk = PushDesk.at(stage, retry=Retry(16, (1,), jitter=0.0))
+    group = desk.group(max_in_flight=8)
+    bad: set[str] = set()
+    took_ms: list[int] = []
+    produced_ms: dict[str, int] = {}
+
+    def judges(parcel: Parcel) -> Outcome:
+        (attempt,) = parcel.attempts
+        if attempt.message.id in bad:
+            return Outcome(Verdict.FAILED, "HTTP 500", 500, answered=True)
+        took_ms.append(stage.clock.now_ms() - produced_ms[attempt.message.id])
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=judges)
+    for second in range(40):
+        placed = desk.produce(*(make.draft(f"{second}.{n}") for n in range(10)))
+        bad |= {p.id for n, p in enumerate(placed) if n < bad_of_ten}
+        produced_ms |= {p.id: stage.clock.now_ms() for p in placed}
+        desk.push()
+        desk.pass_time(1)
+    assert took_ms == [0] * (10 - bad_of_ten) * 40
+    assert {numbers[0] for id, numbers in desk.subscribers.numbers().items() if id not in bad} == {1}
+
+
+@pytest.mark.parametrize(("answered", "most"), [(False, 18), (True, 18)])
+def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
+    stage: Stage, answered: bool, most: int
+) -> None:
+    desk = PushDesk.at(stage, retry=Retry(16, (3600,), jitter=0.0))
+    group = desk.group(max_in_flight=8)
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no", answered=answered))
+    desk.produce(*make.drafts(200))
+    desk.push()
+    assert len(desk.subscribers.calls) <= most
+    desk.pass_time(300)
+    assert len(desk.subscribers.calls) <= most + 8 * 7
+
+
+def test_other_processes_hear_of_an_open_circuit(empty_stage: Stage) -> None:
+    stage = empty_stage
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group()
+    desk.subscriber(group, "one", does=lambda _: Outcome(Verdict.FAILED, "no answer"))
+    desk.produce(*make.drafts(20))
+    desk.push()
+    (consumer,) = stage.adapters.control.consumers(desk.topic, group)
+    assert consumer.open_until_ms

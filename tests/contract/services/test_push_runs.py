@@ -1,0 +1,169 @@
+"""What one run of `deliver` takes on: its group's limit, its workers, a pause, its time, and wake-ups near its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.outcome import Outcome, Parcel, Verdict
+from chalicelib.services.consume.claim import Claimant, Claimer
+from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.services.push.dispatcher import Dispatcher
+from tests.support import factories as make
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 50])
+@pytest.mark.parametrize("payload", ["binary", "batch"])
+def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, batch_size: int) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=3, payload=payload, batch_size=batch_size)
+    under_way: list[int] = []
+
+    def counts(parcel: Parcel) -> Outcome:
+        under_way.extend([sum(desk.cursor(group, s).in_flight for s in range(4))] * len(parcel.attempts))
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=counts)
+    desk.produce(*make.drafts(20))
+    desk.push()
+    assert len(under_way) == 20
+    assert max(under_way) <= 3
+
+
+def test_a_worker_that_there_is_no_more_does_the_work_of_one_that_is_there(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=4)
+    desk.subscriber(group, "one")
+    last = DeliveryTask(desk.topic.name, group.name, worker=3)
+    desk.group(max_in_flight=1)
+    desk.produce(*(make.draft(shard=shard) for shard in range(4)))
+    desk.deps.deliverer.deliver(last, lambda: 60.0)
+    assert len(desk.subscribers.calls) == 4
+
+
+def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage) -> None:
+    stage = empty_stage
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    (placed,) = desk.produce(make.draft())
+    desk.inbox.asked.clear()
+    desk.pass_time(61)
+    assert desk.subscribers.numbers() == {placed.id: [1]}
+
+
+def test_a_paused_group_is_left_alone_until_it_goes_on(empty_stage: Stage) -> None:
+    stage = empty_stage
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(61)
+    assert not desk.subscribers.calls
+    desk.deps.admin.pause(desk.topic, group.name, False)
+    desk.pass_time(61)
+    assert len(desk.subscribers.calls) == 1
+
+
+def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    group = desk.group(max_in_flight=4)
+    seconds = [60.0]
+
+    def slow(_: Parcel) -> Outcome:
+        seconds[0] = 10.0
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=slow)
+    desk.produce(*(make.draft(shard=shard) for shard in range(4)))
+    report = desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: seconds[0])
+    assert not report.finished
+    assert len(desk.subscribers.calls) == 1
+    assert sum(desk.cursor(group, shard).epoch > 0 for shard in range(4)) == 1
+    assert ("deliver", DeliveryTask(desk.topic.name, group.name).event()) in desk.inbox.asked
+
+
+def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=1)
+
+    def pauses(parcel: Parcel) -> Outcome:
+        desk.deps.admin.pause(desk.topic, group.name, True)
+        return Outcome(Verdict.DONE)
+
+    desk.subscriber(group, "one", does=pauses)
+    desk.produce(*make.drafts(3))
+    desk.push()
+    desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 60.0)
+    assert len(desk.subscribers.calls) == 1
+    cursor = desk.cursor(group)
+    assert (cursor.next, cursor.in_flight, cursor.waiting) == (1, 0, ())
+
+
+class Watched:
+    """A claimer that lets something happen when it is asked first, and when it finds a shard empty for the second time:
+    once with something under way, once at the end."""
+
+    def __init__(
+        self, claimer: Claimer, first: Callable[[], object], at_the_end: Callable[[], object]
+    ) -> None:
+        self._claimer = claimer
+        self._first = [first]
+        self._when_empty: list[Callable[[], object]] = [at_the_end, lambda: None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._claimer, name)
+
+    def claim(self, claimant: Claimant, shard: int | None, most: int) -> Any:
+        if self._first:
+            self._first.pop()()
+        granted = self._claimer.claim(claimant, shard, most)
+        if granted == [] and shard is not None and self._when_empty:
+            self._when_empty.pop()()
+        return granted
+
+
+def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Dispatcher:
+    deliverer = desk.deps.deliverer
+    return replace(deliverer, claimer=cast(Claimer, Watched(deliverer.claimer, first, at_the_end)))
+
+
+def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    job = DeliveryTask(desk.topic.name, group.name)
+
+    def rings() -> None:
+        desk.produce(make.draft())
+        assert deliverer.deliver(job, lambda: 60.0).outcomes == {}, "another is at work"
+
+    deliverer = _watched(desk, lambda: None, rings)
+    deliverer.deliver(job, lambda: 60.0)
+    assert len(desk.subscribers.calls) == 2
+
+
+def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft())
+    job = DeliveryTask(desk.topic.name, group.name)
+
+    def fail() -> None:
+        raise unavailable()
+
+    deliverer = _watched(desk, fail, lambda: None)
+    with pytest.raises(Unavailable):
+        deliverer.deliver(job, lambda: 60.0)
+    deliverer.deliver(job, lambda: 60.0)
+    assert len(desk.subscribers.calls) == 1

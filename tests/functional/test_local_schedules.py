@@ -1,0 +1,68 @@
+"""The local server runs scheduled functions at the times that the app names."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from local.functions import Context, Invocations
+from local.schedule import Schedule, Schedules, schedules_of
+from tests.functional.triggered import BOUND_SECONDS, Machine, Seen, app_of
+
+
+def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schedules_of(app_of(Seen())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
+    assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
+
+
+def test_schedules_run_at_once_and_then_at_their_rates() -> None:
+    machine, runs = Machine(end=3600), defaultdict(list)
+    schedules = [Schedule("minutely", 60), Schedule("often", 25.5), Schedule("seldom", 86400)]
+
+    def invoke(function: str, event: dict[str, Any]) -> None:
+        runs[function].append(machine.now - 100)
+
+    Schedules(schedules, invoke, wait=machine.wait, clock=machine.clock).run()
+    assert runs == {
+        "minutely": [60.0 * n for n in range(61)],
+        "often": [25.5 * n for n in range(142)],
+        "seldom": [0.0],
+    }
+
+
+def test_a_machine_that_slept_makes_up_for_one_run() -> None:
+    machine, runs = Machine(end=1000), []
+
+    def invoke(function: str, event: dict[str, Any]) -> None:
+        runs.append(machine.now - 100)
+        if len(runs) == 2:
+            machine.now += 500
+
+    Schedules([Schedule("minutely", 60)], invoke, wait=machine.wait, clock=machine.clock).run()
+    assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
+
+
+def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    seen, go = Seen(), threading.Event()
+
+    def held(event: Any, context: Context) -> None:
+        seen.add(("held", context.aws_request_id))
+        assert go.wait(BOUND_SECONDS)
+
+    def broken(event: Any, context: Context) -> None:
+        seen.add(("broken", context.aws_request_id))
+        raise ZeroDivisionError("a failure of the app's")
+
+    invocations = Invocations({"held": held, "broken": broken}, pauses=())
+    machine = Machine(end=120)
+    schedules = [Schedule("held", 60), Schedule("broken", 60)]
+    Schedules(schedules, invocations.invoke, wait=machine.wait, clock=machine.clock).run()
+    seen.count(6)
+    assert sorted(name for name, _ in seen.all) == ["broken"] * 3 + ["held"] * 3
+    assert len({id_ for _, id_ in seen.all}) == 6
+    go.set()
+    assert invocations.stop(BOUND_SECONDS)
+    assert capsys.readouterr().err.count("Function broken failed") == 3

@@ -1,0 +1,317 @@
+"""The local poller of DynamoDB streams hands records to a function as AWS does."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from local.functions import Context, Function
+from local.stream import BATCH, StreamPoller
+from tests.functional.triggered import BOUND_SECONDS, Seen, Table, new_table, offsets, until_seen
+
+
+@pytest.fixture
+def table(engine: str) -> Iterator[Table]:
+    with new_table() as table:
+        yield table
+
+
+class Pumping:
+    """A pump at work."""
+
+    def __init__(self, table: Table, function: Function, **options: Any) -> None:
+        self.pump = StreamPoller(table.name, "route", function, table.dynamodb, table.streams, **options)
+        self.thread = threading.Thread(target=self.pump.run)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+        assert self.pump.wait_until_ready(BOUND_SECONDS)
+
+    def __exit__(self, *error: object) -> None:
+        self.pump.stop()
+        self.thread.join(BOUND_SECONDS)
+        assert not self.thread.is_alive()
+
+
+def test_records_arrive_in_order_and_in_batches(table: Table) -> None:
+    seen, go = Seen(), threading.Event()
+
+    def route(event: Any, context: Any) -> None:
+        seen.add(event)
+        assert go.wait(BOUND_SECONDS)
+
+    table.put("a", 0)  # before the pump's time
+    with Pumping(table, route):
+        table.put("a", 1)
+        seen.count(1)
+        for n in range(2, 2 + 2 * BATCH):
+            table.put("ab"[n % 2], n)
+        go.set()
+        everything = range(1, 2 + 2 * BATCH)
+        until_seen(seen, {"a": [1, *everything[1::2]], "b": [*everything[2::2]]})
+    assert [len(event["Records"]) for event in seen.all] == [1, BATCH, BATCH]
+
+
+def test_a_record_has_the_form_it_has_on_aws(table: Table) -> None:
+    seen = Seen()
+
+    def route(event: Any, context: Context) -> None:
+        seen.add((event, context.function_name, context.get_remaining_time_in_millis()))
+
+    with Pumping(table, route):
+        table.put("a", 7, m={"B": b"\x00\xff"})
+        seen.count(1)
+    event, name, remaining = seen.all[0]
+    (record,) = event["Records"]
+    assert record["eventName"] == "INSERT"
+    assert record["eventSource"] == "aws:dynamodb"
+    assert f"table/{table.name}/stream/" in record["eventSourceARN"]
+    assert record["eventID"]
+    change = record["dynamodb"]
+    assert change["Keys"] == {"s": {"S": "a"}, "o": {"N": "7"}}
+    assert change["StreamViewType"] == "KEYS_ONLY"
+    assert change["SequenceNumber"].isdigit()
+    assert isinstance(change["ApproximateCreationDateTime"], float)
+    assert name == "route"
+    assert 0 < remaining <= 60_000
+
+
+def test_binary_values_come_as_base64(table: Table) -> None:
+    table.switch_stream(False)
+    view = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
+    table.dynamodb.update_table(TableName=table.name, StreamSpecification=view)
+    seen = Seen()
+    with Pumping(table, lambda event, context: seen.add(event)):
+        table.put("a", 7, m={"B": b"\x00\xff"})
+        seen.count(1)
+    image = seen.all[0]["Records"][0]["dynamodb"]["NewImage"]
+    assert image["m"] == {"B": base64.b64encode(b"\x00\xff").decode()}
+
+
+def test_a_batch_that_failed_comes_again_before_anything_else(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = Seen()
+
+    def route(event: Any, context: Any) -> None:
+        seen.add(event)
+        if len(seen.all) < 3:
+            table.put("a", len(seen.all) + 1)
+            raise ZeroDivisionError("not yet")
+
+    with Pumping(table, route, retry_pauses=(0.0, 0.0, 0.0)):
+        table.put("a", 1)
+        seen.wait_for(lambda events: sum(len(event["Records"]) for event in events) == 5)
+    assert seen.all[0] == seen.all[1] == seen.all[2]
+    assert offsets(seen.all[3:]) == {"a": [2, 3]}
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_batch_that_is_put_off_comes_again_whole(table: Table) -> None:
+    seen = Seen()
+
+    def route(event: Any, context: Any) -> Any:
+        seen.add(event)
+        first = event["Records"][0]["dynamodb"]["SequenceNumber"]
+        return {"batchItemFailures": [{"itemIdentifier": first}] if len(seen.all) == 1 else []}
+
+    with Pumping(table, route, retry_pauses=(0.0, 0.0)):
+        table.put("a", 1)
+        seen.count(2)
+        table.put("a", 2)
+        seen.wait_for(lambda events: 2 in offsets(events)["a"])
+    assert offsets(seen.all) == {"a": [1, 1, 2]}
+
+
+def test_a_batch_that_always_fails_does_not_stop_the_stream(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = Seen()
+
+    def route(event: Any, context: Any) -> None:
+        seen.add(event)
+        if 1 in offsets([event])["a"]:
+            raise ZeroDivisionError("never")
+
+    with Pumping(table, route, retry_pauses=(0.0, 0.0)):
+        table.put("a", 1)
+        seen.count(3)
+        table.put("a", 2)
+        seen.wait_for(lambda events: 2 in offsets(events)["a"])
+    assert offsets(seen.all) == {"a": [1, 1, 1, 2]}
+    assert "route failed too often with 1 records: going on" in capsys.readouterr().err
+
+
+def test_a_table_without_a_stream_gets_one(engine: str) -> None:
+    table, seen = Table(stream=False), Seen()
+    with Pumping(table, lambda event, context: seen.add(event)):
+        table.put("a", 1)
+        until_seen(seen, {"a": [1]})
+    table.delete()
+
+
+def test_a_stream_of_keys_becomes_one_of_new_rows_where_those_are_wanted(table: Table) -> None:
+    seen = Seen()
+    with Pumping(table, lambda event, context: seen.add(event), images=True):
+        table.put("a", 1, m={"S": "x"})
+        seen.count(1)
+    assert seen.all[0]["Records"][0]["dynamodb"]["NewImage"]["m"] == {"S": "x"}
+
+
+def test_when_a_shard_ends_the_next_one_is_read_from_its_start(table: Table) -> None:
+    seen, go = Seen(), threading.Event()
+
+    def route(event: Any, context: Any) -> None:
+        seen.add(event)
+        assert go.wait(BOUND_SECONDS)
+
+    with Pumping(table, route):
+        table.put("a", 1)
+        seen.count(1)
+        table.put("a", 2)
+        table.switch_stream(False)
+        table.switch_stream(True)
+        table.put("a", 3)
+        go.set()
+        until_seen(seen, {"a": [1, 2, 3]})
+
+
+def test_a_table_made_anew_is_followed(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = Seen()
+    with Pumping(table, lambda event, context: seen.add(event)):
+        table.put("a", 1)
+        seen.count(1)
+        table.delete()
+        table.create(stream=True)
+        table.put("a", 2)
+        seen.wait_for(lambda events: 2 in offsets(events)["a"])
+
+
+class Fickle:
+    """A streams client some of whose answers are errors, or name events as we choose."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.errors: list[str] = []
+        self.raised = Seen()
+        self.event_name = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_records(self, **request: Any) -> Any:
+        if self.errors:
+            code = self.errors.pop()
+            self.raised.add(code)
+            raise ClientError({"Error": {"Code": code, "Message": "made up"}}, "GetRecords")
+        answer = self._client.get_records(**request)
+        for record in answer["Records"]:
+            record["eventName"] = self.event_name or record["eventName"]
+        return answer
+
+
+def test_an_expired_row_is_a_removed_one(table: Table) -> None:
+    table.streams, seen = Fickle(table.streams), Seen()
+    table.streams.event_name = "UNKNOWN_TO_SDK_VERSION"  # DynamoDB Local says so, when it expires a row
+    with Pumping(table, lambda event, context: seen.add(event)):
+        table.put("a", 1)
+        seen.count(1)
+    assert [record["eventName"] for record in seen.all[0]["Records"]] == ["REMOVE"]
+
+
+@pytest.mark.parametrize("code", ["ExpiredIteratorException", "ValidationException", "InternalServerError"])
+def test_errors_of_the_engine_lose_and_repeat_nothing(
+    table: Table, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.streams, seen, go = Fickle(table.streams), Seen(), threading.Event()
+
+    def route(event: Any, context: Any) -> None:
+        seen.add(event)
+        assert go.wait(BOUND_SECONDS)
+
+    with Pumping(table, route):
+        table.put("a", 1)
+        seen.count(1)
+        table.put("a", 2)
+        table.put("a", 3)
+        go.set()
+        until_seen(seen, {"a": [1, 2, 3]})
+        table.streams.errors = [code, code]
+        table.streams.raised.count(1)
+        table.put("a", 4)
+        until_seen(seen, {"a": [1, 2, 3, 4]})
+    assert capsys.readouterr().err.count("GetRecords operation: made up") == 1
+
+
+def test_trimmed_records_are_passed_over(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    table.streams, seen = Fickle(table.streams), Seen()
+    with Pumping(table, lambda event, context: seen.add(event)):
+        table.put("a", 1)
+        seen.count(1)
+        table.streams.errors = ["TrimmedDataAccessException"]
+        table.streams.raised.count(1)
+        table.put("a", 2)
+        until_seen(seen, {"a": [1, 1, 2]})  # what is left of the shard, from its start
+    assert capsys.readouterr().err == ""
+
+
+class Split:
+    """A streams client with two shards that end, a child of one, and an old shard that had ended before."""
+
+    def __init__(self) -> None:
+        self.shards = [self.shard("child", "left"), self.shard("old", None, "9"), self.shard("left", "old")]
+        self.shards.append(self.shard("right", "old"))
+        self.left = {"left": 2, "right": 3, "child": 1}
+        self.starts: dict[str, str] = {}
+
+    @staticmethod
+    def shard(name: str, parent: str | None, end: str | None = None) -> dict[str, Any]:
+        span = {"StartingSequenceNumber": "1"} | ({"EndingSequenceNumber": end} if end else {})
+        return {"ShardId": name, "SequenceNumberRange": span} | ({"ParentShardId": parent} if parent else {})
+
+    def describe_stream(self, ExclusiveStartShardId: str = "", **request: Any) -> Any:
+        names = ["", *(shard["ShardId"] for shard in self.shards)]
+        at = names.index(ExclusiveStartShardId)
+        more = {"LastEvaluatedShardId": names[at + 1]} if at + 2 < len(names) else {}
+        return {"StreamDescription": {"Shards": self.shards[at : at + 1], **more}}
+
+    def get_shard_iterator(self, ShardId: str, ShardIteratorType: str, **request: Any) -> Any:
+        self.starts[ShardId] = ShardIteratorType
+        return {"ShardIterator": ShardId}
+
+    def get_records(self, ShardIterator: str, **request: Any) -> Any:
+        self.left[ShardIterator] -= 1
+        keys = {"s": {"S": ShardIterator}, "o": {"N": str(self.left[ShardIterator])}}
+        record = {"eventName": "INSERT", "dynamodb": {"Keys": keys, "SequenceNumber": "1"}}
+        more = {"NextShardIterator": ShardIterator} if self.left[ShardIterator] else {}
+        return {"Records": [record], **more}
+
+
+def test_parents_are_read_before_children(table: Table) -> None:
+    seen = Seen()
+    table.streams = split = Split()
+    with Pumping(table, lambda event, context: seen.add(event)):
+        until_seen(seen, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
+    order = [shard for event in seen.all for shard in offsets([event])]
+    assert order.index("child") > max(at for at, name in enumerate(order) if name == "left")
+    assert split.starts == {"left": "LATEST", "right": "LATEST", "child": "LATEST"}
+
+
+def test_a_shard_that_appears_later_is_read_whole(table: Table) -> None:
+    seen = Seen()
+    table.streams = split = Split()
+    late = split.shards.pop(0)
+
+    def route(event: Any, context: Any) -> None:
+        seen.add(event)
+        if len(seen.all) == 5:
+            split.shards.append(late)
+
+    with Pumping(table, route):
+        until_seen(seen, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
+    assert split.starts["child"] == "TRIM_HORIZON"
