@@ -15,7 +15,7 @@ from .. import observe, wiring
 from ..api import problems
 from ..api.http import check_group, check_name, tell
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
-from ..domain.topic import Caller
+from ..domain.topic import Caller, Group, Topic
 from ..wiring import Deps
 from .links import ROOT, Links
 
@@ -48,6 +48,8 @@ class Visit:
     base: str
     """Where the service is, as curl needs it."""
     headers: Mapping[str, str]
+    params: Mapping[str, str]
+    """What stands in the path."""
     query: Mapping[str, str]
     form: Mapping[str, str]
     units: ReadUnits
@@ -67,6 +69,15 @@ class Visit:
     @property
     def now_ms(self) -> int:
         return self.deps.adapters.clock.now_ms()
+
+    def topic(self, *, fresh: bool = False) -> Topic:
+        """The topic that the path names; NotFound. `fresh`: as it is stored, not as it was some seconds ago."""
+        return self.deps.catalog.topic(self.params["topic"], fresh=fresh)
+
+    def group(self, *, fresh: bool = False) -> tuple[Topic, Group]:
+        """The topic and the group that the path names; NotFound."""
+        topic = self.topic()
+        return topic, self.deps.catalog.group(topic, self.params["group"], fresh=fresh)
 
     @property
     def wants_fragment(self) -> bool:
@@ -105,7 +116,7 @@ class File:
 
 
 Shown = Page | SeeOther | File
-Handler = Callable[..., Shown]
+Handler = Callable[[Visit], Shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +165,8 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
         visit = _visit(deps, entry, request, params, units)
         try:
             visit = replace(visit, form=_form(request))
-            visit = _identified(entry, visit, params)
-            shown = entry.handler(visit, **params)
+            visit = _identified(entry, visit)
+            shown = entry.handler(visit)
             tell(deps)
             return _response(visit, shown)
         except HeadraceError as error:
@@ -169,7 +180,7 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             )
 
 
-def _identified(entry: Entry, visit: Visit, params: Mapping[str, str]) -> Visit:
+def _identified(entry: Entry, visit: Visit) -> Visit:
     """The visit with its session, where the page needs one. Raises Unauthorized or Forbidden."""
     from . import session
 
@@ -180,7 +191,7 @@ def _identified(entry: Entry, visit: Visit, params: Mapping[str, str]) -> Visit:
     visit = replace(visit, signed_in=session.of(visit.deps, visit.headers, secure=visit.secure))
     if entry.method == "POST":
         session.check_csrf(visit.session, visit.form.get("csrf", ""))
-    _check_params(visit.caller, params)
+    _check_params(visit.caller, visit.params)
     return visit
 
 
@@ -208,7 +219,7 @@ def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str]
     prefix = str(request.context.get("path", path)).removesuffix(path)
     base = f"{scheme}://{headers.get('host', 'localhost')}{prefix}"
     links = Links(_shown_at(headers, prefix) or path)
-    return Visit(deps, entry.method, links, base, headers, query, {}, units, str(context_id), secure)
+    return Visit(deps, entry.method, links, base, headers, params, query, {}, units, str(context_id), secure)
 
 
 def _shown_at(headers: Mapping[str, str], prefix: str) -> str | None:

@@ -1,12 +1,37 @@
-"""Functional tests run under the roles that the functions have on AWS."""
+"""The whole service in this process, on a real engine, with tables of its own and a clock that tests move.
+
+There is one, for the API's tests and the console's, and its functions have the roles that they have on AWS. Nothing
+runs by itself, and nothing is called outside this machine: names resolve to nothing.
+"""
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import app
+from chalicelib import settings, wiring
+from chalicelib.adapters import dynamo_adapters
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from local.gateway import Gateway
+from local.key_file import FileCipher
+from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.support.background import Background
+from tests.support.http import Client, ShiftingClock
+from tests.support.push import Inbox
 from tests.support.roles import Guard, guarded
+
+FUNCTIONS = Path(__file__).parents[2] / "examples" / "functions.py"
+ORIGIN = "headrace.local"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,3 +47,51 @@ def _nothing_is_denied(guard: Guard) -> Iterator[None]:
     before = len(guard.denied)
     yield
     assert guard.denied[before:] == []
+
+
+@pytest.fixture(scope="session")
+def clock() -> ShiftingClock:
+    return ShiftingClock()
+
+
+@pytest.fixture(scope="session")
+def running(
+    engine: Any, clock: ShiftingClock, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Background]:
+    """The services, and what runs beside HTTP."""
+    environment = {
+        "HEADRACE_PREFIX": f"api{uuid.uuid4().hex[:8]}",
+        "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
+    }
+    rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
+    egress = Egress(rules, time.monotonic, resolve=lambda host: ())
+    sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, ORIGIN)
+    inbox = Inbox()
+    cipher = FileCipher(Path(environment["HEADRACE_DATA"]) / "key")
+    made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)
+    deps = wiring.Deps(replace(made, sender=lambda: sender))
+    deps.setup()
+    yield Background(deps, clock, inbox)
+    egress.close()
+
+
+@pytest.fixture(scope="session")
+def api(running: Background) -> Iterator[Client]:
+    """A client with an admin token."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "deps", lambda: running.deps)
+        yield Client(Gateway(app.app), running.deps.tokens.ensure_admin(None))
+
+
+@pytest.fixture
+def background(running: Background) -> Background:
+    """What runs beside HTTP, with nothing left over from other tests."""
+    running.inbox.asked.clear()
+    return running
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A subscriber on this machine."""
+    with http_receiver() as receiver:
+        yield receiver

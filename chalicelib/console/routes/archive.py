@@ -38,11 +38,11 @@ def archive(visit: Visit) -> Shown:
 
 
 @page("GET", "/console/topics/{topic}/replays")
-def replays(visit: Visit, topic: str) -> Shown:
+def replays(visit: Visit) -> Shown:
     """Replays of a topic's messages, the newest first; a form for another one, with a preview."""
     from .. import deeds
 
-    visit.deps.catalog.topic(topic)
+    topic = visit.topic().name
     query = {"limit": "20", **({"page_token": visit.query["page"]} if visit.query.get("page") else {})}
     listed = deeds.Deed("list_replays", {"topic": topic}, query)
     refusal = deeds.why_not_allowed(listed, visit.caller)

@@ -21,26 +21,23 @@ _MOST_COUNTED = 50
 
 
 @page("GET", LETTERS)
-def dead_letters(visit: Visit, topic: str, group: str) -> Shown:
+def dead_letters(visit: Visit) -> Shown:
     """The first dead letters, or those behind a mark."""
     from ..views import letters as view
 
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
-    group_row = visit.deps.catalog.group(topic_row, group)
-    letters, following, read = read_letters(visit, topic_row, group_row)
+    topic, group = visit.group()
+    letters, following, read = read_letters(visit, topic, group)
     records = visit.deps.adapters.records
     counted = read if following is None and "after" not in visit.query else None
     if counted is None:
-        counted = (
-            records.count_dead(topic_row.uid, group_row.uid, _MOST_COUNTED) if visit.has_units(6) else read
-        )
+        counted = records.count_dead(topic.uid, group.uid, _MOST_COUNTED) if visit.has_units(6) else read
     model = {
-        "topic": topic_row,
-        "group": group_row,
+        "topic": topic,
+        "group": group,
         "letters": letters,
         "kinds": view.kinds(letters),
-        "names": {c.uid: c.name for c in visit.deps.catalog.consumers(topic_row, group_row)},
+        "names": {c.uid: c.name for c in visit.deps.catalog.consumers(topic, group)},
         "following": following,
         "counted": counted,
         "more": following is not None and counted >= _MOST_COUNTED,
@@ -82,18 +79,18 @@ def read_letters(
 
 
 @page("GET", f"{LETTERS}/{{id}}")
-def dead_letter(visit: Visit, topic: str, group: str, id: str) -> Shown:
+def dead_letter(visit: Visit) -> Shown:
     """One dead letter, with a form to mend it."""
-    return _letter(visit, topic, group, id, None)
+    return _letter(visit, None)
 
 
 @page("POST", f"{LETTERS}/{{id}}")
-def preview_edit(visit: Visit, topic: str, group: str, id: str) -> Shown:
+def preview_edit(visit: Visit) -> Shown:
     """What an edit would change, before anything happens."""
-    return _letter(visit, topic, group, id, visit.form.get("body", ""))
+    return _letter(visit, visit.form.get("body", ""))
 
 
-def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) -> Shown:
+def _letter(visit: Visit, draft: str | None) -> Shown:
     from ...api import strict
     from ...services.core.bodies import with_body
     from ..views import letters as view
@@ -101,9 +98,8 @@ def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) ->
 
     check_may_read(visit)
     deps = visit.deps
-    topic_row = deps.catalog.topic(topic)
-    group_row = deps.catalog.group(topic_row, group)
-    letter = deps.redriver.find(topic_row, group_row, id)[0]
+    topic, group = visit.group()
+    letter = deps.redriver.find(topic, group, visit.params["id"])[0]
     message: Message = with_body(deps.adapters.blobs, letter.message)
     body = message_view.body_as(message.draft, "pretty")
     problem = None
@@ -113,8 +109,8 @@ def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) ->
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": topic_row,
-        "group": group_row,
+        "topic": topic,
+        "group": group,
         "letter": letter,
         "message": message,
         "body": body,
@@ -122,6 +118,6 @@ def _letter(visit: Visit, topic: str, group: str, id: str, draft: str | None) ->
         "draft": draft,
         "problem": problem,
         "diff": view.diff(body, draft) if draft is not None and problem is None else None,
-        "names": {c.uid: c.name for c in deps.catalog.consumers(topic_row, group_row)},
+        "names": {c.uid: c.name for c in deps.catalog.consumers(topic, group)},
     }
     return Page("dead_letter.html", model, 200 if problem is None else 400)

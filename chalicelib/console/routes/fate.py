@@ -10,26 +10,27 @@ _ENOUGH = 9  # so much is left when another group is begun
 
 
 @page("GET", "/console/topics/{topic}/messages/{id}/fate")
-def message_fate(visit: Visit, topic: str, id: str) -> Shown:
+def message_fate(visit: Visit) -> Shown:
     """The message's place for each group, as far as the page's read units reach."""
     from ...domain.message import Message
     from ...services.inspect.fate import is_complete
 
     check_may_read(visit)
     deps = visit.deps
-    topic_row = deps.catalog.topic(topic)
-    seen = deps.lookup.find(topic_row, id)
+    topic = visit.topic()
+    id = visit.params["id"]
+    seen = deps.lookup.find(topic, id)
     fates, left = {}, 0
     if isinstance(seen, Message):
         for group in (
-            group for group in deps.catalog.groups(topic_row) if visit.caller.may_use_group(group.name)
+            group for group in deps.catalog.groups(topic) if visit.caller.may_use_group(group.name)
         ):
             if not visit.has_units(_ENOUGH):
                 left += 1
-            elif fate := deps.fates.of_group(topic_row, group, seen, _MOST_ROWS):
+            elif fate := deps.fates.of_group(topic, group, seen, _MOST_ROWS):
                 fates[group.name] = fate
     model = {
-        "topic": topic_row,
+        "topic": topic,
         "id": id,
         "fates": fates,
         "is_in_log": isinstance(seen, Message),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @page("GET", "/console/topics/{topic}/groups/{group}")
-def group_page(visit: Visit, topic: str, group: str) -> Shown:
+def group_page(visit: Visit) -> Shown:
     """The strip of this group alone, its leases, and its consumers."""
     from ...domain import ladder
     from ..views import group as view
@@ -24,30 +24,29 @@ def group_page(visit: Visit, topic: str, group: str) -> Shown:
     from .topics import first_shard
 
     deps = visit.deps
-    topic_row = deps.catalog.topic(topic)
-    group_row = deps.catalog.group(topic_row, group)
-    first = first_shard(visit, topic_row)
-    survey = deps.surveyor.look(topic_row, only=group_row, whole=True, first_shard=first)
-    consumers = deps.catalog.consumers(topic_row, group_row)
-    assignment = deps.adapters.control.assignment(topic_row, group_row)
+    topic, group = visit.group()
+    first = first_shard(visit, topic)
+    survey = deps.surveyor.look(topic, only=group, whole=True, first_shard=first)
+    consumers = deps.catalog.consumers(topic, group)
+    assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
     model: dict[str, Any] = {
-        "topic": topic_row,
-        "group": group_row,
+        "topic": topic,
+        "group": group,
         "survey": survey,
         "of": survey.groups[0],
-        "troubles": of_group(topic_row, survey.groups[0], visit.now_ms),
+        "troubles": of_group(topic, survey.groups[0], visit.now_ms),
         "strips": strip.strips(survey, names),
         "leases": view.leases(survey.groups[0], names),
         "blocked": [
-            (each, _message_at(visit, topic_row, each.shard, each.offset))
+            (each, _message_at(visit, topic, each.shard, each.offset))
             for each in blocked(survey.groups[0], names)
         ],
         "members": view.members(consumers, assignment, visit.now_ms),
         "assignment": assignment,
-        "retry": group_row.retry or topic_row.retry,
-        "waits": ladder.waits(group_row.retry or topic_row.retry)[:12],
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic_row.shards else None,
+        "retry": group.retry or topic.retry,
+        "waits": ladder.waits(group.retry or topic.retry)[:12],
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
     }
     return Page("group.html", model)
 
@@ -61,18 +60,17 @@ def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message 
 
 
 @page("GET", "/console/topics/{topic}/groups/{group}/settings")
-def group_settings(visit: Visit, topic: str, group: str) -> Shown:
+def group_settings(visit: Visit) -> Shown:
     """The group's settings, its seek with a preview, its end."""
-    topic_row = visit.deps.catalog.topic(topic)
-    group_row = visit.deps.catalog.group(topic_row, group, fresh=True)
+    topic, group = visit.group(fresh=True)
     to = visit.query.get("to", "").strip()
     preview, problem = None, None
     if to:
         try:
-            preview = _preview(visit, topic_row, group_row, to)
+            preview = _preview(visit, topic, group, to)
         except HeadraceError as error:
             problem = error.detail
-    model = {"topic": topic_row, "group": group_row, "to": to, "preview": preview, "problem": problem}
+    model = {"topic": topic, "group": group, "to": to, "preview": preview, "problem": problem}
     return Page("group_settings.html", model)
 
 

@@ -23,24 +23,23 @@ _PAGE = 50
 
 
 @page("GET", f"{LETTERS}/many")
-def many_letters(visit: Visit, topic: str, group: str) -> Shown:
+def many_letters(visit: Visit) -> Shown:
     """What can be done with many."""
-    return _many(visit, topic, group, "")
+    return _many(visit, "")
 
 
 @page("POST", f"{LETTERS}/many")
-def preview_patch(visit: Visit, topic: str, group: str) -> Shown:
+def preview_patch(visit: Visit) -> Shown:
     """What a patch would change, before anything happens."""
-    return _many(visit, topic, group, visit.form.get("patch", ""))
+    return _many(visit, visit.form.get("patch", ""))
 
 
-def _many(visit: Visit, topic: str, group: str, patch: str) -> Shown:
+def _many(visit: Visit, patch: str) -> Shown:
     from ..views import letters as view
 
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
-    group_row = visit.deps.catalog.group(topic_row, group)
-    letters, following, _ = read_letters(visit, topic_row, group_row)
+    topic, group = visit.group()
+    letters, following, _ = read_letters(visit, topic, group)
     preview, problem = None, None
     if patch.strip():
         try:
@@ -48,8 +47,8 @@ def _many(visit: Visit, topic: str, group: str, patch: str) -> Shown:
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": topic_row,
-        "group": group_row,
+        "topic": topic,
+        "group": group,
         "number": len(letters),
         "more": following is not None,
         "following": following,
@@ -78,25 +77,24 @@ def _whole(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
 
 
 @page("GET", f"{LETTERS}/canary")
-def canary(visit: Visit, topic: str, group: str) -> Shown:
+def canary(visit: Visit) -> Shown:
     """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
     from ...services.manage.dead_letters import Since
 
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
-    group_row = visit.deps.catalog.group(topic_row, group)
+    topic, group = visit.group()
     sent = visit.query.get("ids", "").split()[:_SOME]
     outcomes: dict[str, Since] = {}
     for id in sent:
         if not visit.has_units(8):
             outcomes[id] = Since.PENDING
         else:
-            outcomes[id] = visit.deps.redriver.since_redrive(topic_row, group_row, id)
+            outcomes[id] = visit.deps.redriver.since_redrive(topic, group, id)
     may_go_on = all(outcome is Since.SUCCEEDED for outcome in outcomes.values())
-    letters, following, _ = read_letters(visit, topic_row, group_row, _SOME) if may_go_on else ([], None, 0)
+    letters, following, _ = read_letters(visit, topic, group, _SOME) if may_go_on else ([], None, 0)
     model = {
-        "topic": topic_row,
-        "group": group_row,
+        "topic": topic,
+        "group": group,
         "filter": filter_of(visit),
         "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
         "failed": Since.FAILED in outcomes.values(),
@@ -110,15 +108,14 @@ def canary(visit: Visit, topic: str, group: str) -> Shown:
 
 
 @page("GET", f"{LETTERS}.jsonl")
-def letter_lines(visit: Visit, topic: str, group: str) -> Shown:
+def letter_lines(visit: Visit) -> Shown:
     """The dead letters that fit, whole, as JSON lines: up to 1,000 of them, or 4 MB. It costs what it reads."""
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
-    group_row = visit.deps.catalog.group(topic_row, group)
+    topic, group = visit.group()
     which = which_of(visit)
     lines: list[bytes] = []
     size = 0
-    for letter in _letters(visit, topic_row, group_row):
+    for letter in _letters(visit, topic, group):
         if not which.matches(letter):
             continue
         line = _line(_whole(visit, [letter])[0])
@@ -126,7 +123,7 @@ def letter_lines(visit: Visit, topic: str, group: str) -> Shown:
         if size > _MOST_BYTES or len(lines) == _MOST_LINES:
             break
         lines.append(line)
-    name = f'attachment; filename="{topic}-{group}-dead-letters.jsonl"'
+    name = f'attachment; filename="{topic.name}-{group.name}-dead-letters.jsonl"'
     return File(b"".join(lines), "application/x-ndjson", {"Content-Disposition": name})
 
 

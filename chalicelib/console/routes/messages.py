@@ -22,22 +22,22 @@ _ROLES = {"consume", "admin"}
 
 
 @page("GET", "/console/topics/{topic}/messages")
-def messages(visit: Visit, topic: str) -> Shown:
+def messages(visit: Visit) -> Shown:
     """Messages, newest first, narrowed by what the URL says."""
     from ..views import messages as view
 
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
+    topic = visit.topic()
     query = visit.query
-    shard = _number(query.get("shard"), topic_row.shards)
+    shard = _number(query.get("shard"), topic.shards)
     survey = visit.deps.surveyor.look(
-        topic_row, first_shard=shard or 0, may_go_on=lambda: visit.has_units(10), ages=False
+        topic, first_shard=shard or 0, may_go_on=lambda: visit.has_units(10), ages=False
     )
     survey = survey.seen_by(visit.caller)
     group = next((each for each in survey.groups if each.group.name == query.get("group")), None)
-    listed, following = _listed(visit, topic_row, survey, group, shard)
+    listed, following = _listed(visit, topic, survey, group, shard)
     model = {
-        "topic": topic_row,
+        "topic": topic,
         "survey": survey,
         "lines": view.lines(listed, survey),
         "following": following,
@@ -155,7 +155,7 @@ def _starts(visit: Visit, purpose: str) -> dict[int, int] | None:
 
 
 @page("GET", "/console/topics/{topic}/messages/{id}")
-def message(visit: Visit, topic: str, id: str) -> Shown:
+def message(visit: Visit) -> Shown:
     """A message: body, facts, and its time line."""
     from ...domain.message import Message
     from ...services.core.bodies import with_body
@@ -163,20 +163,21 @@ def message(visit: Visit, topic: str, id: str) -> Shown:
 
     check_may_read(visit)
     deps = visit.deps
-    topic_row = deps.catalog.topic(topic)
-    seen = deps.lookup.find(topic_row, id)
+    topic = visit.topic()
+    id = visit.params["id"]
+    seen = deps.lookup.find(topic, id)
     held = seen if isinstance(seen, Message) else seen.message
     whole = with_body(deps.adapters.blobs, held)
     form = visit.query.get("as", "pretty")
     form = form if form in view.FORMS else "pretty"
     model: dict[str, Any] = {
-        "topic": topic_row,
+        "topic": topic,
         "message": whole,
         "form": form,
         "body": view.body_as(whole.draft, form),
         "is_cut": view.is_cut(whole.draft, form),
         "id": id,
-        **_standing(visit, topic_row, seen),
+        **_standing(visit, topic, seen),
     }
     return Page("message.html", model)
 
@@ -274,7 +275,7 @@ def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
 
 
 @page("GET", "/console/topics/{topic}/messages.jsonl")
-def message_lines(visit: Visit, topic: str) -> Shown:
+def message_lines(visit: Visit) -> Shown:
     """The messages of a list as JSON lines."""
     import base64
 
@@ -283,7 +284,7 @@ def message_lines(visit: Visit, topic: str) -> Shown:
     from ...domain.message import holds_json
     from ..http import File
 
-    shown = messages(visit, topic)
+    shown = messages(visit)
     assert isinstance(shown, Page)
     rows = []
     for line in shown.model["lines"]:
@@ -302,5 +303,7 @@ def message_lines(visit: Visit, topic: str) -> Shown:
         )
     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
     return File(
-        lines, "application/x-ndjson", {"Content-Disposition": f'attachment; filename="{topic}.jsonl"'}
+        lines,
+        "application/x-ndjson",
+        {"Content-Disposition": f'attachment; filename="{visit.params["topic"]}.jsonl"'},
     )

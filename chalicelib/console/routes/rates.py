@@ -10,22 +10,22 @@ _MOST_GROUPS = 12
 
 
 @page("GET", "/console/topics/{topic}/rates")
-def rates(visit: Visit, topic: str) -> Shown:
+def rates(visit: Visit) -> Shown:
     """The charts of a topic and its groups."""
     from ...domain.meter import WINDOWS
     from ..views import rates as view
 
-    topic_row = visit.deps.catalog.topic(topic)
+    topic = visit.topic()
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
-    groups = visit.deps.catalog.groups(topic_row)
+    groups = visit.deps.catalog.groups(topic)
     rows = _KEPT_BYTES // (_ROW_BYTES + _GROUP_BYTES * len(groups))
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
-    reads_now = (topic_row.shards + len(groups)) / 2 < MOST_READ_UNITS / 2
-    buckets = visit.deps.rate_charts.of(topic_row, WINDOWS[name], most_rows=rows, reads_now=reads_now)
+    reads_now = (topic.shards + len(groups)) / 2 < MOST_READ_UNITS / 2
+    buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], most_rows=rows, reads_now=reads_now)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
-        "topic": topic_row,
+        "topic": topic,
         "window": name,
         "windows": list(WINDOWS),
         "charts": view.charts(buckets, WINDOWS[name], visit.now_ms, mine[:_MOST_GROUPS]),

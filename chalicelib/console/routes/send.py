@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..http import Page, Shown, Visit, page
+
+if TYPE_CHECKING:
+    from ...domain.topic import Topic
 
 
 @page("GET", "/console/topics/{topic}/send")
-def send(visit: Visit, topic: str) -> Shown:
+def send(visit: Visit) -> Shown:
     """The form; filled in where a message is to be sent again."""
     from ..deeds import Deed
 
-    topic_row = visit.deps.catalog.topic(topic)
+    topic = visit.topic()
     fields = {"body": '{"order": 188}', "keys": "", "tag": "", "ordering_key": "", "headers": ""}
     if (like := visit.query.get("like")) and visit.caller.scopes & {"consume", "admin"}:
         fields = _fields_of(visit, topic, like)
     deed = Deed(
-        "produce", {"topic": topic}, body={"body": {"order": 188}, "keys": ["order-188"], "tag": "paid"}
+        "produce", {"topic": topic.name}, body={"body": {"order": 188}, "keys": ["order-188"], "tag": "paid"}
     )
-    return Page("send.html", {"topic": topic_row, "fields": fields, "deed": deed})
+    return Page("send.html", {"topic": topic, "fields": fields, "deed": deed})
 
 
-def _fields_of(visit: Visit, topic: str, message_id: str) -> dict[str, str]:
+def _fields_of(visit: Visit, topic: Topic, message_id: str) -> dict[str, str]:
     from ...domain.message import Message
     from ...services.core.bodies import with_body
     from ..views.message import body_as
 
-    seen = visit.deps.lookup.find(visit.deps.catalog.topic(topic), message_id)
+    seen = visit.deps.lookup.find(topic, message_id)
     message = with_body(visit.deps.adapters.blobs, seen if isinstance(seen, Message) else seen.message)
     draft = message.draft
     return {

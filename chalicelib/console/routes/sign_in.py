@@ -49,11 +49,11 @@ def language(visit: Visit) -> Shown:
 
 
 @page("GET", "/console/static/{file}", open=True)
-def static(visit: Visit, file: str) -> Shown:
+def static(visit: Visit) -> Shown:
     """A static file under the name that holds its hash."""
     from .. import assets
 
-    content = assets.read(file)
+    content = assets.read(visit.params["file"])
     if content is None:
         raise NotFound("ROUTE_NOT_FOUND", "There is nothing at this path.")
     return File(*content, {"Cache-Control": _FOR_GOOD, "Vary": "Accept-Encoding"})

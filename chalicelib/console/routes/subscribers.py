@@ -17,7 +17,7 @@ _LEFT = 6  # so much is left, when another page of dead letters is read
 
 
 @page("GET", _SUBSCRIBER)
-def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
+def subscriber(visit: Visit) -> Shown:
     """Its state and why, its circuit, its latest attempts; and what can be done."""
     from ...services.inspect.attempts import latest
     from ..snippets import verifying
@@ -25,14 +25,14 @@ def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
     from ..views import subscriber as view
 
     deps = visit.deps
-    topic_row, group_row, who = _find(visit, topic, group, consumer)
-    assignment = deps.adapters.control.assignment(topic_row, group_row)
+    topic, group, who = _find(visit)
+    assignment = deps.adapters.control.assignment(topic, group)
     (member,) = group_view.members([who], assignment, visit.now_ms)
-    failed, problem = _failed_since(visit, topic_row, group_row)
+    failed, problem = _failed_since(visit, topic, group)
     history = latest(
         deps.adapters.traces,
-        topic_row,
-        group_row,
+        topic,
+        group,
         who,
         member.shards or (),
         view.MOST_TICKS,
@@ -40,8 +40,8 @@ def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {
-        "topic": topic_row,
-        "group": group_row,
+        "topic": topic,
+        "group": group,
         "member": member,
         "target": member.target_for(visit.session.token),
         "is_admin": is_admin,
@@ -55,10 +55,9 @@ def subscriber(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
     return Page("subscriber.html", model)
 
 
-def _find(visit: Visit, topic: str, group: str, consumer: str) -> tuple[Topic, Group, Consumer]:
-    topic_row = visit.deps.catalog.topic(topic)
-    group_row = visit.deps.catalog.group(topic_row, group)
-    return topic_row, group_row, visit.deps.catalog.consumer(topic_row, group_row, consumer)
+def _find(visit: Visit) -> tuple[Topic, Group, Consumer]:
+    topic, group = visit.group()
+    return topic, group, visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
 
 
 def _failed_since(visit: Visit, topic: Topic, group: Group) -> tuple[dict[str, Any] | None, str | None]:
@@ -85,24 +84,27 @@ def _failed_since(visit: Visit, topic: Topic, group: Group) -> tuple[dict[str, A
 
 
 @page("POST", f"{_SUBSCRIBER}/test")
-def subscriber_test(visit: Visit, topic: str, group: str, consumer: str) -> Shown:
+def subscriber_test(visit: Visit) -> Shown:
     """A test event: what was sent and what came back, side by side."""
     from .. import deeds
 
-    params = {"topic": topic, "group": group, "consumer": consumer}
-    tested = deeds.do(visit, deeds.Deed("test_consumer", params, body={}))
-    return Page("subscriber_test.html", {"params": params, "tested": tested})
+    tested = deeds.do(visit, deeds.Deed("test_consumer", visit.params, body={}))
+    return Page("subscriber_test.html", {"params": visit.params, "tested": tested})
 
 
 @page("GET", "/console/topics/{topic}/places/{shard}/{offset}")
-def place(visit: Visit, topic: str, shard: str, offset: str) -> Shown:
+def place(visit: Visit) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
-    numbers = [int(text) for text in (shard, offset) if text.isascii() and text.isdigit() and len(text) < 16]
-    if len(numbers) == 2 and numbers[0] < topic_row.shards:
-        rows = visit.deps.adapters.log.read_back(topic_row.shard_key(numbers[0]), numbers[1], 1)
+    topic = visit.topic()
+    numbers = [
+        int(text)
+        for text in (visit.params["shard"], visit.params["offset"])
+        if text.isascii() and text.isdigit() and len(text) < 16
+    ]
+    if len(numbers) == 2 and numbers[0] < topic.shards:
+        rows = visit.deps.adapters.log.read_back(topic.shard_key(numbers[0]), numbers[1], 1)
         for row in rows:
             if row.first <= numbers[1] < row.end and (message := row.message(*numbers)):
-                return SeeOther(visit.links.to("topics", topic, "messages", message.id))
+                return SeeOther(visit.links.to("topics", topic.name, "messages", message.id))
     raise NotFound("MESSAGE_NOT_FOUND", "There is no message at this place: it has expired, perhaps.")

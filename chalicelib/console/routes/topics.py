@@ -14,29 +14,29 @@ _RESERVE = 3  # what one group may cost, about
 
 
 @page("GET", "/console/topics/{topic}")
-def topic_page(visit: Visit, topic: str) -> Shown:
+def topic_page(visit: Visit) -> Shown:
     """The strip, and the groups."""
     from ..views import strip
     from ..views.overview import of_group, rate_of, spark
 
-    topic_row = visit.deps.catalog.topic(topic)
-    first = first_shard(visit, topic_row)
+    topic = visit.topic()
+    first = first_shard(visit, topic)
     survey = visit.deps.surveyor.look(
-        topic_row, whole=True, first_shard=first, may_go_on=lambda: visit.has_units(_RESERVE)
+        topic, whole=True, first_shard=first, may_go_on=lambda: visit.has_units(_RESERVE)
     )
     if survey.is_whole:
         visit.deps.board.keep(survey)
     survey = survey.seen_by(visit.caller)
-    points = visit.deps.board.points(topic_row)
+    points = visit.deps.board.points(topic)
     model = {
-        "topic": topic_row,
+        "topic": topic,
         "survey": survey,
-        "strips": strip.strips(survey, _names(visit, topic_row, survey)),
-        "troubles": [each for group in survey.groups for each in of_group(topic_row, group, visit.now_ms)],
+        "strips": strip.strips(survey, _names(visit, topic, survey)),
+        "troubles": [each for group in survey.groups for each in of_group(topic, group, visit.now_ms)],
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
         "settled_rate": rate_of([(point.at_ms, point.settled) for point in points]),
         "spark": spark([(point.at_ms, point.accepted) for point in points]),
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic_row.shards else None,
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
         "first_shard": first,
     }
     return Page("topic.html", model)
@@ -60,6 +60,6 @@ def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
 
 
 @page("GET", "/console/topics/{topic}/settings")
-def topic_settings(visit: Visit, topic: str) -> Shown:
+def topic_settings(visit: Visit) -> Shown:
     """The topic's settings, changed in place; and its end."""
-    return Page("topic_settings.html", {"topic": visit.deps.catalog.topic(topic, fresh=True)})
+    return Page("topic_settings.html", {"topic": visit.topic(fresh=True)})

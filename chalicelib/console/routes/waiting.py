@@ -12,7 +12,7 @@ _PER_SHARD = 10
 
 
 @page("GET", "/console/topics/{topic}/later")
-def later(visit: Visit, topic: str) -> Shown:
+def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
     from ...services.inspect.delayed_list import soonest_first
     from ...services.inspect.due_hours import HOUR_MS, due_hours
@@ -20,19 +20,19 @@ def later(visit: Visit, topic: str) -> Shown:
     from ..views.heat import heat_map
 
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
-    purpose = f"console-later:{topic_row.uid}"
+    topic = visit.topic()
+    purpose = f"console-later:{topic.uid}"
     after = visit.deps.signing_keys.open(purpose, visit.query.get("after", ""))
     timers = visit.deps.adapters.timers
-    hours, until_ms = due_hours(timers, topic_row, 0, lambda: visit.has_units(_FOR_THE_LIST))
+    hours, until_ms = due_hours(timers, topic, 0, lambda: visit.has_units(_FOR_THE_LIST))
     hour_ms = _hour(visit)
     filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
     rows, mark = soonest_first(
-        timers, topic_row, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
+        timers, topic, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
     )
     following = visit.deps.signing_keys.seal(purpose, mark) if mark else None
     model = {
-        "topic": topic_row,
+        "topic": topic,
         "rows": rows,
         "following": following,
         "heat": heat_map(hours, visit.now_ms),
@@ -49,31 +49,31 @@ def _hour(visit: Visit) -> int | None:
 
 
 @page("GET", "/console/topics/{topic}/tail")
-def tail(visit: Visit, topic: str) -> Shown:
+def tail(visit: Visit) -> Shown:
     """The newest messages, again and again. It needs no group, and changes nothing."""
     from ...domain.limits import MAX_OFFSET
     from ..views import messages as view
 
     check_may_read(visit)
-    topic_row = visit.deps.catalog.topic(topic)
+    topic = visit.topic()
     newest = []
-    for shard in range(topic_row.shards):
+    for shard in range(topic.shards):
         if not visit.has_units(2):
             break
-        for row in visit.deps.adapters.log.read_back(topic_row.shard_key(shard), MAX_OFFSET, 2):
+        for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2):
             offsets = range(max(row.first, row.end - _PER_SHARD), row.end)
             newest += [each for offset in offsets if (each := row.message(shard, offset))]
     newest.sort(key=lambda each: (-each.accepted_ms, -each.offset))
     lines = [view.Line(each, view.excerpt(each.draft), {}) for each in newest[:_LINES]]
-    return Page("tail.html", {"topic": topic_row, "lines": lines, "poll_seconds": 2})
+    return Page("tail.html", {"topic": topic, "lines": lines, "poll_seconds": 2})
 
 
 @page("GET", "/console/topics/{topic}/transactions")
-def transactions(visit: Visit, topic: str) -> Shown:
+def transactions(visit: Visit) -> Shown:
     """Messages under a decision: those that nobody has decided yet, and those that nobody will be asked about again."""
     from ...domain.transaction import TransactionState
 
-    topic_row = visit.deps.catalog.topic(topic)
+    topic = visit.topic()
     states = (TransactionState.UNDECIDED, TransactionState.PREPARED)
-    rows = [each for state in states for each in visit.deps.transactor.listed(topic_row, state, None, _LINES)]
-    return Page("transactions.html", {"topic": topic_row, "rows": rows, "most": _LINES})
+    rows = [each for state in states for each in visit.deps.transactor.listed(topic, state, None, _LINES)]
+    return Page("transactions.html", {"topic": topic, "rows": rows, "most": _LINES})

@@ -18,7 +18,7 @@ from chalicelib.delivery.connections import dial
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.sender import Sender
-from tests.functional.api.conftest import ORIGIN
+from tests.functional.conftest import ORIGIN
 from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group, ShiftingClock, Topic

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.functional.api.conftest import api, background, clock, receiver, running
 from tests.support.browser import Browser
 from tests.support.http import Client
-
-__all__ = ["api", "background", "clock", "receiver", "running"]
 
 
 @pytest.fixture
