@@ -94,11 +94,14 @@ def private(api: dict[str, Any], vpc_endpoint: str) -> dict[str, Any]:
     return {**api, "RestAPI": {"Properties": changed}}
 
 
-def guarded(web_acl: str) -> dict[str, Any]:
-    """A web ACL before the API's stage."""
-    stage = "arn:${AWS::Partition}:apigateway:${AWS::Region}::/restapis/${RestAPI}/stages/${RestAPI.Stage}"
+def acl_association(web_acl: str, api: str = "RestAPI") -> dict[str, Any]:
+    """A web ACL before the stage of an API, which is named by its logical id."""
+    stage = (
+        f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}::/restapis/${{{api}}}/stages/${{{api}.Stage}}"
+    )
     properties = {"ResourceArn": {"Fn::Sub": stage}, "WebACLArn": web_acl}
-    return {"WebAclAssociation": {"Type": "AWS::WAFv2::WebACLAssociation", "Properties": properties}}
+    kind = {"Type": "AWS::WAFv2::WebACLAssociation", "Properties": properties}
+    return {"WebAclAssociation" if api == "RestAPI" else f"{api}WebAclAssociation": kind}
 
 
 def response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:

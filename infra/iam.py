@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from .api import response
+from .api import acl_association, response
 
 API = "IamAPI"
 _SIGNED = {
@@ -17,12 +17,13 @@ _SIGNED = {
         "x-amazon-apigateway-authtype": "awsSigv4",
     }
 }
+_POLICY = "x-amazon-apigateway-policy"
 _UNSIGNED = "Sign the call with SigV4 for the service execute-api; or there is nothing at this path."
 
 
-def add_iam(template: dict[str, Any], prefix: str) -> None:
+def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
     """Add it to a packaged template: every call that needs a token, and no page of the console. Who may make which,
-    policies of IAM say."""
+    policies of IAM say. Before it stands the same web ACL."""
     resources = template["Resources"]
     api = copy.deepcopy(resources["RestAPI"])
     properties = api["Properties"]
@@ -32,6 +33,9 @@ def add_iam(template: dict[str, Any], prefix: str) -> None:
     definition["info"]["title"] = f"{prefix}-iam"
     definition["securityDefinitions"] = _SIGNED
     definition["paths"] = _guarded(definition["paths"])
+    if policy := definition.get(_POLICY):
+        # Within an account one consent is enough: an API that allows everybody would make the callers' policies void.
+        policy["Statement"] = [each for each in policy["Statement"] if each["Effect"] == "Deny"]
     properties["MethodSettings"] = [
         each for each in properties["MethodSettings"] if each["HttpMethod"] == "*"
     ]
@@ -40,6 +44,8 @@ def add_iam(template: dict[str, Any], prefix: str) -> None:
         for name in ("MISSING_AUTHENTICATION_TOKEN", "INVALID_SIGNATURE", "EXPIRED_TOKEN")
     }
     resources[API] = api
+    if web_acl:
+        resources |= acl_association(web_acl, API)
     permission = json.dumps(resources["APIHandlerInvokePermission"])
     resources[f"{API}InvokePermission"] = json.loads(permission.replace('"RestAPI"', f'"{API}"'))
     url = f"https://${{{API}}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/api/"

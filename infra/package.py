@@ -53,7 +53,7 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
     sam = build / "sam.json"
     packaged = json.loads(sam.read_text())
     if stack.iam:
-        add_iam(packaged, stack.prefix)
+        add_iam(packaged, stack.prefix, stack.web_acl)
     bound_anonymous(packaged, stack.anonymous_per_second)
     sam.write_text(json.dumps(packaged, indent=2))
     return sam.rename(build / TEMPLATE)

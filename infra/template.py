@@ -158,7 +158,7 @@ def _api(stack: Stack) -> dict[str, Any]:
         made = api.logged(made, functions.log_group(f"/aws/apigateway/{stack.prefix}", stack.log_days))
     if stack.vpc_endpoint:
         made = api.private(made, stack.vpc_endpoint)
-    return {**made, **(api.guarded(stack.web_acl) if stack.web_acl else {})}
+    return {**made, **(api.acl_association(stack.web_acl) if stack.web_acl else {})}
 
 
 def _roles(stack: Stack) -> dict[str, Any]:

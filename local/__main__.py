@@ -25,6 +25,7 @@ from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options, Unusable
 from local.server import Server, serve
 from local.services import ResetController, Services
 from local.store import Store
+from local.throttle import Throttle
 from local.triggers import Triggers
 
 _LOOK_SECONDS = 1.0
@@ -52,7 +53,8 @@ def run(options: Options) -> None:
             ResetController(services, clock, token).register(front.app, front.authorize)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
-        server.gateway = LoggedGateway(Gateway(front.app), log.logger(options.log))
+        gateway = Gateway(front.app, throttle=Throttle(options.anonymous))
+        server.gateway = LoggedGateway(gateway, log.logger(options.log))
         stack.callback(server.shutdown)
         server.start()
         print(hello(options, token, store.ending, clock.ahead, _ticket(services(), token)), flush=True)

@@ -1,6 +1,6 @@
 """What API Gateway does around the app, without sockets: routes, authorizer, limits, its own answers.
 
-Not imitated: caching of what the authorizer said, throttling.
+Not imitated: caching of what the authorizer said, throttling of calls that have a token.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from chalice.local import (
 from local import problems
 from local.problems import Answer, Refusal
 from local.routing import Routes
+from local.throttle import Throttle
 
 BODY_LIMIT_BYTES = 10 * 1024 * 1024
 INTEGRATION_SECONDS = 29.0
@@ -52,14 +53,17 @@ class Gateway:
         integration_seconds: float = INTEGRATION_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         prefix: str = "",
+        throttle: Throttle | None = None,
     ) -> None:
-        """`prefix` is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address."""
+        """`prefix` is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle`
+        bounds the calls that need no token; None: nothing does."""
         _make_thread_safe(app)
         _log_to_stderr(app.log)
         self._app = app
         self._seconds = integration_seconds
         self._clock = clock
         self._prefix = prefix
+        self._throttle = throttle
         self._routes = Routes(app.routes)
         self._events = LambdaEventConverter(self._routes, app.api.binary_types)
         self._authorizer = LocalGatewayAuthorizer(app)
@@ -96,10 +100,17 @@ class Gateway:
             if method == "OPTIONS" and any(entry.cors for entry in entries.values()):
                 return _unpack(self._preflight.handle_request(method, match.route, headers, None))
             raise problems.method_not_allowed(list(entries))
+        is_anonymous = not entries[method].authorizer
+        if (
+            self._throttle
+            and is_anonymous
+            and not self._throttle.lets_through(method, match.route, self._clock())
+        ):
+            raise problems.throttled()
         event = self._events.create_lambda_event(method, path, headers, body or None)
         event["requestContext"]["requestId"] = context.aws_request_id
         event["requestContext"]["path"] = self._prefix + event["requestContext"]["path"]
-        if entries[method].authorizer:
+        if not is_anonymous:
             event = self._authorize(path, event, context)
         response = self._app(event, context)
         if response["statusCode"] == 500:  # Chalice caught an exception and has logged it

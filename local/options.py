@@ -45,6 +45,8 @@ class Options:
     clock: str
     as_json: bool
     log: str | None
+    anonymous: int
+    """How often a second each call without a token may be made."""
     lifeline: bool
     endpoint: str | None
     stream: bool
@@ -63,6 +65,8 @@ def read(program: str, engine: str) -> Options:
         raise Unusable(
             f"--port (HEADRACE_PORT) must be a number from 1 to 65535, or 0 for a free one; not {port!r}."
         )
+    if told.anonymous_per_second < 1:
+        raise Unusable("--anonymous-per-second must be a whole number from 1.")
     if told.functions and not Path(told.functions).is_file():
         raise Unusable(f"HEADRACE_FUNCTIONS={told.functions} is no file.")
     return Options(
@@ -75,6 +79,7 @@ def read(program: str, engine: str) -> Options:
         clock=told.clock,
         as_json=told.json,
         log=told.log,
+        anonymous=told.anonymous_per_second,
         lifeline=told.until_stdin_ends,
         endpoint=os.environ.get(ENDPOINT) or None,
         stream=os.environ.get("HEADRACE_STREAM") != "0",
@@ -109,5 +114,7 @@ def _parser(program: str, engine: str) -> argparse.ArgumentParser:
     add("--json", action="store_true", help="say where it serves in one line of JSON: url, token")
     log = "lines for people, or JSON (human on a terminal): each request, each failed push; on standard error"
     add("--log", choices=FORMS, help=log)
+    bound = "how often each call that needs no token may be made in a second (50, as on AWS)"
+    add("--anonymous-per-second", metavar="N", type=int, default=50, help=bound)
     add("--until-stdin-ends", action="store_true", help="end when standard input does, as with its starter")
     return parser

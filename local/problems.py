@@ -71,6 +71,12 @@ def body_too_large(limit_bytes: int) -> Refusal:
     return Refusal(413, "BODY_TOO_LARGE", f"A request body may have at most {limit_bytes} bytes.")
 
 
+def throttled() -> Refusal:
+    """429: too many calls a second of those that need no token."""
+    detail = "Too many calls at this moment; nothing happened."
+    return Refusal(429, "THROTTLED", detail, retryable=True, headers={"Retry-After": "1"})
+
+
 def unavailable() -> Refusal:
     """503: the app failed; whether the call took effect is unknown."""
     detail = "Something went wrong on our side; try again."

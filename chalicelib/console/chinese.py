@@ -324,6 +324,8 @@ PHRASES: dict[str, str] = {
     "Revoke": "吊销",
     "New token": "新建令牌",
     "Topics, patterns with *": "主题, 可用 * 匹配",
+    "Groups, patterns with *": "消费组, 可用 * 匹配",
+    "Calls a second, at most": "每秒最多调用次数",
     "Make": "创建",
     "Last message": "最近消息",
     "Kept for": "保留",

@@ -215,10 +215,10 @@ def _move_clock(name: str, fields: Fields) -> Deed:
 
 def _create_token(name: str, fields: Fields) -> Deed:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
-    body = {"name": fields.get("name", ""), "scopes": scopes} | _numbers(fields, "expires_in_days")
-    if topics := fields.get("topics", "").replace(",", " ").split():
-        body["topics"] = topics
-    return Deed(name, body=body)
+    numbers = _numbers(fields, "expires_in_days", "rate_limit")
+    patterns = {kind: fields.get(kind, "").replace(",", " ").split() for kind in ("topics", "groups")}
+    limits = {kind: names for kind, names in patterns.items() if names}
+    return Deed(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
 
 
 _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {

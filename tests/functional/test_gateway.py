@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from local.gateway import BODY_LIMIT_BYTES, INTEGRATION_SECONDS, Gateway
+from local.throttle import Throttle
 from tests.functional.tiny_app import GOOD, OPEN, Clock, make
 
 
@@ -162,3 +163,25 @@ def test_each_of_two_requests_at_once_sees_itself(gateway: Gateway) -> None:
         answers = threads.map(lambda name: gateway.handle("GET", f"/meet/{name}", OPEN, None), ["a", "b"])
         seen = [ok(answer) for answer in answers]
     assert seen == [{"name": name, "seen": name, "context": True} for name in ("a", "b")]
+
+
+def test_calls_without_a_token_have_a_bound_each_and_others_none(clock: Clock) -> None:
+    clock.now = 1000.0
+    gateway = Gateway(make(clock), clock=clock, throttle=Throttle(10))
+
+    def made(path: str, headers: dict[str, str], seconds: float = 0) -> int:
+        statuses = []
+        for _ in range(100):
+            clock.now += seconds / 100
+            answer = gateway.handle("GET", path, headers, None)
+            statuses.append(answer[0])
+        if statuses[-1] == 429:
+            assert json.loads(answer[2])["code"] == "THROTTLED"
+            assert answer[1]["Retry-After"] == "1"
+        return statuses.count(200)
+
+    assert made("/bytes", OPEN) == 5, "half a second's worth at once"
+    assert made("/cors", OPEN) == 5, "each has its own"
+    assert made("/private", GOOD) == 100
+    clock.now += 60
+    assert 95 <= made("/bytes", OPEN, seconds=10) + made("/bytes", OPEN) <= 110

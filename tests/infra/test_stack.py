@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.cli import Aws
+from infra.cli import Aws, Refused
 from infra.data import Data
 from infra.stack import Deployment, main
 from infra.stages import read
@@ -223,6 +223,77 @@ def test_a_bucket_is_deleted_with_all_versions_of_whatever_is_in_it(versions: in
     aws = Versions(versions, markers)
     Data(aws, "headrace-dev").delete()
     assert aws.deleted == ["bucket"]
+
+
+class Kept(Aws):
+    """An AWS with what a stage leaves behind, and a trail of what was asked of it."""
+
+    account, region = "123456789012", "eu-central-1"
+
+    def __init__(self, *, refuses: str = "") -> None:
+        self._refuses = refuses
+        self.tables = ["headrace-dev-log", "headrace-dev-control", "headrace-dev2-log", "somebody-elses"]
+        self.keys = [
+            "arn:aws:kms:eu-central-1:123456789012:key/a",
+            "arn:aws:kms:eu-central-1:123456789012:key/b",
+        ]
+        self.trail: list[tuple[str, ...]] = []
+
+    def run(self, *arguments: str, check: bool = True) -> str:
+        self.trail.append(arguments)
+        if self._refuses and self._refuses in arguments and check:
+            raise Refused("AccessDenied")
+        if "delete-table" in arguments:
+            self.tables.remove(arguments[-1])
+        return ""
+
+    def ask(self, *arguments: str, check: bool = True) -> Any:
+        self.trail.append(arguments)
+        if "list-tables" in arguments:
+            return {"TableNames": self.tables}
+        if "describe-stacks" in arguments:
+            return {"Stacks": [{"StackStatus": "UPDATE_COMPLETE"}]}
+        if "get-resources" in arguments and "Key=headrace,Values=headrace-dev" in arguments:
+            return {"ResourceTagMappingList": [{"ResourceARN": key} for key in self.keys]}
+        return None
+
+    def asked(self, operation: str) -> list[tuple[str, ...]]:
+        return [each for each in self.trail if operation in each]
+
+
+def test_without_its_data_a_stack_is_deleted_and_no_table_and_no_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    aws = Kept()
+    left = Deployment(aws, read("dev")).destroy(with_data=False)
+    assert left == [
+        "table headrace-dev-log",
+        "table headrace-dev-control",
+        "bucket headrace-dev-123456789012-eu-central-1",
+    ]
+    assert aws.asked("delete-stack")
+    assert not [each for each in aws.trail if {"delete-table", "rb", "schedule-key-deletion"} & set(each)]
+
+
+def test_with_its_data_all_of_a_stage_goes_and_its_keys_after_a_week() -> None:
+    aws = Kept()
+    Deployment(aws, read("dev")).destroy(with_data=True)
+    assert aws.tables == ["headrace-dev2-log", "somebody-elses"], "and nothing else"
+    doomed = aws.asked("schedule-key-deletion")
+    assert [each[each.index("--key-id") + 1] for each in doomed] == aws.keys
+    assert {each[each.index("--pending-window-in-days") + 1] for each in doomed} == {"7"}
+    order = [each[1] for each in aws.trail]
+    unprotected = [place for place, name in enumerate(order) if name == "update-table"]
+    assert max(unprotected) < order.index("delete-table")
+    assert order.index("delete-stack") < min(unprotected)
+    assert order.index("schedule-key-deletion") > order.index("rb"), "keys last: the rows need them"
+
+
+def test_where_a_table_cannot_be_deleted_its_keys_stay() -> None:
+    aws = Kept(refuses="delete-table")
+    with pytest.raises(Refused, match="AccessDenied"):
+        Deployment(aws, read("dev")).destroy(with_data=True)
+    assert not aws.asked("schedule-key-deletion")
 
 
 def said(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any], *arguments: str) -> int:

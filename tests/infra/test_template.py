@@ -302,7 +302,12 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
 
 def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
     acl = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
-    options: dict[str, Any] = {"access_log": True, "web_acl": acl, "vpc_endpoint": "vpce-0a1b2c3d"}
+    options: dict[str, Any] = {
+        "access_log": True,
+        "web_acl": acl,
+        "vpc_endpoint": "vpce-0a1b2c3d",
+        "iam": True,
+    }
     packaged = package(stage("dev", options), tmp_path / "build")
     assert lint(packaged) == (0, "")
     made = resources(packaged)
@@ -314,6 +319,18 @@ def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> No
     assert not re.search("header|query|body", told["AccessLogSetting"]["Format"].lower())
     assert made["AccessLog"]["Properties"]["LogGroupName"] == "/aws/apigateway/headrace-dev"
     assert made["WebAclAssociation"]["Properties"]["WebACLArn"] == acl
+    assert_the_second_api_is_guarded_as_the_first(made, denied)
+
+
+def assert_the_second_api_is_guarded_as_the_first(made: dict[str, Any], denied: dict[str, Any]) -> None:
+    second = made["IamAPI"]["Properties"]
+    assert second["EndpointConfiguration"] == made["RestAPI"]["Properties"]["EndpointConfiguration"]
+    # One that allowed everybody would let in every signer of the account, whatever its own policies say.
+    assert second["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"] == [denied]
+    assert second["AccessLogSetting"] == made["RestAPI"]["Properties"]["AccessLogSetting"]
+    acls = [made[name]["Properties"] for name in ("WebAclAssociation", "IamAPIWebAclAssociation")]
+    assert len({each["WebACLArn"] for each in acls}) == 1
+    assert "${IamAPI}/stages/${IamAPI.Stage}" in acls[1]["ResourceArn"]["Fn::Sub"]
 
 
 @pytest.mark.parametrize(

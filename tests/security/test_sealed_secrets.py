@@ -14,7 +14,7 @@ import pytest
 
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import parse_secret
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.core.sealer import SIGNING_KEY, place_of
@@ -221,6 +221,65 @@ def test_the_signing_key_of_an_earlier_release_signs_on_and_is_encrypted_when_it
         assert world.deps.signing_key != b"\x0f" * 32
         assert b"\x0f" * 32 in world.deps.signing_keys.live()
         assert "0f" * 32 not in all_rows(world)
+
+
+@pytest.fixture
+def upgraded(engine: str, tmp_path: Path) -> Iterator[World]:
+    """A stage whose signing key an earlier release has stored."""
+    with a_world(Guard(), tmp_path) as world:
+        client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+        row = {"pk": text("stage"), "sk": text("signing-key"), "hex": text("0f" * 32)}
+        client.put_item(TableName=world.tables.control, Item={**row, "v": {"N": "2"}, "version": {"N": "1"}})
+        yield world
+
+
+def test_an_upgraded_signing_key_is_encrypted_when_the_release_before_has_gone(upgraded: World) -> None:
+    api, others = upgraded.deps, upgraded.deps
+    sealed = api.signing_keys.seal("page:x", "here")
+    others.signing_keys.present()
+    upgraded.clock.advance(299)
+    api.signing_keys.present()
+    assert "0f" * 32 in all_rows(upgraded), "the release before may be at work yet"
+    upgraded.clock.advance(2)
+    with at_work(names.API):
+        api.signing_keys.present()
+    assert "0f" * 32 not in all_rows(upgraded)
+    others.signing_keys.present()
+    for process in (api, others, upgraded.deps):
+        assert process.signing_key == b"\x0f" * 32
+        assert process.signing_keys.open("page:x", sealed) == "here"
+    ring = upgraded.adapters.control.key_ring()
+    upgraded.clock.advance(301)
+    api.signing_keys.present()
+    assert upgraded.adapters.control.key_ring() == ring, "once"
+
+
+def test_who_cannot_encrypt_an_upgraded_key_signs_on_and_tries_again(
+    upgraded: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, cipher = upgraded.deps, type(upgraded.adapters.cipher)
+
+    def refuses(self: Any, plain: bytes, context: Any) -> bytes:
+        raise unavailable("KMS did not encrypt")
+
+    monkeypatch.setattr(cipher, "encrypt", refuses)
+    api.signing_keys.present()
+    upgraded.clock.advance(301)
+    assert api.signing_keys.present() == b"\x0f" * 32
+    monkeypatch.undo()
+    for _ in range(2):
+        upgraded.clock.advance(301)
+        api.signing_keys.present()
+    assert "0f" * 32 not in all_rows(upgraded)
+
+
+def test_check_leaves_an_upgraded_key_to_the_api(upgraded: World) -> None:
+    deps = upgraded.deps
+    with at_work("check"):
+        deps.signing_keys.live()
+        upgraded.clock.advance(301)
+        assert deps.signing_keys.live() == [b"\x0f" * 32]
+    assert "0f" * 32 in all_rows(upgraded)
 
 
 # Rotation of the signing key

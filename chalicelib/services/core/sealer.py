@@ -42,9 +42,13 @@ class Sealer:
         ciphertext = base64.b64encode(self._cipher.encrypt(secret, place)).decode()
         return Secret(ciphertext=ciphertext, mark=_mark(secret, place))
 
+    def is_sealed(self, secret: Secret) -> bool:
+        """Is a stored secret as it should be stored here?"""
+        return self._cipher is None or bool(secret.ciphertext)
+
     def resealed(self, secret: Secret, place: Place) -> Secret:
         """A stored secret; encrypted, if an earlier release stored it as it is. Raises Unavailable."""
-        if self._cipher is None or secret.ciphertext:
+        if self.is_sealed(secret):
             return secret
         return replace(self.sealed(bytes.fromhex(secret.hex), place), until_ms=secret.until_ms)
 

@@ -3,12 +3,13 @@ what former ones signed is good until they end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
-from ...domain.errors import ChangedMeanwhile, Refused, unavailable
+from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
-from ...domain.secret import KeyRing, rotated
+from ...domain.secret import KeyRing, Secret, rotated
 from ...domain.signing import open_sealed, seal
 from ...ports.control import Control
 from ...ports.world import Clock, Random
@@ -17,6 +18,9 @@ from .sealer import SIGNING_KEY, Sealer
 T = TypeVar("T")
 _KEPT_MS = 5 * 60_000  # how old this process's knowledge of the keys may be,
 _LOOK_MS = 10_000  # or this, when something comes that none of them has signed
+_UPGRADE_MS = (
+    5 * 60_000
+)  # for so long a process leaves a key as an earlier release stored it, which may be at work yet
 
 
 class SigningKeys:
@@ -29,10 +33,17 @@ class SigningKeys:
         self._random = random
         self._read_ms = 0
         self._ring: list[tuple[bytes, int | None]] = []
+        self._plain_since_ms: int | None = None  # when this process first saw that one is not encrypted
 
     def present(self) -> bytes:
         """The key that signs. Raises Unavailable."""
-        return self.live()[0]
+        key = self.live()[0]
+        since_ms = self._plain_since_ms
+        if since_ms is not None and self._clock.now_ms() - since_ms >= _UPGRADE_MS:
+            self._plain_since_ms = None  # if it fails, the next reading will see it
+            with suppress(HeadraceError):  # nobody has to wait for it
+                self._encrypt()
+        return key
 
     def live(self) -> list[bytes]:
         """The present key, and the former ones that are still good. Raises Unavailable."""
@@ -70,7 +81,7 @@ class SigningKeys:
         keys = rotated(old.keys, new, now_ms, now_ms + overlap_seconds * 1000)
         if len(keys) > MAX_OVERLAPPING_SECRETS + 1:
             raise Refused("TOO_MANY_SECRETS", "The key was rotated too often: wait until an overlap ends.")
-        ring = KeyRing(tuple(self._sealer.resealed(key, SIGNING_KEY) for key in keys))
+        ring = self._resealed(keys)
         if not self._control.put_key_ring(ring, old):
             raise ChangedMeanwhile(
                 "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
@@ -78,14 +89,25 @@ class SigningKeys:
         self._read()
         return ring
 
+    def _encrypt(self) -> None:
+        """What an earlier release stored as it is. Where another process is faster, that one has done it."""
+        old = self._stored()
+        self._control.put_key_ring(self._resealed(old.keys), old)
+
+    def _resealed(self, keys: Iterable[Secret]) -> KeyRing:
+        return KeyRing(tuple(self._sealer.resealed(key, SIGNING_KEY) for key in keys))
+
     def _read(self) -> None:
         read_ms = self._clock.now_ms()
+        keys = self._stored().keys
         self._ring = [
-            (self._sealer.opened(key, SIGNING_KEY), key.until_ms)
-            for key in self._stored().keys
-            if key.is_live(read_ms)
+            (self._sealer.opened(key, SIGNING_KEY), key.until_ms) for key in keys if key.is_live(read_ms)
         ]
         self._read_ms = read_ms
+        if all(self._sealer.is_sealed(key) for key in keys):
+            self._plain_since_ms = None
+        elif self._plain_since_ms is None:
+            self._plain_since_ms = read_ms
 
     def _stored(self) -> KeyRing:
         """The stage's; who is first makes it."""

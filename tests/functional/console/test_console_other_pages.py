@@ -53,10 +53,13 @@ def test_a_transaction_is_committed_or_rolled_back(api: Client, browser: Browser
 
 def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -> None:
     form = page(browser, "tokens").form("create_token")
-    screen = browser.submit(form, name="<b>shop</b>", topics="orders.*", expires_in_days="7")
+    limits = {"topics": "orders.*", "groups": "mail.*, bill.*", "expires_in_days": "7", "rate_limit": "20"}
+    screen = browser.submit(form, name="<b>shop</b>", **limits)
     assert "hr_" in screen.text
     text = next(word for word in screen.text.split() if word.startswith("hr_"))
     token_id = text.split("_")[1]
+    [made] = [each for each in api.pages("/v1/tokens", 200)[0] if each["id"] == token_id]
+    assert (made["groups"], made["rate_limit"]) == (["mail.*", "bill.*"], 20)
     screen = page(browser, "tokens")
     assert text not in screen.html
     assert "<b>shop" not in screen.html
