@@ -18,7 +18,7 @@ from typing import Any
 
 from chalicelib import adapters, wiring
 from chalicelib.domain.signing import seal_receipt
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables, definitions

@@ -213,19 +213,19 @@ class Deps:
 
     @cached_property
     def settler(self) -> Settler:
+        from .services.consume.lease_settlement import SettleContext
         from .services.consume.settle import Settler
 
-        return Settler(
-            self.states,
-            self.reader,
-            self.attempt_log,
-            self.adapters.clock,
-            self.signing_keys,
-            self.waker.filed,
-            self.counters,
-            lambda *who: self.admin.alive(*who),
-            self.empty_lanes.drop,
+        context = SettleContext(
+            states=self.states,
+            reader=self.reader,
+            attempt_log=self.attempt_log,
+            clock=self.adapters.clock,
+            counters=self.counters,
+            filed=self.waker.filed,
+            filled=self.empty_lanes.drop,
         )
+        return Settler(context, self.signing_keys, lambda *who: self.admin.alive(*who))
 
     @cached_property
     def sender(self) -> Sender:
@@ -539,7 +539,7 @@ class Deps:
         consumer_uid: str,
         has_time: Callable[[], bool],
     ) -> int:
-        from .services.consume.claim import Claimant
+        from .services.consume.claimant import Claimant
 
         return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, has_time)
 

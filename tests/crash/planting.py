@@ -35,12 +35,15 @@ class Bug:
         return function
 
     def __post_init__(self) -> None:
-        """Read the source at once: the file may change while the tests run."""
-        object.__setattr__(self, "source", textwrap.dedent(inspect.getsource(self.original)))
+        """Read the source at once: the file may change while the tests run. The text to change must be there, once;
+        it is looked for here, so that a bug that only the soak plants fails the quick tests, too, when it no longer
+        fits."""
+        source = textwrap.dedent(inspect.getsource(self.original))
+        assert source.count(self.old) == 1, f"{self.function} has changed: plant the bug anew"
+        object.__setattr__(self, "source", source)
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Replace the function until the test is over. The text to change must still be there, once."""
-        assert self.source.count(self.old) == 1, f"{self.function} has changed: plant the bug anew"
+        """Replace the function until the test is over."""
         flags = __future__.annotations.compiler_flag
         text = self.source.replace(self.old, self.new)
         code = compile(text, f"<planted in {self.function}>", "exec", flags, dont_inherit=True)

@@ -17,7 +17,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Topic
 from chalicelib.ports.control import Control
 from chalicelib.ports.log import Log, PutResult
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.wiring import Deps
 from tests.support.clock import HOUR_MS, ManualClock
 from tests.support.events import Event, Op, Told, Violation

@@ -6,7 +6,8 @@ import pytest
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
-from chalicelib.services.consume import claim, settle
+from chalicelib.services.consume.claim_plan import ClaimPlanner
+from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.consume.settle import Settler
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.manage.admin import Admin
@@ -73,13 +74,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OVERLAPPING,
     ),
     "the last attempt counted as one too many": (
-        Bug(claim._Claim, "_candidate", "attempt > self", "attempt >= self"),
+        Bug(ClaimPlanner, "_candidate", "attempt > self", "attempt >= self"),
         "claim what has no attempts left",
         None,
         Kind.LOST,
     ),
     "no attempt counted as the last": (
-        Bug(claim._Claim, "_candidate", "attempt > self", "attempt > 1 + self"),
+        Bug(ClaimPlanner, "_candidate", "attempt > self", "attempt > 1 + self"),
         "claim what has no attempts left",
         None,
         Kind.ATTEMPT,
@@ -139,7 +140,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     ),
     "only the first write of several": (
         Bug(
-            settle._Leased,
+            LeaseSettlement,
             "settle",
             "left = [receipt for receipt in left if receipt.leased not in settled]",
             "settled.update(receipt.leased for receipt in left); left = []",

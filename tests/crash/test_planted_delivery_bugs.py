@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler.mover import _Run
-from chalicelib.services.consume import claim, decision
+from chalicelib.services.consume import claim_plan, decision
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.manage import dead_letters
 from chalicelib.services.push import dispatcher
@@ -77,7 +77,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.EARLY,
     ),
     "attempts counted anew in the lane": (
-        Bug(claim, "_before", "draft.origin.attempts if draft.origin else 0", "0"),
+        Bug(claim_plan, "attempts_before", "draft.origin.attempts if draft.origin else 0", "0"),
         "push from the lane in vain",
         None,
         Kind.ATTEMPT,

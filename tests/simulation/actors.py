@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from chalicelib.domain.message import Draft
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.appender import Placed
 from tests.simulation.clients import TOPIC, SimClient

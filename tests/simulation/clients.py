@@ -11,7 +11,7 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.manage.admin import PULLS, Contact
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import Placed

@@ -15,9 +15,11 @@ from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
 from chalicelib.domain.signing import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction
-from chalicelib.services.consume.claim import Claimant, Claimer, Delivery
+from chalicelib.services.consume.claim import Claimer
+from chalicelib.services.consume.claimant import Claimant, Delivery
 from chalicelib.services.consume.decision import Decide, SettleDecision
-from chalicelib.services.consume.settle import SettleAnswer, Settler
+from chalicelib.services.consume.lease_settlement import SettleAnswer
+from chalicelib.services.consume.settle import Settler
 from tests.simulation.processes import Process
 from tests.support.events import NEVER, Event, Op, Told
 from tests.support.flows import label_of, told

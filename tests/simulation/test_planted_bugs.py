@@ -9,8 +9,9 @@ from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover
 from chalicelib.scheduler.scout import _Tails
-from chalicelib.services.consume import claim
-from chalicelib.services.consume.settle import _Leased
+from chalicelib.services.consume import claim_plan
+from chalicelib.services.consume.claim_plan import ClaimPlanner
+from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.inspect import lookup
 from chalicelib.services.inspect.lookup import Lookup
 from chalicelib.services.manage import admin
@@ -64,7 +65,7 @@ BUGS: dict[str, Bug] = {
         MemoryTables, "move", "del self.letters[letter_place(moved)]", "pass"
     ),
     "attempt numbers that begin again in the lane": Bug(
-        claim, "_before", "draft.origin.attempts if draft.origin else 0", "0"
+        claim_plan, "attempts_before", "draft.origin.attempts if draft.origin else 0", "0"
     ),
     "a retry that is due a second early": Bug(
         transitions, "returned", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
@@ -86,7 +87,7 @@ BUGS: dict[str, Bug] = {
         DispatchRun, "_send", "waited_ms > ", "waited_ms > 1000 * "
     ),
     "a failure that is forgotten when its timer should be filed": Bug(
-        _Leased, "_write", "[step.timer for step in steps if step.timer]", "[]"
+        LeaseSettlement, "_write", "[step.timer for step in steps if step.timer]", "[]"
     ),
     "a mover that appends, and then deletes": Bug(
         Due,
@@ -163,7 +164,7 @@ BUGS: dict[str, Bug] = {
         "None",
     ),
     "dead letters that count as passed over": Bug(
-        claim._Claim,
+        ClaimPlanner,
         "_plan",
         "skipped=ranges.total(selection.settled) - len(records)",
         "skipped=ranges.total(selection.settled)",

@@ -10,7 +10,7 @@ from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
 from chalicelib.services.consume import retry_queue
-from chalicelib.services.consume.claim import _Claim
+from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.core import segment_cache
 from chalicelib.services.core.tails import Tails
 from chalicelib.services.inspect import lookup
@@ -54,19 +54,19 @@ BUGS: dict[str, Bug] = {
         "of.accepted_ms + self.retention_ms",
     ),
     "a burial that stops at the first that is kept for longer": Bug(
-        _Claim,
+        ClaimPlanner,
         "plan_burial",
         "staying[-1].offset if len(staying) > MAX_PASSED_OVER",
         "staying[0].offset if staying",
     ),
     "what a burial passes over, forgotten": Bug(
-        _Claim, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
+        ClaimPlanner, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
     ),
     "a lane's entry that outlives the row it points to": Bug(
         retry_queue, "meant", "min(message.ends_ms, entry.ends_ms)", "entry.ends_ms"
     ),
     "a cancelled message that is given all the same": Bug(
-        _Claim, "_candidate", "is_owed and not draft.cancelled and", "is_owed and"
+        ClaimPlanner, "_candidate", "is_owed and not draft.cancelled and", "is_owed and"
     ),
     "a check that commits what nobody decided": Bug(
         Checker,
@@ -81,7 +81,7 @@ BUGS: dict[str, Bug] = {
         Admin, "register", "group, LATEST, uid", 'group, "earliest", uid'
     ),
     "a stranger who is asked only while others produce": Bug(
-        Assigner, "see", 'consumer.state == "PENDING"', "False"
+        Assigner, "see", "consumer.state == ConsumerState.PENDING", "False"
     ),
     "a subscriber who is disabled by its first bad minute": Bug(
         breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"

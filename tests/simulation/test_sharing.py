@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push.dispatcher import DispatchRun
 from tests.crash.planting import Bug
 from tests.simulation.figures import count

@@ -15,7 +15,7 @@ from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Group
 from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.log import Log
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.manage.amend import Amender
 from chalicelib.services.produce.appender import Placed
 from tests.support.desk import Desk

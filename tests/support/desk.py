@@ -14,8 +14,9 @@ from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
-from chalicelib.services.consume.claim import Delivery
-from chalicelib.services.consume.settle import Nack, SettleAnswer
+from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.lease_settlement import SettleAnswer
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.producer import Producer
 from chalicelib.wiring import Deps

@@ -18,8 +18,9 @@ from chalicelib.domain.replay import Replay
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.world import Clock, Random
-from chalicelib.services.consume.claim import Delivery
-from chalicelib.services.consume.settle import Already, Nack
+from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.lease_settlement import Already
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.admin import PULLS, Contact
 from chalicelib.services.manage.replays import Archived
 from chalicelib.services.produce.appender import Placed

@@ -15,7 +15,7 @@ from chalicelib.domain.limits import MAX_BATCH, MAX_IN_FLIGHT, MAX_SHARDS
 from chalicelib.domain.message import Origin
 from chalicelib.domain.sharing import Seat
 from chalicelib.domain.spans import Span
-from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.core.wake import workers_of
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -9,8 +9,12 @@ import pytest
 from chalicelib.domain import ladder, spans, strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
-from chalicelib.services.consume.claim import Claimant, Claimer, _Claim
-from chalicelib.services.consume.settle import Settler, _Leased
+from chalicelib.services.consume.claim import Claimer
+from chalicelib.services.consume.claim_plan import ClaimPlanner
+from chalicelib.services.consume.claimant import Claimant
+from chalicelib.services.consume.lease_settlement import LeaseSettlement
+from chalicelib.services.consume.settle import Settler
+from chalicelib.services.consume.settle_steps import StepMaker
 from chalicelib.services.core.assignments import Assignments
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.core.marker import Marker
@@ -134,13 +138,13 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         ),
     ),
     "a retry whose row may go before it": (
-        Bug(_Leased, "_timer", "ruled.due_ms + _LANE_SLACK_MS", "ruled.due_ms - _LANE_SLACK_MS"),
+        Bug(StepMaker, "_timer", "ruled.due_ms + _LANE_SLACK_MS", "ruled.due_ms - _LANE_SLACK_MS"),
         lambda: expiring.test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(
             memory_stage()
         ),
     ),
     "a redriven message whose attempts are forgotten": (
-        Bug(_Leased, "_record", "receipt.spent,", "0,"),
+        Bug(StepMaker, "_record", "receipt.spent,", "0,"),
         lambda: consuming.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
     ),
     "a redriven message that has no attempts of its own": (
@@ -152,7 +156,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(memory_stage()),
     ),
     "a burial that drops the message": (
-        Bug(_Leased, "_record", "self._content(receipt) if dead else None", "None"),
+        Bug(StepMaker, "_record", "self._content(receipt) if dead else None", "None"),
         lambda: consuming.test_a_message_rejected_for_good_is_buried_at_once(memory_stage()),
     ),
     "a cancellation by nobody": (
@@ -241,7 +245,10 @@ BUGS: dict[str, tuple[Bug, Check]] = {
     ),
     "a claim for which the cursor has no room": (
         Bug(
-            _Claim, "plan_that_fits", "not granted or cursor_size.has_room(", "True or cursor_size.has_room("
+            ClaimPlanner,
+            "plan_that_fits",
+            "not granted or cursor_size.has_room(",
+            "True or cursor_size.has_room(",
         ),
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
     ),
@@ -312,7 +319,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
     ),
     "a retention that only TTL ends": (
-        Bug(_Claim, "_is_over", "ends_ms <= self._now_ms or", "False or"),
+        Bug(ClaimPlanner, "_is_over", "ends_ms <= self._now_ms or", "False or"),
         _after_retention,
     ),
     "a broadcast that tells of one consumer": (
@@ -349,11 +356,16 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         _a_table_is_away,
     ),
     "a repeated ack called stale": (
-        Bug(_Leased, "repeated", "Already.SETTLED if same else _stale()", "_stale()"),
+        Bug(LeaseSettlement, "repeated", "Already.SETTLED if same else stale()", "stale()"),
         lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
     ),
     "another's settlement called our own": (
-        Bug(_Leased, "repeated", "tried.outcome == _outcome(rule(receipt, tried.attempt).fate)", "True"),
+        Bug(
+            LeaseSettlement,
+            "repeated",
+            "tried.outcome == outcome_of(rule(receipt, tried.attempt).fate)",
+            "True",
+        ),
         lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
     ),
     "a number that no other parser can read": (

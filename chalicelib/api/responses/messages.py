@@ -17,7 +17,7 @@ from .common import Base64, Count, MessageStatus, Time, at
 from .deliveries import DeliveryView, GroupFate, delivery
 
 if TYPE_CHECKING:
-    from ...services.consume.claim import Delivery
+    from ...services.consume.claimant import Delivery
     from ...services.inspect.statuses import DeliveryStatus
     from ...services.produce.delayed import Waiting
 

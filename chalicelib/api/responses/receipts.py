@@ -8,7 +8,7 @@ from ..problems import Problem, problem
 from .common import either
 
 if TYPE_CHECKING:
-    from ...services.consume.settle import SettleAnswer
+    from ...services.consume.lease_settlement import SettleAnswer
 
 
 class ReceiptResult(TypedDict):

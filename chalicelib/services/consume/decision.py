@@ -13,7 +13,7 @@ from ...domain.outcome import Outcome, Verdict
 from ...domain.signing import Receipt
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
-from .claim import Delivery
+from .claimant import Delivery
 
 HELD_PAUSE = timedelta(seconds=1)  # before what could not even be attempted is looked at again
 

@@ -18,7 +18,8 @@ from ..core.assignments import Assignments
 from ..core.bodies import with_bodies
 from ..core.catalog import broadcast_needs_consumer
 from ..core.expiring_cache import BoundedCache, TtlCache
-from .claim import Claimant, Claimer, Delivery
+from .claim import Claimer
+from .claimant import Claimant, Delivery
 from .decision import decision_after
 from .settle import Settler
 

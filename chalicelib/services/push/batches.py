@@ -7,7 +7,7 @@ from math import isqrt
 
 from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, ConsumerKind, Group, Payload
-from ..consume.claim import Delivery
+from ..consume.claimant import Delivery
 
 _SMALL = 8  # a batch of so many is cut into single messages at once
 

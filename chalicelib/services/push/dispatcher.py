@@ -21,7 +21,8 @@ from ...domain.timer import Timer, TimerKind
 from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
-from ..consume.claim import Claimant, Claimer, Delivery
+from ..consume.claim import Claimer
+from ..consume.claimant import Claimant, Delivery
 from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.bodies import with_bodies

@@ -9,7 +9,7 @@ from ...domain.in_flight import sure_of
 from ...domain.limits import MAX_CALLS
 from ...domain.topic import Consumer, Group, Topic, lane_of
 from ...modes import POLICIES
-from ..consume.claim import Delivery
+from ..consume.claimant import Delivery
 from ..consume.receive import LANE_SHARE
 from ..core.wake import DeliveryTask, workers_of
 

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.limits import MAX_AMENDED_CURSORS
 from chalicelib.ports.log import Log
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.amending import (

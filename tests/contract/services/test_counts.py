@@ -14,7 +14,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import TopicStats
 from chalicelib.services.produce.delayed import Waiting

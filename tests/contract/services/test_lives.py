@@ -22,7 +22,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.produce.appender import Placed
 from chalicelib.store.memory import MemoryLog

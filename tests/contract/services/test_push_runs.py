@@ -10,7 +10,8 @@ import pytest
 
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
-from chalicelib.services.consume.claim import Claimant, Claimer
+from chalicelib.services.consume.claim import Claimer
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.core.wake import DeliveryTask
 from chalicelib.services.push.dispatcher import Dispatcher
 from tests.support import factories as make

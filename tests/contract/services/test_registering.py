@@ -11,7 +11,7 @@ from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError, Refused
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
-from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.manage import admin
 from chalicelib.services.manage.admin import PULLS, Contact, Registration
 from tests.support import factories as make

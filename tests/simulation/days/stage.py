@@ -20,7 +20,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Topic
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.core.wake import DeliveryTask, job_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.push.dispatcher import DispatchReport

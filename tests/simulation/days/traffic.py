@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Topic
-from chalicelib.services.consume.claim import Delivery
+from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.services.produce.appender import Placed

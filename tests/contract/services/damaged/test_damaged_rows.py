@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.topic import cursor_key
-from chalicelib.services.consume.claim import Claimant
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.store.layout import Item

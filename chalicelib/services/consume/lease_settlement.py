@@ -1,0 +1,155 @@
+"""Settling the deliveries of one lease, in as few writes as can hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ...domain import cursor_size, cursor_write
+from ...domain import cursor_transitions as transitions
+from ...domain.cursor import RETURNING, Fate
+from ...domain.errors import Conflict, HeadraceError
+from ...domain.signing import Receipt
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey, Group, Topic
+from ...domain.trace import Tried
+from ...modes import POLICIES
+from ...ports.world import Clock
+from ..core.attempt_log import AttemptLog
+from ..core.counters import DELIVERED, FAILED, Counters
+from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.log_reader import LogReader
+from .decision import Decide
+from .settle_steps import Step, StepMaker, outcome_of, that_fit
+
+_MISSES = 2  # of one lease: then its other receipts are not looked up either
+
+
+class Already(Enum):
+    """What this lease has settled before, and just so: a lost answer was asked for again."""
+
+    SETTLED = "settled"
+
+
+SettleAnswer = HeadraceError | Already | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettleContext:
+    """What every settlement works with. `filed` is told of new timers, `filled` of cursors in which something waits
+    again."""
+
+    states: CursorStore
+    reader: LogReader
+    attempt_log: AttemptLog
+    clock: Clock
+    counters: Counters
+    filed: Callable[[Sequence[Timer]], None]
+    filled: Callable[[CursorKey], None]
+
+
+class LeaseSettlement:
+    """The deliveries of one lease, being settled."""
+
+    def __init__(
+        self, context: SettleContext, topic: Topic, group: Group, key: CursorKey, token: str
+    ) -> None:
+        self._context = context
+        self._topic = topic
+        self._group = group
+        self._key = key
+        self._token = token
+        self._steps = StepMaker(context.reader, topic, group, key, context.clock.now_ms())
+        self.owner = ""  # as far as the lease was met
+        self._known: dict[tuple[int, int], Tried] = {}
+        self._misses = 0
+
+    def settle(self, receipts: Sequence[Receipt], rule: Decide) -> tuple[set[int], HeadraceError | None]:
+        """The leased offsets that were settled, in as few writes as can hold them, and what stopped the others."""
+        states = self._context.states
+        state, fresh = states.last(self._key), False
+        settled: set[int] = set()
+        left = list({receipt.leased: receipt for receipt in receipts}.values())
+        while left:
+            lease = state.cursor.leases.get(self._token)
+            attempts = lease.attempts() if lease else {}
+            live_receipts = [receipt for receipt in left if receipt.leased in attempts]
+            if len(live_receipts) < len(left) and not fresh:
+                state, fresh = states.read(self._key), True
+                continue
+            if not live_receipts or lease is None:
+                break
+            self._steps.amended, self.owner = state.cursor.amended, lease.owner
+            try:
+                in_order = sorted(live_receipts, key=lambda r: r.leased)
+                numbers = [r.before + attempts[r.leased] for r in in_order]
+                ruled = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+                steps = that_fit(self._steps.step(*each) for each in ruled)
+                if not self._can_wait(state, steps):
+                    steps = that_fit(self._steps.step_onwards(*each) for each in ruled)
+                written = self._write(state, steps)
+            except HeadraceError as error:
+                return settled, error
+            if written:
+                settled.update(step.result.offset for step in steps)
+                self._count(steps)
+                left = [receipt for receipt in left if receipt.leased not in settled]
+                who, started_ms = (lease.owner, self._key.consumer_uid), live_receipts[0].claimed_ms
+                tried = [(step.shard, step.tried) for step in steps if step.tried]
+                self._context.attempt_log.note(self._topic, self._group, who, self._token, started_ms, tried)
+            state = written or states.last(self._key)
+        return settled, None
+
+    def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
+        """Already, where this lease has settled the delivery before just as `rule` would now. The traces tell, as far
+        as they go: what they do not know of is as good as stale."""
+        try:
+            tried = self._traced(receipt)
+        except HeadraceError as error:
+            return error
+        same = tried and tried.outcome == outcome_of(rule(receipt, tried.attempt).fate)
+        return Already.SETTLED if same else stale()
+
+    def _traced(self, receipt: Receipt) -> Tried | None:
+        """The attempt at this delivery, if it was noted under this lease. What was settled in one write is one row."""
+        place = receipt.shard, receipt.offset
+        if place not in self._known and self._misses < _MISSES:
+            row = self._context.attempt_log.tried(
+                self._steps.place(receipt.shard), receipt.offset, self._token
+            )
+            self._known |= {(receipt.shard, tried.offset): tried for tried in row}
+            self._misses += not row
+        return self._known.get(place)
+
+    def _can_wait(self, state: CursorSnapshot, steps: Sequence[Step]) -> bool:
+        """Has the cursor room for what comes back? For what keeps its place there, it always has."""
+        in_lane = self._key.shard.topic_uid != self._topic.uid
+        keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
+        if keeps_place or not any(step.result.fate in RETURNING for step in steps):
+            return True
+        after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
+        return cursor_size.has_room_to_wait(after)
+
+    def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
+        after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
+        records = [step.record for step in steps if step.record]
+        timers = [step.timer for step in steps if step.timer]
+        change = cursor_write.change(state.cursor, after)
+        written = self._context.states.write(self._key, state, change, records, timers)
+        if written and timers:
+            self._context.filed(timers)
+        if written and any(step.result.fate in RETURNING for step in steps):
+            self._context.filled(self._key)
+        return written
+
+    def _count(self, steps: Sequence[Step]) -> None:
+        fates = [step.result.fate for step in steps if step.result.fate is not Fate.RELEASED]
+        self._context.counters.add(DELIVERED, fates.count(Fate.SUCCESS))
+        self._context.counters.add(FAILED, len(fates) - fates.count(Fate.SUCCESS))
+
+
+def stale() -> Conflict:
+    return Conflict(
+        "RECEIPT_STALE", "The lease has passed on or the message is settled; nothing was changed."
+    )

@@ -1,0 +1,198 @@
+"""What settling one delivery writes: its part of the cursor, its record, its timer, its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ...domain.cursor import RETURNING, Fate, Result
+from ...domain.errors import unavailable
+from ...domain.ladder import overridden, wait_ms
+from ...domain.limits import RETENTION_GRACE
+from ...domain.message import DeadReason, Draft, Message, Origin
+from ...domain.ranges import Ranges
+from ...domain.record import Record
+from ...domain.signing import Receipt
+from ...domain.status import Status
+from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.trace import Tried
+from ..core.log_reader import LogReader
+from . import retry_queue
+from .decision import SettleDecision
+
+_ACTIONS_PER_WRITE = 90  # a transaction takes 100
+_ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
+_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
+_GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
+_LANE_SLACK_MS = (
+    86_400_000  # a retry may wait so long in its lane: who might outlive the row takes its content along
+)
+
+_STATUSES = {Fate.SUCCESS: Status.SUCCESS, Fate.RETRY: Status.RETRYING, Fate.DEAD: Status.DEAD}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One delivery's part of a write."""
+
+    result: Result
+    tried: Tried | None
+    shard: int
+    record: Record | None = None
+    timer: Timer | None = None
+
+    @property
+    def actions(self) -> int:
+        """How many actions of a transaction it takes."""
+        dead = self.record is not None and self.record.message is not None
+        return (self.record is not None) + (self.timer is not None) + dead
+
+    @property
+    def weight(self) -> int:
+        return self.record.message.draft.weight if self.record and self.record.message else 0
+
+
+class StepMaker:
+    """Makes the steps of deliveries under one lease, at one moment."""
+
+    def __init__(self, reader: LogReader, topic: Topic, group: Group, key: CursorKey, now_ms: int) -> None:
+        self._reader = reader
+        self._topic = topic
+        self._group = group
+        self._key = key
+        self._now_ms = now_ms
+        self.amended: Ranges = ()  # which messages of the cursor's shard were edited, as last seen
+
+    def step(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Step:
+        ruled = self._climbed(receipt, ruled, attempt) if ruled.climbs else ruled
+        tried = _tried(receipt, ruled, attempt, self._now_ms)
+        step = Result(receipt.leased, ruled.fate, ruled.due_ms)
+        if ruled.fate is Fate.RETRY_LATER:
+            timer = self._timer(receipt, ruled, attempt)
+            return Step(
+                step, tried, receipt.shard, self._record(receipt, Status.RETRYING, ruled, attempt), timer
+            )
+        status = _STATUSES.get(ruled.fate)
+        has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
+        in_lane = receipt.entry is not None  # where only the record tells of attempts
+        is_recorded = (
+            has_record if ruled.fate is Fate.SUCCESS else ruled.detail or in_lane or ruled.fate is Fate.DEAD
+        )
+        record = self._record(receipt, status, ruled, attempt) if status and is_recorded else None
+        return Step(step, tried, receipt.shard, record)
+
+    def step_onwards(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Step:
+        """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
+        if ruled.fate not in RETURNING:
+            return self.step(receipt, ruled, attempt)
+        was_tried = ruled.fate is Fate.RETRY
+        later = replace(ruled, fate=Fate.RETRY_LATER, due_ms=max(ruled.due_ms, self._now_ms))
+        step = self.step(receipt, later, attempt if was_tried else attempt - 1)
+        return step if was_tried else replace(step, tried=None)
+
+    def _climbed(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> SettleDecision:
+        """The ruling with the time that the message's ladder says. What retention took has no ladder of its own."""
+        message = self._message(receipt)
+        policy = self._group.retry or self._topic.retry
+        if message:
+            policy = overridden(policy, message.draft.ladder, message.draft.jitter)
+        wait = wait_ms(policy, attempt - receipt.spent, receipt.id)
+        return replace(ruled, due_ms=self._now_ms + wait)
+
+    def _next_ms(self, receipt: Receipt, ruled: SettleDecision) -> int | None:
+        """When the next attempt of what has left its shard's cursor is due. Of what waits in it, the cursor tells."""
+        if ruled.fate is Fate.RETRY_LATER:
+            return ruled.due_ms
+        return self._now_ms if ruled.fate is Fate.RETRY and receipt.entry is not None else None
+
+    def _record(self, receipt: Receipt, status: Status, ruled: SettleDecision, attempt: int) -> Record:
+        dead = ruled.fate is Fate.DEAD
+        ends_ms = max(self._now_ms, ruled.due_ms)
+        return Record(
+            receipt.shard,
+            receipt.offset,
+            status,
+            attempt,
+            self._now_ms,
+            receipt.consumer_uid,
+            ruled.reason,
+            ruled.detail,
+            self._next_ms(receipt, ruled),
+            receipt.spent,
+            self.place(receipt.shard) if receipt.entry is not None else None,
+            self._content(receipt) if dead else None,
+            None if dead else self._topic.expires_s(ends_ms),
+        )
+
+    def place(self, shard: int) -> CursorKey:
+        return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
+
+    def _message(self, receipt: Receipt) -> Message | None:
+        """The message that was delivered; None where retention took it meanwhile. Raises Unavailable where only a later
+        release, which has delivered it, can read it."""
+        reader = self._reader
+        trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
+        slot = reader.fetch(self._key.shard, [receipt.leased], trust)[receipt.leased]
+        message = retry_queue.meant(reader, self._topic, slot.message, trust) if slot.message else None
+        if slot.newer or (slot.message and message is None):
+            raise unavailable("Only a later release can read this message; try again.")
+        return message
+
+    def _content(self, receipt: Receipt) -> Message | None:
+        message = self._message(receipt)
+        return retry_queue.content(message) if message else None
+
+    def _timer(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Timer:
+        lane = lane_of(self._topic, self._group, self._key.consumer_uid)
+        message = self._message(receipt)
+        if message is not None:
+            outlived = ruled.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
+            draft = retry_queue.entry_of(message, attempt, receipt.spent, whole=outlived)
+        else:
+            gone = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
+            draft = Draft(b"", is_json=False, origin=gone)
+        consumer_uid = self._key.consumer_uid
+        return Timer(
+            ruled.due_ms,
+            retry_id(self._group.uid, consumer_uid, receipt.shard, receipt.offset, attempt),
+            TimerKind.RETRY,
+            lane.shard_key(0),
+            draft,
+            self._topic.retention_days,
+            self._group.uid,
+            consumer_uid,
+        )
+
+
+def _tried(receipt: Receipt, ruled: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
+    if ruled.fate is Fate.RELEASED or ruled.reason == DeadReason.UNDECODABLE:
+        return None
+    took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
+    return Tried(receipt.offset, attempt, outcome_of(ruled.fate), took_ms, ruled.detail or "")
+
+
+def outcome_of(fate: Fate) -> str:
+    """What a trace calls it."""
+    return "RETRY" if fate is Fate.RETRY_LATER else fate.value
+
+
+def that_fit(steps: Iterable[Step]) -> list[Step]:
+    """The first steps that one write can hold; neighbours that come back together share an entry of the cursor."""
+    fit: list[Step] = []
+    entries = actions = weight = 0
+    for step in steps:
+        neighbour = fit and _joins(fit[-1].result, step.result)
+        entries += step.result.fate in RETURNING and not neighbour
+        actions += step.actions
+        weight += step.weight
+        full = entries > _ENTRIES_PER_WRITE or actions > _ACTIONS_PER_WRITE or weight > _BYTES_PER_WRITE
+        if fit and full:
+            break
+        fit.append(step)
+    return fit
+
+
+def _joins(one: Result, other: Result) -> bool:
+    return one.offset + 1 == other.offset and (one.fate, one.due_ms) == (other.fate, other.due_ms)
