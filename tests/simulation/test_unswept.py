@@ -6,7 +6,7 @@ import pytest
 
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.core.wake import Waker
-from chalicelib.services.push.dispatcher import DispatchRun
+from chalicelib.services.push.capacity import Capacity
 from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import blocks
@@ -17,8 +17,8 @@ BUGS: dict[str, tuple[int, Bug]] = {
     "a shard left to those who had all places": (
         225,
         Bug(
-            DispatchRun,
-            "_room",
+            Capacity,
+            "room",
             "max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))",
             "part - self._others_by.get(consumer.uid, 0)",
         ),

@@ -25,6 +25,7 @@ from chalicelib.services.inspect.key_lookup import KeyLookup
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
 from chalicelib.services.push import dispatcher
+from chalicelib.services.push.capacity import Capacity
 from chalicelib.services.push.dispatcher import Dispatcher, DispatchRun
 from chalicelib.services.push.health import SubscriberHealth
 from chalicelib.store.memory import MemoryTimers
@@ -200,8 +201,8 @@ BUGS: dict[str, tuple[Bug, Check]] = {
     ),
     "others have all places, and nobody comes back": (
         Bug(
-            DispatchRun,
-            "_room",
+            Capacity,
+            "room",
             "max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))",
             "part - self._others_by.get(consumer.uid, 0)",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,8 +13,7 @@ from functools import partial
 from ...domain.assignment import Team
 from ...domain.cursor import Fate
 from ...domain.errors import Conflict, NotFound, Unavailable, unavailable
-from ...domain.in_flight import crowd
-from ...domain.message import Message, traceparent
+from ...domain.message import Message
 from ...domain.outcome import Attempt, Outcome, Parcel, Verdict
 from ...domain.signing import Receipt
 from ...domain.timer import Timer, TimerKind
@@ -30,8 +29,10 @@ from ..core.catalog import Catalog
 from ..core.sealer import Sealer
 from ..core.wake import NO_NEWS, DeliveryTask, News, Waker
 from .batches import batch_of, is_to_be_split, parcels
+from .capacity import Capacity
 from .health import SubscriberHealth
-from .sources import Sources, lane_share
+from .report import DispatchReport
+from .sources import Sources
 
 MAX_ATTEMPT_SECONDS = 60
 _MARGIN_SECONDS = (
@@ -50,34 +51,6 @@ Teams = Callable[[Topic, Group], Team]
 Finished = tuple[Consumer, Sequence[Delivery], Sequence[Outcome]]
 Events = queue.SimpleQueue[Finished | None]
 """What a delivery waits for: parcels that came back, or a bell (None): look again."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
-    """An attempt that failed, by its ids."""
-
-    message_id: str
-    shard: int
-    offset: int
-    attempt: int
-    consumer: str
-    verdict: str
-    detail: str
-    traceparent: str | None
-
-
-@dataclass(slots=True)
-class DispatchReport:
-    """What one delivery did: attempts by what came of them, and settlements that came too late. `troubles` are the
-    first failed attempts; what there is more of is only counted."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    stale: int = 0
-    finished: bool = True
-    troubles: list[FailedAttempt] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, int | bool]:
-        return {**self.outcomes, "stale": self.stale, "finished": self.finished}
 
 
 @dataclass(frozen=True)
@@ -159,13 +132,13 @@ class DispatchRun:
         self._events = events
         self._seconds_left = seconds_left
         self._seconds_given = seconds_left()
-        self._flying: Counter[str] = Counter()  # deliveries under way, by consumer
-        self._flying_from_lane = 0
-        self._others = 0  # places of the group that others have, as the last look at its cursors found
-        self._others_by: Mapping[str, int] = {}  # of these, what each consumer has
-        self._others_ms = 0
-        self._is_limited = False  # others had a place that there was a use for
-        self._circuits_ms: list[int] = []  # when consumers may be called again, as the last look found
+        self._capacity = Capacity(
+            catalog=of.catalog,
+            claimer=of.claimer,
+            health=of.subscriber_health,
+            clock=of.clock,
+            consumer_uid=job.consumer_uid,
+        )
         self._looked_ms = 0
         self._looks = 0
         self._fault: Unavailable | None = None
@@ -204,7 +177,7 @@ class DispatchRun:
         )
         seconds = max((self._lease_seconds(sources, c) for c in sources.called()), default=0)
         waiting = (due_ms for key in keys for due_ms in self._of.claimer.dues_ms(key, seconds))
-        later = (due_ms for due_ms in (*self._circuits_ms, *waiting) if due_ms > self._looked_ms)
+        later = (due_ms for due_ms in (*self._capacity.circuits_ms, *waiting) if due_ms > self._looked_ms)
         return min(later, default=None)
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
@@ -221,35 +194,30 @@ class DispatchRun:
         self._looked_ms = self._of.clock.now_ms()
         sources = Sources(*found, self._job, self._of.teams(*found)) if found else None
         if found and sources and self._has_time(sources) and not self._fault:
-            self._wait_for_circuits(*found)
+            self._capacity.see_circuits(*found)
             try:
                 self._launch_all(pool, sources)
             except Unavailable as error:  # what is under way is settled first
                 self._fault = error
-        return self._flying.total() > 0
+        return self._capacity.under_way > 0
 
     def _launch_all(self, pool: Executor, sources: Sources) -> None:
         """From all sources. Whoever goes empty-handed because others have all places makes sure that they still have
         them, after it gave back the last one: then they will look at what is left here."""
         for _ in range(_LOST_RACES):
             self._looks += 1
-            if self._is_limited and self._is_stale():
-                self._look_around(sources)
-            self._is_limited = False
-            for shard in sources.in_turn(self._looks, self._allowance(sources)):
+            if self._capacity.is_limited and self._capacity.is_stale():
+                self._capacity.look_around(sources)
+            self._capacity.is_limited = False
+            for shard in sources.in_turn(self._looks, self._capacity.allowance(sources)):
                 if not self._has_time(sources):  # what is under way is to be settled
                     return
                 self._launch_from(pool, sources, shard)
-            if self._flying.total() or self._fault or not self._is_limited:
+            if self._capacity.under_way or self._fault or not self._capacity.is_limited:
                 return
-            self._look_around(sources)
-            if self._spare(sources) <= 0:
+            self._capacity.look_around(sources)
+            if self._capacity.spare(sources) <= 0:
                 return
-
-    def _wait_for_circuits(self, topic: Topic, group: Group) -> None:
-        """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
-        consumers = self._of.catalog.consumers(topic, group)
-        self._circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
     def _has_time(self, sources: Sources) -> bool:
         """Is there time for an attempt at whoever may take longest? Else all wait for the next run, lest the slow ones
@@ -277,13 +245,13 @@ class DispatchRun:
         served: set[str] = set()
         consumers = self._in_order(sources, shard)
         while lost < _LOST_RACES:
-            rooms = {c: room for c in consumers if (room := self._room(sources, shard, c)) > 0}
+            rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
             if not rooms:
                 return
             waiting = [c for c in rooms if c.uid not in served]
             if not waiting:
                 served, waiting = set(), list(rooms)
-            self._is_limited |= self._spare(sources) <= 0
+            self._capacity.is_limited |= self._capacity.spare(sources) <= 0
             claimant = self._claimant(sources, shard, waiting[0], len(waiting))
             granted = self._of.claimer.claim(claimant, shard, rooms[waiting[0]])
             if granted is None:
@@ -315,12 +283,14 @@ class DispatchRun:
         if unsure <= 0:
             return granted
         try:
-            excess = self._look_around(sources, Counter({claimant.owner: len(granted)})) - sources.most
+            excess = (
+                self._capacity.look_around(sources, Counter({claimant.owner: len(granted)})) - sources.most
+            )
         except Unavailable as error:
             self._fault, excess = error, unsure
         kept = len(granted) - max(0, min(excess, unsure, len(granted)))
         if kept < len(granted):
-            self._is_limited = True
+            self._capacity.is_limited = True
             self._give_back(sources, [d.receipt for d in granted[kept:]])
         return granted[:kept]
 
@@ -331,25 +301,6 @@ class DispatchRun:
             if isinstance(answer, Unavailable):
                 self._owed[receipt] = back
 
-    def _look_around(self, sources: Sources, granted: Counter[str] | None = None) -> int:
-        """How many places of the group are taken; `granted` by a claim of this moment, to whom."""
-        topic, group = sources.topic, sources.group
-        now_ms = self._of.clock.now_ms()
-        cursors = self._of.claimer.cursors(group, self._job.consumer_uid)
-        seen = crowd(topic, group, cursors, self._of.catalog.consumers(topic, group), now_ms)
-        own = self._flying + (granted or Counter())
-        self._others = max(0, seen.places - own.total()) + seen.claims_of_others(sources.keys())
-        self._others_by = {uid: n - own[uid] for uid, n in seen.by_consumer.items()}
-        self._others_ms = now_ms
-        return seen.places
-
-    def _is_stale(self) -> bool:
-        return self._of.clock.now_ms() - self._others_ms > _LOOK_MS
-
-    def _spare(self, sources: Sources) -> int:
-        """How many more messages may be under way, as far as is known."""
-        return sources.most - self._others - self._flying.total()
-
     def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:
         return Claimant(
             sources.topic,
@@ -359,29 +310,10 @@ class DispatchRun:
             self._job.consumer_uid,
             sources.most_of(shard),
             sources.sure_of(shard),
-            max(0, self._spare(sources)),
+            max(0, self._capacity.spare(sources)),
             parts,
             batch_of(sources.group, consumer),
         )
-
-    def _room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
-        """How many more messages of a source a consumer may have under way now."""
-        subscriber_health = self._of.subscriber_health
-        allowed = subscriber_health.allowance(consumer, sources.most)
-        now_ms = self._of.clock.now_ms()
-        if not allowed and not any(at_ms > now_ms for at_ms in self._circuits_ms):
-            self._circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
-        part = sources.part_of(shard)
-        left = max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))
-        self._is_limited |= left < part
-        room = min(sources.most_here - self._flying.total(), min(allowed, left) - self._flying[consumer.uid])
-        return room if shard is not None else min(room, lane_share(allowed) - self._flying_from_lane)
-
-    def _allowance(self, sources: Sources) -> int:
-        allowances = [
-            self._of.subscriber_health.allowance(c, sources.most) for c in sources.consumers_of(None)
-        ]
-        return max(allowances, default=0)
 
     def _send_all(
         self, pool: Executor, sources: Sources, claimant: Consumer, granted: Sequence[Delivery]
@@ -393,7 +325,7 @@ class DispatchRun:
         for consumer, deliveries in by_consumer.values():
             seconds = self._attempt_seconds(sources, consumer)
             for parcel in parcels(sources.group, consumer, deliveries):
-                self._count(consumer, parcel, +1)
+                self._capacity.count(consumer, parcel, +1)
                 future = pool.submit(self._send, sources, consumer, parcel, seconds)
                 future.add_done_callback(partial(self._came, consumer, parcel))
 
@@ -404,10 +336,6 @@ class DispatchRun:
         error = sent.exception()
         failed = Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
         self._events.put((consumer, parcel, (failed,) * len(parcel) if error else sent.result()))
-
-    def _count(self, consumer: Consumer, parcel: Sequence[Delivery], sign: int) -> None:
-        self._flying[consumer.uid] += sign * len(parcel)
-        self._flying_from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
 
     def _send(
         self, sources: Sources, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
@@ -443,7 +371,7 @@ class DispatchRun:
     def _gather(self) -> list[Finished]:
         """What has come back, with what comes right behind it. Nothing after a while, or at a bell: look again."""
         got: list[Finished] = []
-        waiting = self._flying.total()
+        waiting = self._capacity.under_way
         try:
             while waiting > 0 and (
                 event := self._events.get(timeout=_GATHER_SECONDS if got else _LOOK_SECONDS)
@@ -458,9 +386,8 @@ class DispatchRun:
         found = self._find(even_paused=True)
         rulings, self._owed = self._owed, {}
         for consumer, deliveries, outcomes in finished:
-            self._count(consumer, deliveries, -1)
-            self.report.outcomes.update(outcome.verdict.value for outcome in outcomes)
-            self._remember(consumer, deliveries, outcomes)
+            self._capacity.count(consumer, deliveries, -1)
+            self.report.add(consumer, deliveries, outcomes)
             if found:
                 repeated = all(d.attempt - d.receipt.spent > 1 for d in deliveries)
                 most = found[1].max_in_flight
@@ -479,16 +406,3 @@ class DispatchRun:
             if isinstance(answer, Unavailable):
                 self._owed[receipt] = rulings[receipt]
         self._pauses = 0 if len(self._owed) < len(rulings) else self._pauses
-
-    def _remember(
-        self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
-    ) -> None:
-        for delivery, outcome in zip(deliveries, outcomes, strict=True):
-            if len(self.report.troubles) < _TROUBLES and outcome.verdict not in (
-                Verdict.DONE,
-                Verdict.NOT_ATTEMPTED,
-            ):
-                message = delivery.message
-                place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
-                told = outcome.verdict.value, outcome.detail, traceparent(message.draft)
-                self.report.troubles.append(FailedAttempt(*place, *told))

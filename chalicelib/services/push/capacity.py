@@ -1,0 +1,97 @@
+"""How many messages one run may have under way: at each consumer, from the retry lane, and beside the group's other
+runs, as far as they are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ...domain.in_flight import crowd
+from ...domain.topic import Consumer, Group, Topic
+from ...ports.world import Clock
+from ..consume.claim import Claimer
+from ..consume.claimant import Delivery
+from ..core.catalog import Catalog
+from .health import SubscriberHealth
+from .sources import Sources, lane_share
+
+_LOOK_MS = 1_000  # what others have is believed for so long
+
+
+class Capacity:
+    """What is under way, and what is left of the group's `max_in_flight`.
+
+    A run knows its own messages exactly. What the group's other runs have it learns from the group's cursors
+    (`look_around`), which costs a read of all of them, and is done only when it makes a difference.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        claimer: Claimer,
+        health: SubscriberHealth,
+        clock: Clock,
+        consumer_uid: str,
+    ) -> None:
+        self._catalog = catalog
+        self._claimer = claimer
+        self._health = health
+        self._clock = clock
+        self._consumer_uid = consumer_uid
+        self._by_consumer: Counter[str] = Counter()  # deliveries of this run under way
+        self._from_lane = 0
+        self._others = 0  # places of the group that others have, as the last look at its cursors found
+        self._others_by: Mapping[str, int] = {}  # of these, what each consumer has
+        self._others_ms = 0
+        self.is_limited = False  # others had a place that there was a use for
+        self.circuits_ms: list[int] = []  # when consumers may be called again, as the last look found
+
+    @property
+    def under_way(self) -> int:
+        """How many messages this run has sent out that are not back."""
+        return self._by_consumer.total()
+
+    def count(self, consumer: Consumer, parcel: Sequence[Delivery], sign: int) -> None:
+        self._by_consumer[consumer.uid] += sign * len(parcel)
+        self._from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
+
+    def see_circuits(self, topic: Topic, group: Group) -> None:
+        """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
+        consumers = self._catalog.consumers(topic, group)
+        self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
+
+    def look_around(self, sources: Sources, granted: Counter[str] | None = None) -> int:
+        """How many places of the group are taken; `granted` by a claim of this moment, to whom."""
+        topic, group = sources.topic, sources.group
+        now_ms = self._clock.now_ms()
+        cursors = self._claimer.cursors(group, self._consumer_uid)
+        leases = crowd(topic, group, cursors, self._catalog.consumers(topic, group), now_ms)
+        own = self._by_consumer + (granted or Counter())
+        self._others = max(0, leases.places - own.total()) + leases.claims_of_others(sources.keys())
+        self._others_by = {uid: n - own[uid] for uid, n in leases.by_consumer.items()}
+        self._others_ms = now_ms
+        return leases.places
+
+    def is_stale(self) -> bool:
+        return self._clock.now_ms() - self._others_ms > _LOOK_MS
+
+    def spare(self, sources: Sources) -> int:
+        """How many more messages may be under way, as far as is known."""
+        return sources.most - self._others - self.under_way
+
+    def allowance(self, sources: Sources) -> int:
+        allowances = [self._health.allowance(c, sources.most) for c in sources.consumers_of(None)]
+        return max(allowances, default=0)
+
+    def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
+        """How many more messages of a source a consumer may have under way now."""
+        allowed = self._health.allowance(consumer, sources.most)
+        now_ms = self._clock.now_ms()
+        if not allowed and not any(at_ms > now_ms for at_ms in self.circuits_ms):
+            self.circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
+        part = sources.part_of(shard)
+        left = max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))
+        self.is_limited |= left < part
+        room = min(sources.most_here - self.under_way, min(allowed, left) - self._by_consumer[consumer.uid])
+        return room if shard is not None else min(room, lane_share(allowed) - self._from_lane)

@@ -1,0 +1,55 @@
+"""What one delivery did: attempts by their outcome, and the failed ones by their ids."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...domain.message import traceparent
+from ...domain.outcome import Outcome, Verdict
+from ...domain.topic import Consumer
+from ..consume.claimant import Delivery
+
+_TROUBLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt that failed, by its ids."""
+
+    message_id: str
+    shard: int
+    offset: int
+    attempt: int
+    consumer: str
+    verdict: str
+    detail: str
+    traceparent: str | None
+
+
+@dataclass(slots=True)
+class DispatchReport:
+    """What one delivery did: attempts by what came of them, and settlements that came too late. `troubles` are the
+    first failed attempts; what there is more of is only counted."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    stale: int = 0
+    finished: bool = True
+    troubles: list[FailedAttempt] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, int | bool]:
+        return {**self.outcomes, "stale": self.stale, "finished": self.finished}
+
+    def add(self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
+        """Count the outcomes of one request, and keep what failed while there is room."""
+        self.outcomes.update(outcome.verdict.value for outcome in outcomes)
+        for delivery, outcome in zip(deliveries, outcomes, strict=True):
+            if len(self.troubles) < _TROUBLES and outcome.verdict not in (
+                Verdict.DONE,
+                Verdict.NOT_ATTEMPTED,
+            ):
+                message = delivery.message
+                place = message.id, message.shard, message.offset, delivery.attempt, consumer.name
+                result = outcome.verdict.value, outcome.detail, traceparent(message.draft)
+                self.troubles.append(FailedAttempt(*place, *result))
