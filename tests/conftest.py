@@ -23,6 +23,7 @@ SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 _TOGETHER = (
     "clients/python/",
     "tests/browser/",
+    "tests/features/",
     "tests/glue/",
     "tests/infra/",
     "tests/load/",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import features
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "build"]
 PAGES = sorted(
@@ -15,6 +17,7 @@ PAGES = sorted(
     for page in [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))]
     if "node_modules" not in page.parts
 )
+FEATURES = sorted(page for page in features.FOLDER.glob("*.md") if page.name != "README.md")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _CODE_BLOCK = re.compile(r"^```.*?^```$|^    .*?$", re.MULTILINE | re.DOTALL)
 _CAMEL = re.compile(r"`(?:\w+\.)*(?P<name>[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+)(?:\.\w+)*(?:\(\))?`")
@@ -125,6 +128,30 @@ def imports_between_rooms() -> set[tuple[str, str]]:
         for room in re.findall(r"^ *from \.\.(\w+)", path.read_text(), re.MULTILINE)
         if room in rooms
     }
+
+
+@pytest.mark.parametrize("page", FEATURES, ids=lambda page: page.stem)
+def test_a_feature_page_has_every_row_once(page: Path) -> None:
+    last = features.LAST_ROWS[page.stem]
+    rows = features.rows_of(page.read_text(), last[0])
+    assert sorted(row.number for row in rows) == sorted(features.numbers_up_to(last))
+    assert [row.number for row in rows if not row.is_well_formed] == []
+
+
+@pytest.mark.parametrize("page", FEATURES, ids=lambda page: page.stem)
+def test_the_tests_that_a_feature_page_names_exist(page: Path) -> None:
+    rows = features.rows_of(page.read_text(), features.LAST_ROWS[page.stem][0])
+    citations = {(row.number, *citation) for row in rows for citation in row.citations}
+    assert {c for c in citations if c[2] not in features.tests_in(ROOT / c[1])} == set()
+
+
+def test_the_figures_of_the_feature_pages_are_their_rows() -> None:
+    text = (features.FOLDER / "README.md").read_text()
+    lines = {}
+    for page in FEATURES:
+        figures = features.figures(features.rows_of(page.read_text(), features.LAST_ROWS[page.stem][0]))
+        lines[page.name] = f"({page.name}) | {figures} |"
+    assert {name: line for name, line in lines.items() if line not in text} == {}
 
 
 def test_each_release_has_its_changes_in_order_and_short() -> None:
