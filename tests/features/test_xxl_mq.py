@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from headrace.models import Message
 from headrace.testing import LocalHeadrace
 

@@ -1,4 +1,4 @@
-"""The feature tables of docs/features: rows that say what another system has, where it is here, and which test shows it."""
+"""The feature tables of docs/features: what another system has, where it is here, and which test shows it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row:
     def is_well_formed(self) -> bool:
         """Does it name one or two tests, and nothing else, or have a dash?"""
         cell = _CITATION.sub("", self.shown_by).replace(",", "").strip()
-        return bool(self.here) and (cell, len(self.citations)) in [("–", 0), ("", 1), ("", 2)]
+        return bool(self.here) and (cell, len(self.citations)) in [("-", 0), ("", 1), ("", 2)]
 
 
 def rows_of(text: str, letter: str) -> list[Row]:
