@@ -120,6 +120,20 @@ class AmendBody(Struct, forbid_unknown_fields=True):
     retry: Retry | UnsetType = UNSET
 
 
+class DelayedBody(Struct, forbid_unknown_fields=True):
+    """What to do with delayed messages, one of three: all at one time (`deliver_at`; what is past means now), each so
+    much later (`postpone_seconds`; less than 0: sooner), or `cancel`. With those of these ids, or with a page of those
+    that the query means. `dry_run`: only tell what it would change."""
+
+    deliver_at: Time | UnsetType = UNSET
+    postpone_seconds: (
+        Annotated[int, Meta(ge=-lim.MAX_DELAY_SECONDS, le=lim.MAX_DELAY_SECONDS)] | UnsetType
+    ) = UNSET
+    cancel: bool = False
+    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_PAGE)] | UnsetType = UNSET
+    dry_run: bool = False
+
+
 class SeekBody(Struct, forbid_unknown_fields=True):
     """Where to send a group: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
 

@@ -1,6 +1,26 @@
 """The console in Chinese, the pages of those who run it: subscribers, tokens, audit, replays, archive."""
 
 OPERATIONS: dict[str, str] = {
+    "Done": "已完成",
+    "Undo puts back what was there before.": "撤销会恢复之前的内容。",
+    "{n} messages": "{n} 条消息",
+    "{n} messages changed.": "已更改 {n} 条消息。",
+    "and {n} more": "以及另外 {n} 条",
+    "There are more than {n}: do it with these, then come back for the rest.": (
+        "多于 {n} 条: 先处理这些, 再回来处理其余。"
+    ),
+    "They enter the log at once. This cannot be undone.": "它们立即进入日志, 不可撤销。",
+    "Deliver these {n} now": "立即投递这 {n} 条",
+    "Each by as much, so that they keep their distances.": "每条推迟同样的时间, 间隔不变。",
+    "10 minutes": "10 分钟",
+    "a week": "一周",
+    "Seconds later; less than 0: sooner": "推迟秒数; 小于 0 为提前",
+    "No group gets them. This cannot be undone.": "任何消费组都收不到它们, 不可撤销。",
+    "Cancel these {n}": "取消这 {n} 条",
+    "Those that are ticked; all of them where none is.": "已勾选的; 未勾选则为全部。",
+    "A batch without messages, sent now: nothing comes of it but the answer.": (
+        "立即发送一个不含消息的批次: 除了回答, 没有任何后果。"
+    ),
     "It pulls: nobody calls it. Its last sign of life:": "它主动拉取, 不被调用。最近心跳:",
     "Its owner has not agreed yet to be called; nothing is sent.": "地址的所有者尚未同意被调用; 不会发送任何内容。",
     "It is called no more, until it is registered again.": "不再调用它, 直到重新注册。",

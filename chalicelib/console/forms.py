@@ -162,6 +162,14 @@ def _amend(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "topic", "id"), body=body)
 
 
+def _change_delayed(name: str, fields: Fields) -> Deed:
+    body: dict[str, Any] = {"ids": _needed(fields, "ids")["ids"].split()}
+    body |= _texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
+    return Deed(
+        name, _needed(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
+    )
+
+
 def _edit_letter(name: str, fields: Fields) -> Deed:
     return Deed(name, _needed(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
 
@@ -231,6 +239,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "seek_group": _seek,
     "produce": _produce,
     "amend_message": _amend,
+    "change_delayed": _change_delayed,
     "cancel_message": _plain("topic", "id"),
     "retry_now": _retry_now,
     "redrive": _redrive,

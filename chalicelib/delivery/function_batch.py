@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -26,16 +27,15 @@ def event(parcel: Parcel) -> bytes:
     return msgspec.json.encode({"topic": parcel.topic, "group": parcel.group, "messages": messages})
 
 
-def failed(parcel: Parcel, answer: bytes) -> frozenset[str] | None:
-    """The ids of the messages that failed; None where the answer is malformed or names a message that was not
-    in the batch: then nobody knows. No answer (null) means that all went well."""
+def failed(sent: Collection[str], answer: bytes) -> frozenset[str] | None:
+    """The ids of the messages that failed, of those that were `sent`; None where the answer is malformed or names a
+    message that was not in the batch: then nobody knows. No answer (null) means that all went well."""
     try:
         read = msgspec.json.decode(answer or b"null", type=_Answer | None)
     except (ValueError, RecursionError):
         return None
     ids = frozenset(failure.id for failure in (read.failures or ())) if read else frozenset()
-    sent = {attempt.message.id for attempt in parcel.attempts}
-    return ids if ids <= sent else None
+    return ids if ids <= set(sent) else None
 
 
 def _message(attempt: Attempt) -> dict[str, Any]:

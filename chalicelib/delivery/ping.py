@@ -1,6 +1,9 @@
-"""A test event: signed and addressed as a message is, and none. Its type is `headrace.test`."""
+"""A test event: signed and addressed as a message is, and none. Its type is `headrace.test`; a function gets a batch
+without messages."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -13,7 +16,6 @@ TYPE = "headrace.test"
 def post(consumer: Consumer, id: str, now_ms: int) -> Post:
     """The request that carries it: a CloudEvent in binary mode, without a place in any log."""
     at = rfc3339(now_ms)
-    body = {"test": True, "topic": consumer.topic, "group": consumer.group, "consumer": consumer.name}
     headers = {
         "Content-Type": "application/json",
         "Headrace-Topic": consumer.topic,
@@ -24,4 +26,14 @@ def post(consumer: Consumer, id: str, now_ms: int) -> Post:
         "ce-time": at,
         "ce-type": TYPE,
     }
-    return Post(id, headers, msgspec.json.encode({**body, "sent_at": at}))
+    return Post(id, headers, msgspec.json.encode(_body(consumer, at)))
+
+
+def event(consumer: Consumer, now_ms: int) -> bytes:
+    """What a function gets: it has nothing to do, and answers as it does to any batch."""
+    return msgspec.json.encode({**_body(consumer, rfc3339(now_ms)), "messages": []})
+
+
+def _body(consumer: Consumer, at: str) -> dict[str, Any]:
+    place = {"topic": consumer.topic, "group": consumer.group, "consumer": consumer.name}
+    return {"test": True, **place, "sent_at": at}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
 from ..domain.limits import NEVER_RETRY_STATUS
@@ -61,6 +61,8 @@ class Sender:
         return handshake.greet(self._egress, url, self._origin, self._may_ask)
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+        if consumer.kind == ConsumerKind.FUNCTION:
+            return self._ping_function(consumer, seconds)
         post = ping.post(consumer, id, self._world.now_ms())
         secrets = live_secrets(consumer, self._clock.now_ms())
         headers = {**post.headers, **webhooks.sign(secrets, post.id, self._world.now_ms() // 1000, post.body)}
@@ -115,22 +117,37 @@ class Sender:
         spent = Deadline(self._monotonic, seconds)
         answer = self._functions.call(consumer.target, function_batch.event(parcel), seconds)
         ms = spent.spent_ms()
-        count = len(parcel.attempts)
-        if isinstance(answer, Throttled):
-            return (Outcome(Verdict.NOT_ATTEMPTED, "the function is throttled", duration_ms=ms),) * count
-        if isinstance(answer, FunctionFailed):
-            busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
-            ran = answer.ran
-            return (
-                Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, answered=ran),
-            ) * count
-        failed = function_batch.failed(parcel, answer)
-        if failed is None:
-            detail = "the function's answer is malformed"
-            return (Outcome(Verdict.FAILED, detail, duration_ms=ms, answered=True),) * count
+        outcome = _of_batch(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
+        if isinstance(outcome, Outcome):
+            return (outcome,) * len(parcel.attempts)
         done = Outcome(Verdict.DONE, duration_ms=ms, answered=True)
         bad = Outcome(Verdict.FAILED, "the function reported it as failed", duration_ms=ms, answered=True)
-        return tuple(bad if attempt.message.id in failed else done for attempt in parcel.attempts)
+        return tuple(bad if attempt.message.id in outcome else done for attempt in parcel.attempts)
+
+    def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
+        spent = Deadline(self._monotonic, seconds)
+        event = ping.event(consumer, self._world.now_ms())
+        answer = self._functions.call(consumer.target, event, seconds)
+        outcome = _of_batch(consumer, answer, (), spent.spent_ms())
+        if not isinstance(outcome, Outcome):
+            outcome = Outcome(Verdict.DONE, "it answered", duration_ms=spent.spent_ms(), answered=True)
+        body = answer if isinstance(answer, bytes) else b""
+        return Exchange(consumer.target, {}, event, outcome, {}, body[:MOST_SHOWN_BYTES], len(body))
+
+
+def _of_batch(
+    consumer: Consumer, answer: bytes | FunctionFailed | Throttled, ids: Collection[str], ms: int
+) -> Outcome | frozenset[str]:
+    """What a function made of a batch: the ids that failed, or the outcome of all."""
+    if isinstance(answer, Throttled):
+        return Outcome(Verdict.NOT_ATTEMPTED, "the function is throttled", duration_ms=ms)
+    if isinstance(answer, FunctionFailed):
+        busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
+        return Outcome(Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, answered=answer.ran)
+    failed = function_batch.failed(ids, answer)
+    if failed is None:
+        return Outcome(Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, answered=True)
+    return failed
 
 
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:

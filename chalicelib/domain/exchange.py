@@ -12,7 +12,7 @@ MOST_SHOWN_BYTES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A `POST` to a URL, as it was sent, and its outcome.
+    """A `POST` to a URL (without headers: an event for the function of this name), as it was sent, and its outcome.
 
     `answer_headers` and the beginning of the answer's body are the subscriber's own words; both are empty where nobody
     answered, and the outcome says why. `answer_bytes` is how long the whole body was.

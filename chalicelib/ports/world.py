@@ -63,7 +63,8 @@ class Sender(Protocol):
         ...
 
     def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
-        """Send a signed test event to a consumer's URL, within `seconds`. It is no attempt: nothing comes of it."""
+        """Send a test event to a consumer that is called, within `seconds`: signed to a URL, to a function as a batch
+        without messages. It is no attempt: nothing comes of it."""
         ...
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Raw
 
@@ -13,7 +13,8 @@ from ...domain.status import OVER
 from ...domain.timer import ANY
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
-from .common import Base64, Count, MessageStatus, Time, at
+from ..problems import Problem
+from .common import Base64, Count, MessageStatus, Time, at, either
 from .deliveries import DeliveryView, GroupFate, delivery
 
 if TYPE_CHECKING:
@@ -108,6 +109,19 @@ def _received(delivery: "Delivery", key: bytes) -> ReceivedMessage:
         "attempt": delivery.attempt,
         "receipt": seal_receipt(key, delivery.receipt),
     }
+
+
+class RescheduledMessage(TypedDict):
+    """What became of a delayed message: when it is delivered now (null: it was cancelled); where `changed` is false it
+    was so before. Or why it could not be."""
+
+    id: str
+    changed: NotRequired[bool]
+    deliver_at: NotRequired[Time | None]
+    error: NotRequired[Problem]
+
+
+Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
 
 
 def logged(topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatus]") -> MessageView:

@@ -35,19 +35,19 @@ class AttemptsView(TypedDict):
 
 
 class TestRequest(TypedDict):
-    """What was sent."""
+    """What was sent: a request to a URL, or an event to the function of this name, which has no headers."""
 
-    method: Annotated[str, one_of("POST")]
+    method: Annotated[str, one_of("POST", "INVOKE")]
     url: str
     headers: dict[str, str]
     body: str
 
 
 class TestAnswer(TypedDict):
-    """What was answered. `body` is its first 1,024 bytes as text, of `body_bytes` (at most 65,536 are read). Headers
-    and body are null for a token without the scope `admin`."""
+    """What was answered. A function has no `status` and no headers. `body` is its first 1,024 bytes as text, of
+    `body_bytes` (at most 65,536 are read). Headers and body are null for a token without the scope `admin`."""
 
-    status: Count
+    status: Count | None
     headers: dict[str, str] | None
     body: str | None
     body_bytes: Count
@@ -90,7 +90,7 @@ def test(exchange: Exchange, *, whole: bool) -> TestView:
     """A test and its answer; what may be secret only where it is shown `whole`."""
     outcome = exchange.outcome
     answer: TestAnswer | None = None
-    if outcome.status is not None:
+    if outcome.answered or outcome.status is not None:
         answer = {
             "status": outcome.status,
             "headers": dict(exchange.answer_headers) if whole else None,
@@ -102,8 +102,8 @@ def test(exchange: Exchange, *, whole: bool) -> TestView:
         "detail": outcome.detail,
         "duration_ms": outcome.duration_ms,
         "request": {
-            "method": "POST",
-            "url": exchange.url if whole else without_path(exchange.url),
+            "method": "POST" if exchange.headers else "INVOKE",
+            "url": exchange.url if whole or not exchange.headers else without_path(exchange.url),
             "headers": dict(exchange.headers),
             "body": exchange.body.decode(),
         },

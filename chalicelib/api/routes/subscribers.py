@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
-from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
+from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from .. import parse
 from ..http import ANY, Context, Response, call
 from ..requests import NoBody
@@ -28,12 +28,14 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
 
 @call("POST", f"{_CONSUMER}/test", scopes=("consume", "admin"), body=NoBody)
 def test_consumer(context: Context) -> Response[TestView]:
-    """Send a signed test event (`ce-type: headrace.test`) to a consumer's URL.
+    """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 
     It is no message and no attempt; the answer says what was sent and what came back within ten seconds."""
     topic, group, consumer = _find(context)
-    if consumer.kind != ConsumerKind.URL:
-        raise Refused("TEST_NEEDS_URL", f"Consumer {consumer.name!r} has no URL: only a URL can be tested.")
+    if not consumer.is_called:
+        raise Refused(
+            "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
+        )
     if consumer.state == ConsumerState.PENDING:
         raise Conflict(
             "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."

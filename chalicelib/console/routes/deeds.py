@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from urllib.parse import parse_qsl
+
 from ..http import Page, SeeOther, Shown, Visit, page
 
 _SECRETS = {"secret": "Signing secret", "token": "Token"}
@@ -10,12 +13,17 @@ _SECRETS = {"secret": "Signing secret", "token": "Token"}
 
 @page("POST", "/console/do")
 def do_deed(visit: Visit) -> Shown:
-    """Do what the form says, and go back to where it stood."""
-    from .. import deeds, forms
+    """Do what the form says; then back to where it stood, by way of a page with a button that undoes it, if one can."""
+    from .. import deeds, forms, undo
 
     form = forms.of(visit.form)
+    before = undo.prepare(visit, form.deed) if "undoes" not in visit.form else None
     answer = deeds.do(visit, form.deed)
     for name in _SECRETS:
         if isinstance(answer, dict) and answer.get(name):
             return Page("secret.html", {"title": _SECRETS[name], "secret": answer[name]})
-    return SeeOther(visit.links.back(form.after(answer)))
+    after = form.after(answer)
+    if before is None:
+        return SeeOther(visit.links.back(after))
+    query = defaultdict(str, parse_qsl(after.partition("?")[2]))
+    return Page("done.html", {"undo": before, "after": form.back, "back": form.back, "query": query})

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
+
+if TYPE_CHECKING:
+    from ...domain.topic import Topic
+    from ...services.produce.delayed import Waiting
 
 _LINES = 30
 _LEFT = 5  # so much is left, when the timers are read on
@@ -14,35 +20,40 @@ _PER_SHARD = 10
 @page("GET", "/console/topics/{topic}/later")
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
-    from ...services.inspect.delayed_list import soonest_first
-    from ...services.inspect.due_hours import HOUR_MS, due_hours
-    from ...services.inspect.lookup import Filters
+    from ...services.inspect.due_hours import due_hours
     from ..views.heat import heat_map
 
     check_may_read(visit)
     topic = visit.topic()
-    purpose = f"console-later:{topic.uid}"
-    after = visit.deps.signing_keys.open(purpose, visit.query.get("after", ""))
     timers = visit.deps.adapters.timers
     hours, until_ms = due_hours(timers, topic, 0, lambda: visit.has_units(_FOR_THE_LIST))
-    hour_ms = _hour(visit)
-    filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
-    rows, mark = soonest_first(
-        timers, topic, filters, None, _LINES, after, lambda: visit.has_units(_LEFT), consistent=False
-    )
-    following = visit.deps.signing_keys.seal(purpose, mark) if mark else None
+    rows, following = delayed_of(visit, topic, _LINES)
     model = {
         "topic": topic,
         "rows": rows,
         "following": following,
         "heat": heat_map(hours, visit.now_ms),
         "until_ms": until_ms,
-        "hour_ms": hour_ms,
+        "hour_ms": hour_of(visit),
     }
     return Page("later.html", model)
 
 
-def _hour(visit: Visit) -> int | None:
+def delayed_of(visit: Visit, topic: Topic, most: int) -> tuple[list[Waiting], str | None]:
+    """The delayed messages of the hour that the URL names, or all, soonest first; and where the next page begins."""
+    from ...services.inspect.delayed_list import soonest_first
+    from ...services.inspect.due_hours import HOUR_MS
+    from ...services.inspect.lookup import Filters
+
+    keys, purpose, hour_ms = visit.deps.signing_keys, f"console-later:{topic.uid}", hour_of(visit)
+    filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
+    after = keys.open(purpose, visit.query.get("after", ""))
+    timers, may_go_on = visit.deps.adapters.timers, lambda: visit.has_units(_LEFT)
+    rows, mark = soonest_first(timers, topic, filters, None, most, after, may_go_on, consistent=False)
+    return rows, keys.seal(purpose, mark) if mark else None
+
+
+def hour_of(visit: Visit) -> int | None:
     """The hour of which the list is to be, ms."""
     text = visit.query.get("hour", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -45,7 +45,7 @@
   // The moving part comes anew every few seconds: not in a hidden tab, and not under somebody's hands.
   const busy = (live) => {
     const at = document.activeElement;
-    return document.hidden || (live.contains(at) && at.matches("input, select, textarea")) || live.querySelector("details[open]");
+    return document.hidden || (live.contains(at) && at.matches("input, select, textarea")) || live.querySelector("details[open], input:checked");
   };
   const poll = (live) => { if (window.htmx && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
 

@@ -53,7 +53,7 @@ class Outbound:
         return {"outcome": msgspec.to_builtins(self._sender().greet(url))}
 
     def ping(self, topic: Topic, group: Group, consumer: Consumer, id: str) -> Exchange | None:
-        """Send a signed test event; None: the consumer may not be called any more. Raises Unavailable."""
+        """Send a test event; None: the consumer may not be called any more. Raises Unavailable."""
         event = {"topic": topic.name, "group": group.name, "consumer": consumer.name, "id": id}
         answer = self._invoker.ask("deliver", {"ping": event}, _ANSWER_SECONDS)
         return msgspec.convert(answer["exchange"], Exchange | None)
@@ -67,7 +67,8 @@ class Outbound:
             consumer = self._catalog.consumer(topic, group, event["consumer"])
         except NotFound:
             return {"exchange": None}
-        if consumer.kind != ConsumerKind.URL or consumer.state == ConsumerState.PENDING:
+        if not consumer.is_called or consumer.state == ConsumerState.PENDING:
             return {"exchange": None}
-        signing = self._sealer.ready(topic, group, consumer, self._clock.now_ms())
-        return {"exchange": msgspec.to_builtins(self._sender().ping(signing, event["id"], _PING_SECONDS))}
+        if consumer.kind == ConsumerKind.URL:
+            consumer = self._sealer.ready(topic, group, consumer, self._clock.now_ms())
+        return {"exchange": msgspec.to_builtins(self._sender().ping(consumer, event["id"], _PING_SECONDS))}

@@ -203,6 +203,11 @@ def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, to
     later = datetime.now(timezone.utc) + timedelta(hours=2)
     moved = hr.amend_message(topic, sent.id, deliver_at=later, body={"n": 2})
     assert moved.body == {"n": 2}
+    (told,) = hr.change_delayed(topic, postpone="1h", dry_run=True).items
+    assert (told.id, told.changed) == (sent.id, True)
+    assert told.deliver_at is not None
+    assert abs(told.deliver_at - later - timedelta(hours=1)) < timedelta(milliseconds=1)
+    assert hr.change_delayed(topic, deliver_at=later, ids=[sent.id]).items[0].changed is False
     hr.cancel_message(topic, sent.id)
     assert hr.get_message(topic, sent.id).status == "CANCELLED"
 

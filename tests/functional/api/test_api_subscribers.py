@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -142,12 +143,21 @@ def test_who_is_no_admin_sees_no_path_and_no_words_of_the_answer(api: Client, re
     assert "own secret" not in reply.raw.decode()
 
 
-def test_only_a_url_whose_owner_agreed_is_tested(api: Client) -> None:
+def test_a_function_is_tested_by_a_batch_without_messages(api: Client) -> None:
+    group = api.topic().group()
+    subscribe(group, function="charge")
+    shown = api.post(f"{group.path}/consumers/c/test").expect(200)
+    assert (shown["ok"], shown["request"]["method"], shown["request"]["url"]) == (True, "INVOKE", "charge")
+    sent = json.loads(shown["request"]["body"])
+    assert (sent["test"], sent["messages"], sent["consumer"]) == (True, [], "c")
+    assert json.loads(shown["answer"].pop("body")) == {"batchItemFailures": []}
+    assert shown["answer"] == {"status": None, "headers": {}, "body_bytes": 25}
+
+
+def test_only_who_is_called_is_tested(api: Client) -> None:
     group = api.topic().group()
     group.register("w")
     api.post(f"{group.path}/consumers/w/test").refused(422, "TEST_NEEDS_URL")
-    subscribe(group, function="charge")
-    api.post(f"{group.path}/consumers/c/test").refused(422, "TEST_NEEDS_URL")
     api.post(f"{group.path}/consumers/nobody/test").refused(404, "CONSUMER_NOT_FOUND")
 
 

@@ -157,6 +157,12 @@ def _see_and_change(visitor: Recorder, message: str) -> None:
     waiting = visitor.post(f"{ORDERS}/messages", {"body": {"order": 191}, "delay_seconds": 600}).expect(201)
     change = {"deliver_at": "2030-01-01T00:00:00.000Z"}
     visitor.call("PATCH", f"{ORDERS}/messages/{waiting['id']}", change).expect(200)
+    visitor.call("PATCH", f"{ORDERS}/messages?tag=paid", {"postpone_seconds": 3600, "dry_run": True}).expect(
+        200
+    )
+    visitor.call(
+        "PATCH", f"{ORDERS}/messages", {"cancel": True, "ids": [waiting["id"]], "dry_run": True}
+    ).expect(200)
     visitor.delete(f"{ORDERS}/messages/{waiting['id']}").expect(204)
     visitor.get(f"{ORDERS}/messages?tag=paid").expect(200)
     visitor.get(f"{ORDERS}/messages/{message}").expect(200)

@@ -12,7 +12,7 @@ from chalicelib.services.inspect.due_hours import HOUR_MS, DueHour
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
 from tests.support.browser import Browser
-from tests.support.http import Client
+from tests.support.http import Client, Topic
 
 DAY_MS = 24 * HOUR_MS
 NOW_MS = 4_102_444_800_000 + 5 * HOUR_MS + 7  # 05:00 on some day
@@ -95,3 +95,45 @@ def test_a_local_service_offers_its_clock(api: Client, browser: Browser, local_c
     form = screen.form("move_clock")
     assert form.buttons[:3] == ["+ a minute", "+ an hour", "+ a day"]
     assert "/v1/clock" in screen.html
+
+
+def times(api: Client, topic: Topic, *ids: str) -> list[str]:
+    shown = [api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in shown]
+
+
+def test_those_of_an_hour_are_counted_then_postponed_and_moved_back(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    soon = [topic.produce(n, delay_seconds=2 * 3600)["id"] for n in range(3)]
+    late = topic.produce("late", delay_seconds=30 * 3600)["id"]
+    before = times(api, topic, *soon, late)
+    html = browser.get(f"/console/topics/{topic.name}/later").html
+    hour = html.split("later?hour=")[1].partition('"')[0]
+    screen = browser.get(f"/console/topics/{topic.name}/later/many?hour={hour}")
+    assert "3 messages" in screen.text
+    assert screen.units <= 20
+    assert "-X PATCH" in screen.html
+    assert times(api, topic, *soon, late) == before, "it only counts"
+    screen = browser.submit(screen.form("change_delayed"), postpone_seconds="3600", deliver_at="")
+    assert "3 messages changed." in screen.text
+    assert [now > then for now, then in zip(times(api, topic, *soon, late), before, strict=True)] == [
+        *[True] * 3,
+        False,
+    ]
+    (undo,) = [form for form in screen.forms if "Undo" in form.buttons]
+    browser.submit(undo)
+    assert times(api, topic, *soon, late) == before
+
+
+def test_those_that_are_ticked_are_taken_back(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    ids = [topic.produce(n, delay_seconds=3600)["id"] for n in range(3)]
+    screen = browser.get(f"/console/topics/{topic.name}/later")
+    assert all(f'name="id.{id}"' in screen.html for id in ids)
+    screen = browser.get(f"/console/topics/{topic.name}/later/many?id.{ids[0]}=on&id.{ids[2]}=on")
+    assert "2 messages" in screen.text
+    (form,) = [form for form in screen.forms if "cancel" in form.fields]
+    assert "2 messages changed." in browser.submit(form).text
+    assert [state == "CANCELLED" for state in times(api, topic, *ids)] == [True, False, True]
+    entry = api.get(f"/v1/audit?topic={topic.name}&limit=1").expect(200)["items"][0]
+    assert (entry["method"], entry["path"]) == ("PATCH", "/v1/topics/{topic}/messages")

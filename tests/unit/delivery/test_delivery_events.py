@@ -195,12 +195,16 @@ JSON_VALUES = st.recursive(
 )
 
 
+def ids(parcel: Parcel) -> list[str]:
+    return [attempt.message.id for attempt in parcel.attempts]
+
+
 @given(st.binary(max_size=60) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_function_answers_only_messages_that_were_sent_can_have_failed(answer: bytes) -> None:
-    found = failed(parcel(draft(1), draft(2)), answer)
+    found = failed(ids(parcel(draft(1), draft(2))), answer)
     assert found is None or found <= {"0123456789ab-3-7", "0123456789ab-3-8"}
 
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"x":' * 100_000, b'"\xff"', b"{", b" "])
 def test_an_answer_nobody_can_read_tells_nothing(answer: bytes) -> None:
-    assert failed(parcel(draft(1)), answer) is None
+    assert failed(ids(parcel(draft(1))), answer) is None

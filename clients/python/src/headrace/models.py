@@ -354,6 +354,22 @@ class DeadLetter(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}
     transaction_id: str | None = None
 
 
+class Rescheduled(Model, frozen=True, kw_only=True):
+    """What became of a delayed message (`deliver_at` None: it was cancelled); `error` is a problem document."""
+
+    id: str
+    changed: bool = False
+    deliver_at: datetime | None = None
+    error: dict[str, Any] | None = None
+
+
+class RescheduledMessages(Model, frozen=True, kw_only=True):
+    """A page of them; the last one has no token."""
+
+    items: list[Rescheduled]
+    next_page_token: str | None = None
+
+
 class MergedLetter(Model, frozen=True, kw_only=True):
     """What a patch made of a dead letter; `error` is a problem document."""
 

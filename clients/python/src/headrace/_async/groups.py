@@ -99,7 +99,7 @@ class AsyncGroups(AsyncCaller):
         return await self._ask(Attempts, "GET", where, limit=limit)
 
     async def test_consumer(self, topic: str, group: str, consumer: str) -> Tested:
-        """Send a signed test event to a consumer's URL; what was sent, and what came back. It is no message."""
+        """Send a test event to a consumer that is called; what was sent, and what came back. It is no message."""
         where = group_path(topic, group, "consumers", consumer, "test")
         return await self._ask(Tested, "POST", where, {}, repeatable=False)
 

@@ -9,7 +9,17 @@ from typing import Any
 
 from ..calls import given, path
 from ..durations import Duration, rfc3339, seconds
-from ..models import DeadLetter, Delivery, Event, Fate, MergedLetters, Replay, StoredMessage, Trace
+from ..models import (
+    DeadLetter,
+    Delivery,
+    Event,
+    Fate,
+    MergedLetters,
+    Replay,
+    RescheduledMessages,
+    StoredMessage,
+    Trace,
+)
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
 
@@ -49,6 +59,47 @@ class AsyncMessages(AsyncCaller):
     async def cancel_message(self, topic: str, id: str) -> None:
         """Take a message back that no group has claimed."""
         await self._delete(path("topics", topic, "messages", id))
+
+    async def change_delayed(
+        self,
+        topic: str,
+        *,
+        deliver_at: datetime | str | None = None,
+        postpone: Duration | None = None,
+        cancel: bool = False,
+        ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+        key: str | None = None,
+        tag: str | None = None,
+        begin: datetime | str | None = None,
+        end: datetime | str | None = None,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> RescheduledMessages:
+        """Hurry, postpone or cancel delayed messages, those with the ids or a page of those due between `begin` and
+        `end`; or tell what it would change."""
+        changes = {
+            **({"deliver_at": rfc3339(deliver_at)} if deliver_at is not None else {}),
+            **({"postpone_seconds": round(seconds(postpone))} if postpone is not None else {}),
+            **({"cancel": True} if cancel else {}),
+            **({"ids": list(ids)} if ids is not None else {}),
+            "dry_run": dry_run,
+        }
+        query: dict[str, Any] = {
+            "from": rfc3339(begin) if begin is not None else None,
+            "to": rfc3339(end) if end is not None else None,
+        }
+        return await self._ask(
+            RescheduledMessages,
+            "PATCH",
+            path("topics", topic, "messages"),
+            changes,
+            key=key,
+            tag=tag,
+            limit=limit,
+            page_token=page_token,
+            **query,
+        )
 
     async def get_trace(self, topic: str, id: str) -> list[Event]:
         """A message's path, in order of time."""

@@ -95,7 +95,7 @@ class Groups(Caller):
         return self._ask(Attempts, "GET", where, limit=limit)
 
     def test_consumer(self, topic: str, group: str, consumer: str) -> Tested:
-        """Send a signed test event to a consumer's URL; what was sent, and what came back. It is no message."""
+        """Send a test event to a consumer that is called; what was sent, and what came back. It is no message."""
         where = group_path(topic, group, "consumers", consumer, "test")
         return self._ask(Tested, "POST", where, {}, repeatable=False)
 

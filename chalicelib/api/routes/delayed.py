@@ -1,0 +1,114 @@
+"""Delayed messages, many at once: delivered sooner or later, or taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from ...domain.errors import HeadraceError, Refused
+from ...domain.limits import MAX_DELAY_SECONDS, MAX_KEY_CHARS
+from ...domain.topic import Topic
+from .. import parse
+from ..http import Context, Response, call, invalid
+from ..problems import problem
+from ..requests import DelayedBody
+from ..responses.common import Page, at, page
+from ..responses.messages import Rescheduled, RescheduledMessage
+
+if TYPE_CHECKING:
+    from ...services.produce.delayed import Waiting
+
+_FILTERS = ("key", "tag", "shard", "from", "to")
+
+
+@call(
+    "PATCH",
+    "/v1/topics/{topic}/messages",
+    scopes=("produce", "admin"),
+    body=DelayedBody,
+    query=(*_FILTERS, "limit", "page_token"),
+)
+def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
+    """Hurry, postpone or cancel many delayed messages.
+
+    Those with the ids; or, page by page and soonest first, those that the query means (`from` and `to` are times of
+    delivery). With `dry_run` it only tells what it would change."""
+    topic, body = context.topic(), context.body
+    if (body.deliver_at is not UNSET) + (body.postpone_seconds is not UNSET) + body.cancel != 1:
+        raise invalid("", "give one of deliver_at, postpone_seconds and cancel")
+    if body.deliver_at is not UNSET:
+        parse.time_ms(body.deliver_at, "deliver_at")
+    if body.ids is not UNSET:
+        if context.query:
+            raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
+        return Response({"items": [_by_id(context, topic, id) for id in body.ids]})
+    purpose = "delayed:" + json.dumps([topic.name, {f: context.query.get(f) for f in _FILTERS}])
+    rows, following = _page(context, topic, purpose)
+    return Response(page(context, purpose, [_changed(context, topic, row) for row in rows], following))
+
+
+def _page(context: Context, topic: Topic, purpose: str) -> tuple[Sequence[Waiting], list[str | int] | None]:
+    """A page of what waits, and where the next begins. What an earlier page has postponed comes by again: not here."""
+    from ...services.inspect.delayed_list import soonest_first
+    from ...services.inspect.lookup import Filters
+
+    query = context.query
+    key = query.get("key")
+    if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
+        raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
+    times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
+    filters = Filters(
+        tag=query.get("tag"), shard=parse.shard(query), from_ms=times.get("from"), to_ms=times.get("to")
+    )
+    start = parse.page_start(context, purpose)
+    after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
+    timers = context.deps.adapters.timers
+    rows, mark = soonest_first(timers, topic, filters, key, parse.limit(query), after)
+    fresh = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
+    return fresh, [mark, began_ms] if mark else None
+
+
+def _postponed_since(row: Waiting, began_ms: int) -> bool:
+    return any(act.what == "POSTPONED" and act.at_ms >= began_ms for act in row.message.draft.acts)
+
+
+def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
+    from ...services.produce.delayed import Waiting
+
+    try:
+        seen = context.deps.lookup.find(topic, id)
+    except HeadraceError as error:
+        return {"id": id, "error": problem(error, context.request_id)}
+    if isinstance(seen, Waiting):
+        return _changed(context, topic, seen)
+    late = Refused("NOT_DELAYED", "The message waits for no time any more, or for a decision.")
+    return {"id": id, "error": problem(late, context.request_id)}
+
+
+def _changed(context: Context, topic: Topic, row: Waiting) -> RescheduledMessage:
+    """What became of one; or would, where nothing is to be done yet."""
+    body, id, delayed = context.body, row.timer.id, context.deps.delayed
+    try:
+        due_ms = None if body.cancel else _due_ms(context, row)
+        changed = not row.cancelled if due_ms is None else due_ms != row.timer.due_ms
+        if changed and not body.dry_run:
+            if due_ms is None:
+                delayed.cancel(topic, row, context.by)
+            else:
+                delayed.amend(topic, row, {"due_ms": due_ms}, context.by)
+    except HeadraceError as error:
+        return {"id": id, "error": problem(error, context.request_id)}
+    return {"id": id, "changed": changed, "deliver_at": None if due_ms is None else at(due_ms)}
+
+
+def _due_ms(context: Context, row: Waiting) -> int:
+    now_ms, body = context.deps.adapters.clock.now_ms(), context.body
+    if body.postpone_seconds is UNSET:
+        return parse.due(body.deliver_at, now_ms)
+    due_ms = max(now_ms, row.timer.due_ms + int(body.postpone_seconds) * 1000)
+    if due_ms - now_ms > MAX_DELAY_SECONDS * 1000:
+        raise Refused("DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // 86_400} days at most.")
+    return due_ms

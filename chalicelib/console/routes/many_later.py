@@ -1,0 +1,33 @@
+"""Many delayed messages at once: those of an hour, those that were chosen, or all."""
+
+from __future__ import annotations
+
+from ..http import Page, Shown, Visit, page
+from .messages import check_may_read
+from .waiting import delayed_of, hour_of
+
+_MOST = 200
+_MOST_SHOWN = 5
+_PICK = "id."
+
+
+@page("GET", "/console/topics/{topic}/later/many")
+def many_later(visit: Visit) -> Shown:
+    """How many they are, and what can be done with them: with exactly those that were counted."""
+    check_may_read(visit)
+    topic = visit.topic()
+    picked = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
+    rows, following = delayed_of(visit, topic, _MOST)
+    if picked:
+        rows = [row for row in rows if row.timer.id in picked]
+    model = {
+        "topic": topic,
+        "shown": rows[:_MOST_SHOWN],
+        "number": len(rows),
+        "ids": [row.timer.id for row in rows],
+        "first_ms": rows[0].timer.due_ms if rows else None,
+        "last_ms": rows[-1].timer.due_ms if rows else None,
+        "more": following is not None and not picked,
+        "hour_ms": hour_of(visit),
+    }
+    return Page("many_later.html", model)

@@ -1,0 +1,109 @@
+"""What undoes a deed: a form's fields that put back what was there before; so it is looked at before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..domain.errors import HeadraceError
+from .deeds import Deed
+from .http import Visit
+from .views.figures import moment
+
+if TYPE_CHECKING:
+    from ..domain.ladder import Retry
+    from ..domain.message import Draft, Message
+
+Fields = Mapping[str, str]
+
+
+def prepare(visit: Visit, deed: Deed) -> Fields | None:
+    """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
+    way = _WAYS.get(deed.name)
+    try:
+        fields = way(visit, deed) if way else None
+    except HeadraceError:  # it will say so itself
+        return None
+    return {"deed": deed.name, **deed.params, **fields} if fields else None
+
+
+def _topic(visit: Visit, deed: Deed) -> Fields:
+    topic = visit.deps.catalog.topic(deed.params["topic"], fresh=True)
+    same = ("mode", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds", "wake")
+    limits = ("alarm_backlog", "rate_limit", "on_rate_limit")
+    return _texts(topic, *same, *limits) | _retry(topic.retry)
+
+
+def _group(visit: Visit, deed: Deed) -> Fields | None:
+    topic = visit.deps.catalog.topic(deed.params["topic"], fresh=True)
+    group = visit.deps.catalog.group(topic, deed.params["group"], fresh=True)
+    inherits = (group.retry is None and "retry" in deed.body) or (
+        group.lease_seconds is None and "lease_seconds" in deed.body
+    )
+    if inherits:
+        return None  # a form cannot say "as the topic" again
+    fields = _texts(group, "batch_size", "max_in_flight", "offline", "assignment", "payload")
+    tags = " || ".join(group.tags) if group.tags is not None else "*"
+    lease = _texts(group, "lease_seconds") if group.lease_seconds is not None else {}
+    return fields | {"filter": tags} | lease | (_retry(group.retry) if group.retry else {})
+
+
+def _message(visit: Visit, deed: Deed) -> Fields | None:
+    from ..domain.message import Message
+    from ..services.produce.delayed import Waiting
+
+    topic = visit.deps.catalog.topic(deed.params["topic"])
+    seen = visit.deps.lookup.find(topic, deed.params["id"])
+    fields: dict[str, str] = {}
+    if "body" in deed.body:
+        body = _body(visit, seen if isinstance(seen, Message) else seen.message)
+        if body is None:
+            return None
+        fields["body"] = body
+    if "deliver_at" in deed.body and isinstance(seen, Waiting):
+        fields["deliver_at"] = moment(seen.timer.due_ms)
+    return fields
+
+
+def _letter(visit: Visit, deed: Deed) -> Fields | None:
+    topic = visit.deps.catalog.topic(deed.params["topic"])
+    group = visit.deps.catalog.group(topic, deed.params["group"])
+    letters = visit.deps.redriver.find(topic, group, deed.params["id"])
+    body = _body(visit, letters[0].message) if len(letters) == 1 else None
+    return {"body": body} if body is not None else None
+
+
+def _delayed(visit: Visit, deed: Deed) -> Fields | None:
+    seconds = deed.body.get("postpone_seconds")
+    ids = " ".join(deed.body.get("ids", ()))
+    return {"postpone_seconds": str(-seconds), "ids": ids} if seconds and ids else None
+
+
+def _body(visit: Visit, message: Message) -> str | None:
+    """Its JSON text; None where it is none."""
+    from ..domain.message import holds_json
+    from ..services.core.bodies import with_body
+
+    draft: Draft = with_body(visit.deps.adapters.blobs, message).draft
+    return draft.body.decode() if draft.is_whole and holds_json(draft) else None
+
+
+def _texts(settings: Any, *names: str) -> dict[str, str]:
+    """Settings as fields; None is an empty one."""
+    values = {name: getattr(settings, name) for name in names}
+    return {name: "" if value is None else str(value) for name, value in values.items()}
+
+
+def _retry(retry: Retry) -> dict[str, str]:
+    ladder = retry.ladder if isinstance(retry.ladder, str) else ", ".join(map(str, retry.ladder))
+    steps = ("base_seconds", "factor", "cap_seconds") if ladder == "exponential" else ()
+    return {"ladder": ladder, **_texts(retry, "max_attempts", "jitter", *steps)}
+
+
+_WAYS: Mapping[str, Callable[[Visit, Deed], Fields | None]] = {
+    "put_topic": _topic,
+    "put_group": _group,
+    "amend_message": _message,
+    "edit_dead_letter": _letter,
+    "change_delayed": _delayed,
+}

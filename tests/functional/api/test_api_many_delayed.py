@@ -1,0 +1,124 @@
+"""Many delayed messages at once: hurried, postponed, taken back; told first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chalicelib.api.responses.common import at
+from tests.support.background import Background
+from tests.support.http import Client, Topic
+
+HOUR = 3600
+
+
+@pytest.fixture
+def topic(api: Client) -> Topic:
+    return api.topic()
+
+
+def waiting(topic: Topic, *delays: int, **fields: Any) -> list[str]:
+    """Messages that are due after so many seconds."""
+    return [topic.produce(n, delay_seconds=delay, **fields)["id"] for n, delay in enumerate(delays)]
+
+
+def changed(topic: Topic, query: str = "", **body: Any) -> Any:
+    return topic.api.call("PATCH", f"{topic.path}/messages{query}", body).expect(200)
+
+
+def times(topic: Topic, *ids: str) -> list[str]:
+    shown = [topic.api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in shown]
+
+
+def test_those_of_a_tag_are_postponed_and_moved_back(topic: Topic) -> None:
+    ids = waiting(topic, HOUR, 2 * HOUR, tag="paid")
+    (other,) = waiting(topic, HOUR, tag="refunded")
+    before = times(topic, *ids, other)
+    told = changed(topic, "?tag=paid", postpone_seconds=600, dry_run=True)
+    assert [(each["id"], each["changed"]) for each in told["items"]] == [(id, True) for id in ids]
+    assert times(topic, *ids, other) == before, "it only tells"
+    assert changed(topic, "?tag=paid", postpone_seconds=600) == told
+    assert times(topic, *ids, other) == [*(each["deliver_at"] for each in told["items"]), before[2]]
+    changed(topic, postpone_seconds=-600, ids=ids)
+    assert times(topic, *ids) == before[:2]
+
+
+def test_those_of_an_hour_are_delivered_now(topic: Topic, background: Background) -> None:
+    group = topic.group()
+    soon, late = waiting(topic, HOUR, 3 * HOUR)
+    now_ms = background.clock.now_ms()
+    told = changed(topic, f"?to={at(now_ms + 2 * HOUR * 1000)}", deliver_at=at(now_ms))
+    assert [each["id"] for each in told["items"]] == [soon]
+    background.clock.advance(1)
+    background.move()
+    assert [each["id"] for each in group.receive()] == [soon]
+    assert times(topic, late) != ["NEW"]
+
+
+def test_each_is_taken_back_or_says_why_not(topic: Topic) -> None:
+    first, second = waiting(topic, HOUR, HOUR)
+    there = topic.produce("there")["id"]
+    items = changed(topic, cancel=True, ids=[first, there, "nothing"])["items"]
+    assert items[0] == {"id": first, "changed": True, "deliver_at": None}
+    assert [each["error"]["code"] for each in items[1:]] == ["NOT_DELAYED", "MESSAGE_NOT_FOUND"]
+    assert changed(topic, cancel=True, ids=[first])["items"][0]["changed"] is False, "it was"
+    (again,) = changed(topic, postpone_seconds=1, ids=[first])["items"]
+    assert again["error"]["code"] == "MESSAGE_CANCELLED"
+    assert times(topic, first, second)[0] == "CANCELLED"
+
+
+def test_what_was_postponed_does_not_come_by_again(topic: Topic) -> None:
+    """Soonest first, what is postponed stands behind what is still to come."""
+    ids = waiting(topic, HOUR, HOUR + 1, HOUR + 2, HOUR + 3)
+    before = times(topic, *ids)
+    seen, token = [], ""
+    while True:
+        page = changed(topic, f"?limit=2{token}", postpone_seconds=2 * HOUR)
+        seen += [each["id"] for each in page["items"]]
+        if "next_page_token" not in page:
+            break
+        token = f"&page_token={page['next_page_token']}"
+    assert seen == ids
+    assert sorted(times(topic, *ids)) == times(topic, *ids)
+    assert times(topic, *ids)[0] > before[-1]
+
+
+def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: Topic) -> None:
+    (id,) = waiting(topic, HOUR)
+    changed(topic, postpone_seconds=60, ids=[id])
+    entry = api.get(f"/v1/audit?topic={topic.name}&limit=1").expect(200)["items"][0]
+    assert (entry["method"], entry["path"], entry["result"]) == (
+        "PATCH",
+        "/v1/topics/{topic}/messages",
+        "OK",
+    )
+    trace = api.get(f"{topic.path}/messages/{id}/trace").expect(200)["events"]
+    assert trace[-1]["event"] == "postponed"
+    assert trace[-1]["by"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "status", "code"),
+    [
+        ("", {}, 400, "VALIDATION"),
+        ("", {"cancel": True, "postpone_seconds": 1}, 400, "VALIDATION"),
+        ("", {"deliver_at": "soon"}, 400, "VALIDATION"),
+        ("?tag=a", {"cancel": True, "ids": ["x"]}, 422, "REDRIVE_AMBIGUOUS"),
+        ("?key=", {"cancel": True}, 400, "VALIDATION"),
+        ("?from=x", {"cancel": True}, 400, "VALIDATION"),
+    ],
+)
+def test_what_is_not_clear_changes_nothing(
+    topic: Topic, query: str, body: Any, status: int, code: str
+) -> None:
+    (id,) = waiting(topic, HOUR)
+    topic.api.call("PATCH", f"{topic.path}/messages{query}", body).refused(status, code)
+    assert times(topic, id)[0] != "CANCELLED"
+
+
+def test_nobody_waits_for_eleven_years(topic: Topic) -> None:
+    (id,) = waiting(topic, HOUR)
+    (item,) = changed(topic, postpone_seconds=10 * 365 * 86_400, ids=[id])["items"]
+    assert item["error"]["code"] == "DELAY_TOO_LONG"

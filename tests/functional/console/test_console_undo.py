@@ -1,0 +1,82 @@
+"""What was done is undone by a button, where it can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.browser import Browser, Screen
+from tests.support.http import Client
+
+
+def undone(browser: Browser, screen: Screen) -> Screen:
+    """Click on Undo."""
+    (form,) = [form for form in screen.forms if "Undo" in form.buttons]
+    screen = browser.submit(form)
+    assert screen.status == 200, screen.text
+    return screen
+
+
+def test_settings_of_a_topic_are_put_back(api: Client, browser: Browser) -> None:
+    topic = api.topic(retry={"max_attempts": 3, "ladder": [5, 10], "jitter": 0}, rate_limit=7)
+    before = api.get(topic.path).expect(200)
+    form = browser.get(f"/console/topics/{topic.name}/settings").form("put_topic")
+    fields = {"max_attempts": "9", "ladder": "jmq", "rate_limit": "", "retention_days": "3"}
+    screen = browser.submit(form, **fields)
+    assert "Saved." in screen.text
+    assert api.get(topic.path).expect(200)["retry"]["ladder"] == "jmq"
+    undone(browser, screen)
+    assert settings(api.get(topic.path).expect(200)) == settings(before)
+
+
+def test_settings_of_a_group_are_put_back(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    group = topic.group(filter="paid", max_in_flight=5, lease_seconds=60)
+    before = api.get(group.path).expect(200)
+    form = browser.get(f"/console/topics/{topic.name}/groups/{group.name}/settings").form("put_group")
+    screen = browser.submit(form, filter="*", max_in_flight="50")
+    assert settings(api.get(group.path).expect(200)) != settings(before)
+    undone(browser, screen)
+    assert settings(api.get(group.path).expect(200)) == settings(before)
+
+
+def settings(shown: Any) -> dict[str, Any]:
+    names = ("mode", "retry", "lease_seconds", "retention_days", "rate_limit", "filter", "max_in_flight")
+    return {name: shown[name] for name in names if name in shown}
+
+
+def test_an_edited_body_and_a_moved_time_are_put_back(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    made = topic.produce({"n": 1.50}, delay_seconds=3600)
+    path = f"/console/topics/{topic.name}/messages/{made['id']}"
+    form = next(form for form in browser.get(path).forms if "body" in form.fields)
+    undone(browser, browser.submit(form, body='{"n": 2}'))
+    form = next(form for form in browser.get(path).forms if "Postpone" in form.buttons)
+    undone(browser, browser.submit(form, deliver_at="2031-01-01T00:00:00Z"))
+    shown = api.get(f"{topic.path}/messages/{made['id']}").expect(200)
+    assert (shown["body"], shown["deliver_at"]) == ({"n": 1.5}, made["deliver_at"])
+
+
+def test_what_cannot_be_undone_offers_nothing(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    made = topic.produce(1, delay_seconds=3600)
+    screen = browser.get(f"/console/topics/{topic.name}/messages/{made['id']}")
+    screen = browser.submit(screen.form("cancel_message"))
+    assert "Cancelled" in screen.text
+    assert "Undo" not in screen.text
+    new = browser.submit(browser.get("/console").form("put_topic"), topic=f"{topic.name}-new")
+    assert "Undo" not in new.text
+
+
+def test_a_mended_dead_letter_gets_its_old_body_back(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    group = topic.group()
+    made = topic.produce({"customer": 7})
+    group.nack(*group.receive(), dead_letter=True)
+    letters = f"{group.path}/dead-letters/{made['id']}"
+    path = f"/console/topics/{topic.name}/groups/{group.name}/dead-letters/{made['id']}"
+    form = next(form for form in browser.get(path).forms if "body" in form.fields)
+    screen = browser.submit(form, body='{"customer": 8}')
+    screen = browser.submit(screen.form("edit_dead_letter"))
+    assert api.get(letters).expect(200)["body"] == {"customer": 8}
+    undone(browser, screen)
+    assert api.get(letters).expect(200)["body"] == {"customer": 7}
