@@ -209,7 +209,7 @@ class Deps:
         from .services.core.wake import Waker
 
         a = self.adapters
-        return Waker(self.catalog, a.invoker, self.marker.mark, a.timers.file, a.clock)
+        return Waker(self.catalog, a.invoker, self.marker.mark, a.timers.file, a.clock, self.counters)
 
     @cached_property
     def settler(self) -> Settler:

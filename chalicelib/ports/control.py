@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,14 +21,25 @@ class Staffed:
     assignment: Assignment | None
 
 
+PassOver = Callable[[str], object]
+"""Told of each row that cannot be read, and where it is; the others are gone on with."""
+
+
+def leave_out(row: str) -> None:
+    """A PassOver of whoever only shows what there is."""
+
+
 class Control(Protocol):
-    """What is set up on purpose. Read often (cached above), written seldom, always conditionally."""
+    """What is set up on purpose. Read often (cached above), written seldom, always conditionally. What cannot be read
+    raises Unreadable, unless there is a `pass_over`."""
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         """A read that is not consistent costs half and may be of a moment ago."""
         ...
 
-    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+    def topics(
+        self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
+    ) -> list[Topic]:
         """Topics by name. A read that is not consistent costs half and may miss the newest."""
         ...
 
@@ -50,7 +61,7 @@ class Control(Protocol):
 
     def group(self, topic: Topic, name: str) -> Group | None: ...
 
-    def groups(self, topic: Topic) -> list[Group]: ...
+    def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]: ...
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool: ...
 
@@ -78,8 +89,9 @@ class Control(Protocol):
         """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
         ...
 
-    def staffed(self, topic: Topic) -> list[Staffed]:
-        """The topic's groups that have consumers, by name. One read, not consistent: it may miss the newest."""
+    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+        """The topic's groups that have consumers, by name; without those of which some row cannot be read. One read,
+        not consistent: it may miss the newest."""
         ...
 
     def token(self, token_id: str) -> Token | None: ...

@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from ..domain.mark import Mark, all_over, asked_again_ms
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
-from ..ports.control import Control, Staffed
+from ..ports.control import Control, Staffed, leave_out
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Trouble, Turns
+from .walk import HasTime, Stretch, Trouble, Turns, unreadable
 
 _JOB = "assign"
 _MINUTE_MS = 60_000
@@ -84,11 +84,14 @@ class Assigner:
             topic = self._control.topic(name, consistent=False)
             of_topic: list[_Pending] = []
             pending.append(of_topic)
-            for staffed in self._control.staffed(topic) if topic else ():
+            rows: list[str] = []
+            for staffed in self._control.staffed(topic, rows.append) if topic else ():
                 assert topic
                 report.groups += 1
                 report.assigned += self._look_after(topic, staffed)
                 of_topic += self._pending(topic, staffed)
+            if rows:
+                raise unreadable(rows)
 
         report.stretch = self._turns.run(names, place, visit, has_time)
         self._turns.end(place, report.stretch)
@@ -97,7 +100,7 @@ class Assigner:
 
     def see(self, topic: Topic) -> None:
         """Mark a topic in which somebody has not agreed: where a mark was lost, or is of an older release."""
-        for staffed in self._control.staffed(topic):
+        for staffed in self._control.staffed(topic, leave_out):
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..domain.errors import Unreadable
 from ..domain.topic import Topic, lane_of
 from ..modes import POLICIES
-from ..ports.control import Control
+from ..ports.control import Control, PassOver
 from ..ports.log import Log
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Walk
+from .walk import HasTime, Stretch, Walk, unreadable
 
 _JOB = "checkpoint"
 _AHEAD_S = (
@@ -49,19 +50,26 @@ class Checkpointer:
         report = CheckpointReport()
 
         def visit(topic: Topic, has_time: HasTime) -> None:
-            for log in (topic, *self._lanes(topic)):
+            passed_over: list[str] = []
+            for log in (topic, *self._lanes(topic, passed_over.append)):
                 report.shards += log.shards
                 report.checkpoints += sum(self._shard(log, shard) for shard in range(log.shards))
+            if passed_over:
+                raise unreadable(passed_over)
 
         report.stretch = self._walk.run(visit, has_time)
         return report
 
-    def _lanes(self, topic: Topic) -> Iterator[Topic]:
+    def _lanes(self, topic: Topic, pass_over: PassOver) -> Iterator[Topic]:
         """The retry lanes of the topic's groups, and of broadcasts' consumers: their rows expire as well."""
-        for group in self._control.groups(topic):
+        for group in self._control.groups(topic, pass_over):
             uids = [""]
             if POLICIES[group.mode].per_consumer:
-                uids = [c.uid for c in self._control.consumers(topic, group)]
+                try:
+                    uids = [c.uid for c in self._control.consumers(topic, group)]
+                except Unreadable as error:
+                    pass_over(error.detail)
+                    continue
             for uid in uids:
                 yield lane_of(topic, group, uid)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
-from ..ports.control import Control
+from ..ports.control import Control, PassOver
 from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .keeper import RetentionGuard
-from .walk import HasTime, Stretch, Walk
+from .walk import HasTime, Stretch, Walk, unreadable
 
 _JOB = "expire"
 
@@ -66,20 +67,32 @@ class Expirer:
                 kept, had_time = self._keeper.keep(topic, proved, has_time)
                 report.kept += kept
                 is_whole = is_whole and had_time
-            for group in self._control.groups(topic):
-                report.buried += self._group(topic, group, has_time)
+            passed_over: list[str] = []
+            for group in self._control.groups(topic, passed_over.append):
+                report.buried += self._group(topic, group, has_time, passed_over.append)
             self._see(topic, has_time)
+            if passed_over:
+                raise unreadable(passed_over)
 
         report.stretch = self._walk.run(visit, has_time)
         report.stretch.finished = report.stretch.finished and is_whole
         return report
 
-    def _group(self, topic: Topic, group: Group, has_time: HasTime) -> int:
-        uids = [""]
-        if POLICIES[group.mode].per_consumer:
-            uids = [c.uid for c in self._control.consumers(topic, group)]
-        return sum(
-            self._bury(topic, group, shard, uid, has_time)
-            for uid in uids
-            for shard in (*range(topic.shards), None)
-        )
+    def _group(self, topic: Topic, group: Group, has_time: HasTime, pass_over: PassOver) -> int:
+        """Bury what a group owes; where that cannot be read, or not reached now, its neighbours' turn comes all the
+        same: their rows will not wait."""
+        buried = 0
+        try:
+            uids = [""]
+            if POLICIES[group.mode].per_consumer:
+                uids = [c.uid for c in self._control.consumers(topic, group)]
+        except Unavailable as error:
+            pass_over(error.detail)
+            return 0
+        for uid in uids:
+            for shard in (*range(topic.shards), None):
+                try:
+                    buried += self._bury(topic, group, shard, uid, has_time)
+                except Unavailable as error:
+                    pass_over(error.detail)
+        return buried

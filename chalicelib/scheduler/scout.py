@@ -23,13 +23,15 @@ _PENDING_MS = 3_600_000  # so long a subscriber that has not agreed is asked eac
 class Findings:
     """What a look at a topic showed: shards and lanes (by the log's partition key) with something to claim and no lease
     that says that somebody is at work; how many have one; when to look again at the latest (None: it is at rest);
-    how many reads of a cursor or a shard that took. `is_whole`: there was time for all of it."""
+    how many reads of a cursor or a shard that took. `is_whole`: there was time for all of it. `unreadable` are rows
+    that cannot be read: what they stand for was not looked at."""
 
     forgotten: list[str] = field(default_factory=list)
     under_way: int = 0
     next_ms: int | None = None
     looks: int = 0
     is_whole: bool = True
+    unreadable: list[str] = field(default_factory=list)
 
     def again(self, at_ms: int) -> None:
         self.next_ms = min(at_ms, self.next_ms or at_ms)
@@ -47,7 +49,7 @@ class Scout:
     def look(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Half a read unit for the topic's groups, for each shard and each owner of cursors, and for his lane."""
         findings, tails = Findings(), _Tails(self._log)
-        for staffed in self._control.staffed(topic):
+        for staffed in self._control.staffed(topic, findings.unreadable.append):
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.again(self._ask_again_ms(consumer))

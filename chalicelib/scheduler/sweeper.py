@@ -15,7 +15,7 @@ from ..ports.control import Control
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .scout import Findings, Scout
-from .walk import HasTime, Stretch, Turns
+from .walk import HasTime, Stretch, Turns, unreadable
 
 _JOB = "sweep"
 
@@ -67,6 +67,8 @@ class Sweeper:
             for shard in findings.forgotten:
                 self._wake(shard)
                 report.woken += 1
+            if findings.unreadable:
+                raise unreadable(findings.unreadable)
             if findings.is_whole:
                 marked.done(name, findings.next_ms)
 
@@ -81,6 +83,8 @@ class Sweeper:
         findings = self._scout.look(topic, has_time)
         if findings.next_ms is not None:
             self._marks.mark(Mark(topic.name, findings.next_ms))
+        if findings.unreadable:
+            raise unreadable(findings.unreadable)
 
 
 class _Marked:

@@ -9,12 +9,13 @@ keeps no other from its turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ..domain.errors import Unreadable
 from ..domain.topic import Topic
-from ..ports.control import Control
+from ..ports.control import Control, PassOver
 from ..ports.rounds import Place, Rounds
 from ..ports.world import Clock
 
@@ -54,6 +55,12 @@ class Stretch:
         except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
             self.troubles.append(Trouble(topic, f"{type(error).__name__}: {error}"))
 
+    def pass_over(self, row: str) -> None:
+        """Tell of a topic that cannot be visited."""
+        trouble = Trouble("", row)
+        if trouble not in self.troubles:
+            self.troubles.append(trouble)
+
     def as_dict(self) -> dict[str, int | bool]:
         return {
             "topics": self.topics,
@@ -61,6 +68,11 @@ class Stretch:
             "round_age_ms": self.age_ms,
             "finished": self.finished,
         }
+
+
+def unreadable(rows: Sequence[str]) -> Unreadable:
+    """What a visit ends with that has done all but for these rows."""
+    return Unreadable("UNAVAILABLE", " ".join(rows))
 
 
 class Walk:
@@ -77,7 +89,7 @@ class Walk:
         how long it may take in the same way; what it raises is told as a trouble."""
         stretch = Stretch()
         way = _Way(self._job, self._rounds, self._clock.now_ms())
-        for topic in self._circle(way.place.after):
+        for topic in self._circle(way.place.after, stretch.pass_over):
             if topic is None:
                 way.passes_the_end()
                 continue
@@ -95,16 +107,16 @@ class Walk:
         until_ms = self._clock.now_ms() + _TOPIC_MS
         return lambda: self._clock.now_ms() < until_ms and has_time()
 
-    def _circle(self, start: str | None) -> Iterator[Topic | None]:
+    def _circle(self, start: str | None, pass_over: PassOver) -> Iterator[Topic | None]:
         """All topics once, from behind `start` on; None where the list ends."""
-        yield from self._behind(start, None)
+        yield from self._behind(start, None, pass_over)
         yield None
         if start is not None:
-            yield from self._behind(None, start)
+            yield from self._behind(None, start, pass_over)
 
-    def _behind(self, after: str | None, last: str | None) -> Iterator[Topic]:
+    def _behind(self, after: str | None, last: str | None, pass_over: PassOver) -> Iterator[Topic]:
         while True:
-            topics = self._control.topics(after, _PAGE)
+            topics = self._control.topics(after, _PAGE, pass_over=pass_over)
             for topic in topics:
                 if last is not None and topic.name > last:
                     return

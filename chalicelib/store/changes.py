@@ -14,6 +14,7 @@ from .layout import META_OFFSET, Item, int_of, is_newer, shard_of
 from .log import segment_of
 from .traces import row_of
 
+_DAMAGE = (codec.Undecodable, KeyError, ValueError, TypeError, AttributeError)
 Records = Iterable[Mapping[str, Any]]
 """Stream records as Lambda gets them: JSON, with binary values in base64."""
 
@@ -28,7 +29,7 @@ def written(records: Records) -> list[Written | TraceRow | Unreadable]:
             continue
         try:
             row = _row(_item(image))
-        except codec.Undecodable:
+        except _DAMAGE:
             rows.append(Unreadable(record))
             continue
         if isinstance(row, Written) and any(

@@ -10,10 +10,11 @@ from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
 from ..domain.assignment import Assignment
+from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..ports.control import Staffed
+from ..ports.control import PassOver, Staffed, leave_out
 from .control_rows import (
     AssignmentRow,
     ConsumerRow,
@@ -46,9 +47,11 @@ class DynamoControl:
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         return self._get(TopicRow, Key("topics", name), consistent=consistent)
 
-    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+    def topics(
+        self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
+    ) -> list[Topic]:
         where = TopicRow.sk > after if after is not None else None
-        return self._page(TopicRow, "topics", where, limit, consistent=consistent)
+        return self._page(TopicRow, "topics", where, limit, pass_over, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         return self._save(TopicRow.of(Key("topics", topic.name), topic, _version(old)))
@@ -71,8 +74,8 @@ class DynamoControl:
     def group(self, topic: Topic, name: str) -> Group | None:
         return self._get(GroupRow, _group_key(topic, name))
 
-    def groups(self, topic: Topic) -> list[Group]:
-        return self._below(GroupRow, _home(topic), "group#")
+    def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
+        return self._below(GroupRow, _home(topic), "group#", pass_over)
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
         return self._save(GroupRow.of(_group_key(topic, group.name), group, _version(old)))
@@ -107,16 +110,11 @@ class DynamoControl:
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
         return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
-    def staffed(self, topic: Topic) -> list[Staffed]:
+    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
-        staffed = []
-        for group in _under(items, GroupRow, "group#"):
-            consumers = _under(items, ConsumerRow, f"consumer#{group.uid}#")
-            assignment = items.get(_assignment_key(topic, group).sk)
-            if consumers:
-                dealt = AssignmentRow.decoded(assignment) if assignment else None
-                staffed.append(Staffed(group, tuple(consumers), dealt))
-        return staffed
+        groups = (readable(GroupRow, item, pass_over) for item in _under(items, "group#"))
+        staffed = (_staffed(topic, group, items, pass_over) for group in groups if group)
+        return [each for each in staffed if each]
 
     def token(self, token_id: str) -> Token | None:
         return self._get(TokenRow, Key("tokens", token_id))
@@ -173,9 +171,11 @@ class DynamoControl:
         )
         return model.decoded(answer["Item"]) if "Item" in answer else None
 
-    def _below(self, model: type[Row[T]], pk: str, prefix: str) -> list[T]:
-        """All under a prefix. Raises Unavailable where one of them cannot be read."""
-        return [model.decoded(item) for item in self._query(pk, model.sk.startswith(prefix))]
+    def _below(self, model: type[Row[T]], pk: str, prefix: str, pass_over: PassOver | None = None) -> list[T]:
+        """All under a prefix."""
+        items = self._query(pk, model.sk.startswith(prefix))
+        nouns = (readable(model, item, pass_over) for item in items)
+        return [noun for noun in nouns if noun is not None]
 
     def _page(
         self,
@@ -183,13 +183,14 @@ class DynamoControl:
         pk: str,
         where: Condition | None,
         limit: int,
+        pass_over: PassOver = leave_out,
         *,
         consistent: bool = True,
         descending: bool = False,
     ) -> list[T]:
         """Up to `limit` of a list of everything; what cannot be read is left out."""
         items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
-        nouns = (model.readable(item) for item in items)
+        nouns = (readable(model, item, pass_over) for item in items)
         return list(islice((noun for noun in nouns if noun is not None), limit))
 
     def _query(
@@ -269,6 +270,30 @@ def _replays_of(home: str) -> str:
     return f"replays#{home}"
 
 
-def _under(items: Mapping[str, Item], model: type[Row[T]], prefix: str) -> list[T]:
-    """What stands under a prefix among rows that are at hand, in their order."""
-    return [model.decoded(item) for sk, item in items.items() if sk.startswith(prefix)]
+def readable(model: type[Row[T]], item: Item, pass_over: PassOver | None) -> T | None:
+    """What a row says; None where it cannot be read and somebody was told. Raises Unreadable where nobody can be."""
+    try:
+        return model.decoded(item)
+    except Unreadable as error:
+        if pass_over is None:
+            raise
+        pass_over(error.detail)
+        return None
+
+
+def _staffed(
+    topic: Topic, group: Group, items: Mapping[str, Item], pass_over: PassOver | None
+) -> Staffed | None:
+    """A group among the topic's rows; None where it has no consumers, or one of its rows cannot be read."""
+    rows = _under(items, f"consumer#{group.uid}#")
+    consumers = [readable(ConsumerRow, row, pass_over) for row in rows]
+    assignment = items.get(_assignment_key(topic, group).sk)
+    dealt = readable(AssignmentRow, assignment, pass_over) if assignment and consumers else None
+    whole = [consumer for consumer in consumers if consumer]
+    is_whole = len(whole) == len(consumers) and (dealt is not None or not assignment)
+    return Staffed(group, tuple(whole), dealt) if whole and is_whole else None
+
+
+def _under(items: Mapping[str, Item], prefix: str) -> list[Item]:
+    """The rows under a prefix among those that are at hand, in their order."""
+    return [item for sk, item in items.items() if sk.startswith(prefix)]

@@ -24,7 +24,7 @@ from pynamodb.attributes import (
 from pynamodb.models import Model
 
 from ..domain.assignment import Assignment
-from ..domain.errors import unavailable
+from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing, Secret
 from ..domain.topic import Consumer, Group, Token, Topic
@@ -94,11 +94,11 @@ class Row(Model, Generic[T]):
 
     @classmethod
     def decoded(cls, item: Item) -> T:
-        """What a row says. Raises Unavailable where it cannot be read."""
+        """What a row says. Raises Unreadable where it cannot be read, or only by a later release."""
         if (noun := cls.readable(item)) is not None:
             return noun
         place = [item[name]["S"] for name in ("sk", "pk")]
-        raise unavailable(f"What is stored of {place[0]!r} in {place[1]!r} cannot be read.")
+        raise Unreadable("UNAVAILABLE", f"What is stored of {place[0]!r} in {place[1]!r} cannot be read.")
 
 
 class RetryMap(DynamicMapAttribute):

@@ -15,7 +15,7 @@ from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import Topic
-from chalicelib.ports.control import Control
+from chalicelib.ports.control import Control, PassOver, leave_out
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import Delivery
 from chalicelib.wiring import Deps
@@ -44,8 +44,10 @@ class Home:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
-        found = self._control.topics(after or self._prefix, limit, consistent=consistent)
+    def topics(
+        self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
+    ) -> list[Topic]:
+        found = self._control.topics(after or self._prefix, limit, consistent=consistent, pass_over=pass_over)
         return [topic for topic in found if topic.name.startswith(self._prefix)]
 
 

@@ -23,10 +23,12 @@ from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as timer_rows
 from chalicelib.wiring import Deps
+from tests.simulation import unreadable
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Clock, Faults
 from tests.simulation.promises import Deal
+from tests.simulation.streams import Stream
 from tests.simulation.world import World
 from tests.support.clock import SeededRandom
 from tests.support.damage import NEWER, Change, change_row, having, without
@@ -77,7 +79,8 @@ class Due:
 
 def play(trouble: str, seed: int = 0) -> tuple[World, list[str]]:
     """A world with one trouble, and what came late in it."""
-    world, due = World(_plan(trouble, seed)), Due()
+    world, due = World(_plan(trouble, seed), may_be_damaged=True), Due()
+    stream = world.wakes = Stream(world, is_damaged=trouble == "a damaged stream")
     _set_up(world)
     rng = random.Random(f"good {seed}")
     world.scheduler.spawn(partial(_sends, world, due, rng), world)
@@ -85,7 +88,7 @@ def play(trouble: str, seed: int = 0) -> tuple[World, list[str]]:
     world.scheduler.spawn(partial(TROUBLES[trouble], world), world, 5_000)
     world.schedule()
     world.run()
-    return world, [*world.complaints, *due.late(world), *_unused(world)]
+    return world, [*world.complaints, *due.late(world), *_unused(world), *_unjournaled(stream)]
 
 
 def _plan(trouble: str, seed: int) -> Plan:
@@ -237,7 +240,7 @@ def _loses_blobs(world: World) -> None:
         world.ask(_produce, TOPIC, drafts)
         blobs: Any = world.adapters.blobs
         bodies = blobs._blobs
-        for name in [name for name in bodies if rng.random() < 0.8]:
+        for name in [name for name in bodies if not name.startswith("journal/") and rng.random() < 0.8]:
             del bodies[name]
         world.pause(1)
 
@@ -312,11 +315,18 @@ def _has_many_topics(world: World) -> None:
         world.pause(20)
 
 
+def _beside_floods(damages: Callable[[World, float], None], world: World) -> None:
+    """What it has stored cannot be read."""
+    world.scheduler.spawn(partial(_floods, world), world)
+    damages(world, _UNTIL_S)
+
+
 _MOODS: dict[str, dict[str, float]] = {
     "hanging subscribers": {"silent": 1.0},
     "a storm of retries": {"failing": 1.0},
     "subscribers that ask for time": {"busy": 1.0},
     "a consumer that gives everything back": {"held": 1.0},
+    "unreadable records": {"failing": 1.0},
 }
 TROUBLES: dict[str, Callable[[World], object]] = {
     "hanging subscribers": _floods,
@@ -329,8 +339,20 @@ TROUBLES: dict[str, Callable[[World], object]] = {
     "thousands of timers at once": _has_many_timers,
     "transactions that nobody decides": _leaves_undecided,
     "hundreds of topics": _has_many_topics,
+    "unreadable control data": partial(_beside_floods, unreadable.damages_control),
+    "unreadable cursors": partial(_beside_floods, unreadable.damages_cursors),
+    "unreadable records": partial(_beside_floods, unreadable.damages_records),
+    "a damaged stream": _floods,
 }
 """What the other tenant is up to."""
+
+
+def _unjournaled(stream: Stream) -> Iterator[str]:
+    """What the stream has shown to the journal, and it does not say."""
+    lines = stream.journaled()
+    for what, count in stream.shown.items():
+        if lines[what] < count:
+            yield f"of {count} of {what} the journal has {lines[what]}"
 
 
 def _unused(world: World) -> Iterator[str]:

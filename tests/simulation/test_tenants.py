@@ -6,6 +6,8 @@ import pytest
 
 from chalicelib.scheduler import mover
 from chalicelib.scheduler.walk import Turns
+from chalicelib.services.core.wake import Waker
+from chalicelib.store import changes
 from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
@@ -21,6 +23,19 @@ BUGS: dict[str, tuple[str, Bug]] = {
             "self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)",
             "self._moves: Beside[_Load, MoveReport] = Beside(threads, None)",
         ),
+    ),
+    "a row that cannot be read, in everybody's way": (
+        "unreadable control data",
+        Bug(
+            Waker,
+            "_pass_over",
+            "if not self._told.get(row):",
+            "raise Unreadable('UNAVAILABLE', row)\n    if row:",
+        ),
+    ),
+    "a record that stops its stream": (
+        "a damaged stream",
+        Bug(changes, "written", "except _DAMAGE:", "except codec.Undecodable:"),
     ),
     "a sweep that looks at one topic a minute": (
         "a storm of retries",

@@ -31,6 +31,7 @@ from tests.support.clock import SECOND_MS, START_MS, ManualClock, SeededRandom
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name
+from tests.support.scars import scarred
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -43,12 +44,14 @@ _MARGIN_S = 5  # as functions.py has it
 class World:
     """`events` is what clients saw, `complaints` what was found wrong at once; `path` is every port call."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, may_be_damaged: bool = False) -> None:
+        """`may_be_damaged`: rows of control data, cursors and records, too (tests/support/scars)."""
         self.plan = plan
         self.seed = plan.seed
         self.random = random.Random(plan.seed)
         self.scheduler = Scheduler()
-        self.adapters = memory_adapters(ManualClock(), SeededRandom(f"store {plan.seed}"))
+        adapters = memory_adapters(ManualClock(), SeededRandom(f"store {plan.seed}"))
+        self.adapters = scarred(adapters) if may_be_damaged else adapters
         self.past = Past(self.scheduler)
         self.subscribers = Subscribers(self)
         self.wakes = Wakes(self)

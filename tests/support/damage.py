@@ -12,6 +12,7 @@ from chalicelib.store import codec
 from chalicelib.store import log as store
 from chalicelib.store.layout import Item, cursor_item_key, record_key, segment_key
 from chalicelib.store.memory import MemoryLog
+from tests.support.scars import ScarredControl, ScarredCursors, ScarredRecords
 
 
 class Holder(Protocol):
@@ -39,25 +40,34 @@ def change_row(stage: Holder, shard: ShardKey, first: int, change: Change) -> No
 
 
 def change_letter(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
-    """The same for a dead letter, on DynamoDB."""
+    """The same for a dead letter."""
     records: Any = stage.adapters.records
+    if isinstance(records, ScarredRecords):
+        return records.damage_letter(key, offset, change)
     _change(records._dynamo, records._table, record_key(key, offset, dead=True), change)
 
 
 def change_record(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
-    """The same for a record, on DynamoDB."""
+    """The same for a record."""
     records: Any = stage.adapters.records
+    if isinstance(records, ScarredRecords):
+        return records.damage(key, offset, change)
     _change(records._dynamo, records._table, record_key(key, offset), change)
 
 
 def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
-    """The same for a cursor, on DynamoDB."""
+    """The same for a cursor."""
     cursors: Any = stage.adapters.cursors
+    if isinstance(cursors, ScarredCursors):
+        return cursors.damage(key, change)
     _change(cursors._dynamo, cursors._table, cursor_item_key(key), change)
 
 
 def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
-    """The same for a row of the control data, on DynamoDB."""
+    """The same for a row of the control data."""
+    control: Any = stage.adapters.control
+    if isinstance(control, ScarredControl):
+        return control.damage(pk, sk, change)
     dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
     _change(dynamo, dynamo.tables.control, {"pk": {"S": pk}, "sk": {"S": sk}}, change)
 

@@ -14,6 +14,7 @@ from local.memory import drop_expired
 
 from . import conditions
 from .clock import ManualClock, SeededRandom
+from .scars import scarred
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Stage:
 
 def memory_stage() -> Stage:
     clock = ManualClock()
-    adapters = memory_adapters(clock, SeededRandom("memory"))
+    adapters = scarred(memory_adapters(clock, SeededRandom("memory")))
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:

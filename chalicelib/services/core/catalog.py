@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...domain.errors import NotFound, Refused
 from ...domain.topic import Consumer, Group, Topic
 from ...modes import POLICIES
-from ...ports.control import Control
+from ...ports.control import Control, PassOver
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
 
@@ -52,9 +52,9 @@ class Catalog:
             )
         return self._groups.put(key, group, since_ms)
 
-    def groups(self, topic: Topic) -> list[Group]:
-        """All groups of the topic, by name."""
-        return self.control.groups(topic)
+    def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
+        """All groups of the topic, by name. Raises Unreadable where one cannot be read, unless it is passed over."""
+        return self.control.groups(topic, pass_over)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         """All registered consumers of the group, by name."""

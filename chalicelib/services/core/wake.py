@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...domain.errors import NotFound, Unavailable
+from ...domain.errors import NotFound, Unavailable, Unreadable
 from ...domain.in_flight import sure_of
 from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, TimerKind
 from ...domain.topic import Consumer, ConsumerState, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from .catalog import CACHE_MS, Catalog
+from .counters import UNDECODABLE, Counters
 from .expiring_cache import TtlCache
 
 _CHECKS_TOGETHER = 25
 _SLACK_MS = 500  # by which clocks differ
+_TOLD_MS = 60_000  # for so long a process doesn't tell of the same row again
 _AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
 
 
@@ -84,8 +86,11 @@ class Waker:
         mark: Callable[[Topic], None],
         file: Callable[[Sequence[Timer]], object],
         clock: Clock,
+        counters: Counters,
     ) -> None:
         """`mark` is called where a group has to be woken for what lies there already; `file` files timers."""
+        self._counters = counters
+        self._told: TtlCache[str, bool] = TtlCache(clock, _TOLD_MS)
         self._catalog = catalog
         self._mark = mark
         self._file = file
@@ -96,13 +101,21 @@ class Waker:
 
     def route(self, shards: Mapping[str, int | None]) -> int:
         """Wake the deliveries of log shards that have new rows (partition keys of the log), and tell them the last of
-        these, where it is known; how many deliveries."""
+        these, where it is known; how many deliveries. A group that cannot be read keeps no other waiting: the sweep
+        looks at its topic until it can. Raises Unavailable where the store does not answer for some, after the
+        others were woken."""
         jobs: dict[DeliveryTask, dict[str, int]] = {}
+        refusals: list[Unavailable] = []
         for text, last in shards.items():
-            for job in self._jobs(text):
-                jobs.setdefault(job, {}).update({} if last is None else {text: last})
+            try:
+                for job in self._jobs(text):
+                    jobs.setdefault(job, {}).update({} if last is None else {text: last})
+            except Unavailable as error:
+                refusals.append(error)
         for job, rows in jobs.items():
             self._invoker.invoke("deliver", job.event() | News(rows).event())
+        for refusal in refusals:
+            raise refusal
         return len(jobs)
 
     def appended(self, topic: Topic, shards: Iterable[int]) -> None:
@@ -158,15 +171,36 @@ class Waker:
             topic = self._catalog.topic(name)
             if int(number) == ANY and uid == topic.uid:
                 self._mark(topic)
-            groups = [self._catalog.group(topic, group_name)] if group_name else self._catalog.groups(topic)
+            groups = (
+                [self._catalog.group(topic, group_name)]
+                if group_name
+                else self._catalog.groups(topic, self._pass_over)
+            )
         except NotFound:
             return
+        except Unreadable as error:
+            self._pass_over(error.detail)
+            return
         for group in groups:
-            for consumer_uid in self._called(topic, group):
+            for consumer_uid in self._readable_called(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
                     workers = workers_of(topic, group)
                     for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
                         yield DeliveryTask(topic.name, group.name, worker, consumer_uid)
+
+    def _pass_over(self, row: str) -> None:
+        """Tell of a row that cannot be read."""
+        if not self._told.get(row):
+            self._told.put(row, True)
+            self._counters.add(UNDECODABLE, 1)
+            self._counters.note("undecodable", row=row)
+
+    def _readable_called(self, topic: Topic, group: Group) -> Sequence[str]:
+        try:
+            return self._called(topic, group)
+        except Unreadable as error:
+            self._pass_over(error.detail)
+            return ()
 
     def _called(self, topic: Topic, group: Group) -> Sequence[str]:
         """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""

@@ -19,6 +19,7 @@ from ...domain.segment import Segment
 from ...domain.status import OPEN, Status
 from ...domain.topic import CursorKey, Group, Topic
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
+from ...ports.control import leave_out
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.timers import Timers
@@ -259,7 +260,9 @@ class Lookup:
             accepted=sum(tail + 1 for tail in tails),
             delayed=delayed,
             prepared=Counted(sum(c.number for c in prepared), all(c.whole for c in prepared)),
-            groups={g.name: self.group_status(topic, g, tails) for g in self._catalog.groups(topic)},
+            groups={
+                g.name: self.group_status(topic, g, tails) for g in self._catalog.groups(topic, leave_out)
+            },
         )
 
     def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:

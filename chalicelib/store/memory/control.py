@@ -11,7 +11,7 @@ from ...domain.assignment import Assignment
 from ...domain.replay import Replay
 from ...domain.secret import KeyRing
 from ...domain.topic import Consumer, Group, Token, Topic
-from ...ports.control import Staffed
+from ...ports.control import PassOver, Staffed, leave_out
 
 K = TypeVar("K")
 V = TypeVar("V", Topic, Group, Consumer, Token, Replay, KeyRing)
@@ -37,7 +37,9 @@ class MemoryControl:
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         return self._topics.get(name)
 
-    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+    def topics(
+        self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
+    ) -> list[Topic]:
         return self._page(self._topics, after, limit)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
@@ -69,7 +71,7 @@ class MemoryControl:
     def group(self, topic: Topic, name: str) -> Group | None:
         return self._groups.get((topic.uid, name))
 
-    def groups(self, topic: Topic) -> list[Group]:
+    def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
         with self._lock:
             groups = [group for (uid, _), group in self._groups.items() if uid == topic.uid]
         return sorted(groups, key=lambda group: group.name)
@@ -125,7 +127,7 @@ class MemoryControl:
             self._assignments[group.uid] = new
             return True
 
-    def staffed(self, topic: Topic) -> list[Staffed]:
+    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         with_consumers = [(g, tuple(self.consumers(topic, g))) for g in self.groups(topic)]
         return [Staffed(g, held, self.assignment(topic, g)) for g, held in with_consumers if held]
 

@@ -19,7 +19,7 @@ from chalicelib.domain.mark import WINDOW_MS, Mark, all_over, window_of
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic
-from chalicelib.ports.control import Control, Staffed
+from chalicelib.ports.control import Control, PassOver, Staffed
 from chalicelib.ports.rounds import Marks, Place
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
@@ -82,10 +82,10 @@ class Ill:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def staffed(self, topic: Topic) -> list[Staffed]:
+    def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         if topic.name in self._ills:
             raise self._ills[topic.name]
-        return self._control.staffed(topic)
+        return self._control.staffed(topic, pass_over)
 
 
 class World:

@@ -14,7 +14,6 @@ from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("damage", [NEWER, without("q"), having("m", {"S": "?"})], ids=range(3))
 def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     stage: Stage, damage: Change
@@ -33,13 +32,11 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     assert transactor.decide(made[2], TransactionState.COMMITTED).state is TransactionState.COMMITTED
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize(
     "damage",
     [having("v", {"N": "3"}), having("shards", {"S": "?"}), without("uid"), having("doc", {"S": "{"})],
 )
 def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage, damage: Change) -> None:
-    on_dynamodb(stage)
     desks = sorted((Desk.at(stage) for _ in range(3)), key=lambda desk: desk.topic.name)
     broken = desks[1].topic.name
     change_control(stage, "topics", broken, damage)

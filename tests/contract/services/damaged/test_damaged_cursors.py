@@ -13,7 +13,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
-from tests.contract.services.damaged.scenes import anew, on_dynamodb, stored
+from tests.contract.services.damaged.scenes import anew, stored
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, Change, change_cursor, having, without
@@ -21,10 +21,8 @@ from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("damage", [NEWER, without("x"), without("l"), having("f", {"S": "?"})], ids=range(4))
 def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage: Change) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage, shards=2)
     group = desk.group()
     desk.produce(*(make.draft(n, shard=n % 2) for n in range(2)))
@@ -43,7 +41,6 @@ def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage:
     reader.deps.sweeper.run_once(lambda: True)
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize(
     "damage",
     [without("x"), without("e"), having("e", {"S": "?"}), having("l", {"M": {"t": {"S": "?"}}})],
@@ -52,7 +49,6 @@ def test_a_cursor_that_cannot_be_read_stops_its_shard_only(stage: Stage, damage:
 def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
     stage: Stage, damage: Change
 ) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(6))
@@ -75,9 +71,7 @@ def test_a_seek_puts_a_damaged_cursor_right_and_nobody_goes_on_as_before(
     assert reader.drain(group) == []
 
 
-@pytest.mark.engine
 def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage)
     group = desk.group()
     placed = desk.produce(*make.drafts(2))
@@ -91,9 +85,7 @@ def test_a_rebuilt_cursor_gives_what_was_edited_before_as_it_is_now(stage: Stage
     assert [d.message.draft.body for d in behind.receive(group)][1] == b'"edited"'
 
 
-@pytest.mark.engine
 def test_a_damaged_cursor_of_a_retry_lane_is_made_anew_of_what_is_retrying(stage: Stage) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage, retry=Retry(5, (1,), jitter=0.0))
     group = desk.group()
     desk.produce(*make.drafts(6))
@@ -128,9 +120,7 @@ def test_a_lane_with_more_entries_than_a_cursor_holds_goes_on_with_what_lies_beh
     assert rebuilt_lane([], 7, START_MS).next == 7
 
 
-@pytest.mark.engine
 def test_a_cursor_of_a_later_release_is_left_to_it_also_by_a_seek(stage: Stage) -> None:
-    on_dynamodb(stage)
     desk = stored(stage)
     group = desk.group()
     desk.drain(group)

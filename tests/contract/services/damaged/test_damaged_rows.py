@@ -23,7 +23,6 @@ from tests.contract.services.damaged.scenes import (
     anew,
     letters,
     look_everywhere,
-    on_dynamodb,
     stored,
 )
 from tests.support import factories as make
@@ -179,10 +178,8 @@ def test_what_a_later_release_gave_back_is_left_to_it(stage: Stage) -> None:
     assert anew(desk).drain(group) == [2, 3]
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("damage", [DAMAGES["not JSON"], without("i"), without("n"), having("q", {"N": "1"})])
 def test_a_damaged_letter_is_listed_among_the_others(stage: Stage, damage: Change) -> None:
-    on_dynamodb(stage)
     desk = stored(stage)
     group = desk.group()
     got = desk.receive(group, 3)

@@ -1,0 +1,185 @@
+"""A row of the control data that cannot be read costs what it stands for, and nothing else; and somebody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.limits import RETENTION_GRACE
+from chalicelib.domain.topic import Group, Topic, cursor_key
+from chalicelib.functions import route
+from chalicelib.services.core.wake import job_of
+from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.store.layout import Item
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, START_MS
+from tests.support.damage import Change, change_control, change_cursor, having, without
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+
+DAMAGES: dict[str, Change] = {
+    "of a later release": having("v", {"N": "3"}),
+    "damaged": having("version", {"S": "?"}),
+    "of no kind": lambda item: {},
+}
+_GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
+
+
+@pytest.fixture(scope="module")
+def own(make_stage: Callable[[], Stage]) -> Stage:
+    """A stage for this file alone: schedules see every topic of a stage."""
+    return make_stage()
+
+
+@pytest.fixture
+def stage(own: Stage) -> Stage:
+    own.clock.at_ms = max(own.clock.at_ms, START_MS) + 3 * DAY_MS
+    return own
+
+
+def damage_group(stage: Stage, topic: Topic, group: Group, change: Change) -> None:
+    change_control(stage, f"topic#{topic.uid}", f"group#{group.name}", change)
+
+
+def two_groups(stage: Stage) -> tuple[PushDesk, Group, Group]:
+    """A topic with two groups that are called; the process has read none of it yet."""
+    desk = PushDesk.at(stage)
+    bad, good = desk.group("bad"), desk.group("good")
+    for group in (bad, good):
+        desk.subscriber(group, f"for-{group.name}")
+    desk.produce(make.draft("one"))
+    desk.restarted()
+    return desk, bad, good
+
+
+def woken(desk: PushDesk) -> set[tuple[str, str]]:
+    jobs = [job_of(event) for function, event in desk.inbox.asked if function == "deliver"]
+    return {(job.topic, job.group) for job in jobs}
+
+
+@pytest.mark.parametrize(("row", "damage"), [*zip(("topic", "group", "consumer"), DAMAGES, strict=True)])
+def test_a_batch_of_the_stream_wakes_all_whose_rows_can_be_read(stage: Stage, row: str, damage: str) -> None:
+    desk, bad, good = two_groups(stage)
+    other = PushDesk.at(stage)
+    other.subscriber(other.group("other"), "for-other")
+    place = {
+        "topic": ("topics", desk.topic.name),
+        "group": (f"topic#{desk.topic.uid}", "group#bad"),
+        "consumer": (f"topic#{desk.topic.uid}", f"consumer#{bad.uid}#for-bad"),
+    }[row]
+    change_control(stage, *place, DAMAGES[damage])
+    records = [
+        {
+            "eventName": "INSERT",
+            "dynamodb": {"SequenceNumber": "1", "Keys": {"s": {"S": str(t.shard_key(0))}, "o": {"N": "0"}}},
+        }
+        for t in (desk.topic, other.topic)
+    ]
+    for _ in range(2):
+        assert route({"Records": records}, desk.deps)["batchItemFailures"] == []
+    neighbours = {(other.topic.name, "other")} | ({(desk.topic.name, good.name)} if row != "topic" else set())
+    assert woken(desk) == neighbours
+    assert desk.deps.counters.take()["Undecodable"] == 1, "a row is told once a minute"
+    [(_, about)] = [each for each in desk.deps.counters.events() if each[0] == "undecodable"]
+    assert place[1] in about["row"]
+
+
+def test_a_produce_is_answered_though_a_group_cannot_be_woken(stage: Stage) -> None:
+    desk = PushDesk.at(stage, wake="direct")
+    bad, good = desk.group("bad"), desk.group("good")
+    desk.subscriber(good, "for-good")
+    damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
+    desk.restarted()
+    desk.deps.waker.appended(desk.topic, {0})
+    assert woken(desk) == {(desk.topic.name, "good")}
+
+
+@pytest.mark.parametrize(("row", "damage"), [*zip(("group", "consumer", "assignment"), DAMAGES, strict=True)])
+def test_the_sweep_finds_what_neighbours_have_forgotten_and_the_rest_when_it_can_be_read(
+    stage: Stage, row: str, damage: str
+) -> None:
+    desk, bad, good = two_groups(stage)
+    home = f"topic#{desk.topic.uid}"
+    place = {
+        "group": "group#bad",
+        "consumer": f"consumer#{bad.uid}#for-bad",
+        "assignment": f"assignment#{bad.uid}",
+    }
+    healthy: list[Item] = []
+
+    def harm(item: Item) -> Item:
+        healthy.append(item)
+        return DAMAGES[damage](item)
+
+    change_control(stage, home, place[row], harm)
+    report = desk.deps.sweeper.run_once()
+    troubles = [trouble for trouble in report.stretch.troubles if trouble.topic == desk.topic.name]
+    assert len(troubles) == 1
+    assert place[row] in troubles[0].detail
+    assert (desk.topic.name, good.name) in woken(desk)
+    assert any(desk.topic.name == trouble.topic for trouble in desk.deps.assigner.run_once().stretch.troubles)
+    change_control(stage, home, place[row], lambda _: healthy[0])
+    desk.inbox.asked.clear()
+    stage.clock.advance(60_000)
+    assert not [t for t in desk.deps.sweeper.run_once().stretch.troubles if t.topic == desk.topic.name]
+    assert (desk.topic.name, bad.name) in woken(desk)
+
+
+def aged(stage: Stage, desk: PushDesk) -> None:
+    """All that lies in the topic is past its retention."""
+    stage.clock.advance(desk.topic.retention_days * DAY_MS + 60_000)
+
+
+@pytest.mark.parametrize("what", ["group", "cursor"])
+def test_what_others_owe_is_buried_in_time_though_one_cannot_be_read(stage: Stage, what: str) -> None:
+    desk = PushDesk.at(stage, retention_days=1)
+    bad, good = desk.group("bad"), desk.group("good")
+    desk.produce(make.draft("one"), make.draft("two"))
+    for group in (bad, good):
+        [first, _] = desk.receive(group)
+        assert desk.ack(group, [first]) == [None]
+    if what == "group":
+        damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
+    else:
+        change_cursor(stage, cursor_key(desk.topic, bad, 0), without("x"))
+    aged(stage, desk)
+    desk.restarted()
+    troubles = desk.deps.expirer.run_once().stretch.troubles
+    assert [trouble.topic for trouble in troubles if trouble.topic == desk.topic.name] == [desk.topic.name]
+    letters, _ = desk.deps.redriver.page(desk.topic, good, Wanted(), None, 10)
+    assert [letter.offset for letter in letters] == [1]
+
+
+def test_a_topic_that_cannot_be_read_is_told_by_whoever_comes_by_all_of_them(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    change_control(stage, "topics", desk.topic.name, DAMAGES["damaged"])
+    for job in (desk.deps.expirer, desk.deps.checkpointer):
+        details = [trouble.detail for trouble in job.run_once().stretch.troubles]
+        assert sum(desk.topic.name in detail for detail in details) == 1
+
+
+def test_tails_are_written_down_though_a_group_cannot_be_read(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retention_days=1)
+    bad = desk.group("bad")
+    desk.produce(make.draft("one"))
+    damage_group(stage, desk.topic, bad, DAMAGES["of a later release"])
+    stage.clock.advance(DAY_MS)
+    desk.restarted()
+    report = desk.deps.checkpointer.run_once()
+    assert desk.topic.name in [trouble.topic for trouble in report.stretch.troubles]
+    stage.clock.advance(_GRACE_MS + DAY_MS)
+    stage.drop_expired()
+    assert stage.adapters.log.tail(desk.topic.shard_key(0)).offset == 0
+
+
+def test_counts_of_all_topics_go_on_without_a_group_that_cannot_be_read(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    bad, good = desk.group("bad"), desk.group("good")
+    damage_group(stage, desk.topic, bad, DAMAGES["damaged"])
+    [stats] = desk.deps.lookup.stats([desk.topic])
+    assert [*stats.groups] == [good.name]
+    with pytest.raises(Unavailable, match="cannot be read"):
+        desk.deps.catalog.group(desk.topic, bad.name, fresh=True)
