@@ -54,55 +54,55 @@ def import_seconds() -> float:
 
 def single_sends(hr: Headrace, topic: str, number: int) -> float:
     """Sends a second, one after the other."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     for n in range(number):
         hr.send(topic, {"order": n})
-    return number / (time.perf_counter() - started)
+    return number / (time.perf_counter() - start)
 
 
 def lingering_sends(hr: Headrace, topic: str, number: int) -> float:
     """The same through a producer that lingers."""
-    started = time.perf_counter()
+    start = time.perf_counter()
     with Producer(hr, linger_ms=10) as producer:
         for n in range(number):
             producer.send(topic, {"order": n})
-    return number / (time.perf_counter() - started)
+    return number / (time.perf_counter() - start)
 
 
 def consumed(hr: Headrace, topic: str, number: int) -> float:
     """Messages a second through one consumer with eight handlers, from the first to the last."""
-    seen: list[float] = []
+    arrivals: list[float] = []
     lock = threading.Lock()
 
     @hr.consumer(topic, group="bench", concurrency=8, prefetch=1000, wait=1)
     def handle(message: Message) -> None:
         with lock:
-            seen.append(time.perf_counter())
-            if len(seen) == number:
+            arrivals.append(time.perf_counter())
+            if len(arrivals) == number:
                 hr.stop()
 
     hr.run(for_seconds=300)
-    assert len(seen) >= number, f"only {len(seen)} of {number} arrived"
-    return number / (seen[-1] - seen[0])
+    assert len(arrivals) >= number, f"only {len(arrivals)} of {number} arrived"
+    return number / (arrivals[-1] - arrivals[0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--engine", choices=["memory", "dynamodb"], default="memory")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     print(f"| import headrace | {1000 * import_seconds():.0f} ms |", flush=True)
-    with service(chosen.engine) as (url, token), Headrace(url, token) as hr:
+    with service(options.engine) as (url, token), Headrace(url, token) as hr:
         topic = f"bench-{uuid.uuid4().hex[:8]}"
         hr.put_topic(topic)
-        one = single_sends(hr, topic, max(100, chosen.messages // 40))
+        one = single_sends(hr, topic, max(100, options.messages // 40))
         print(f"| sends, one after the other | {one:,.0f} a second |", flush=True)
-        many = lingering_sends(hr, topic, chosen.messages)
+        many = lingering_sends(hr, topic, options.messages)
         print(
             f"| sends through a `Producer` that lingers 10 ms | {many:,.0f} a second, {many / one:.0f} times as many |",
             flush=True,
         )
-        rate = consumed(hr, topic, chosen.messages)
+        rate = consumed(hr, topic, options.messages)
         print(f"| messages through one consumer, 8 handlers | {rate:,.0f} a second |", flush=True)
 
 

@@ -86,8 +86,8 @@ def test_a_handler_may_retry_bury_or_fail(hr: Headrace, topic: str) -> None:
     assert sorted(log.messages) == [("bury", 1), ("fail", 1), ("retry", 1), ("retry", 2)]
     (letter,) = hr.list_dead_letters(topic, "g")
     assert (letter.id, letter.last_error) == (sent["bury"].id, "no such customer")
-    failed = hr.get_message(topic, sent["fail"].id).deliveries["g"]
-    assert (failed.status, failed.last_error) == ("RETRYING", "KeyError: 'customer'")
+    delivery = hr.get_message(topic, sent["fail"].id).deliveries["g"]
+    assert (delivery.status, delivery.last_error) == ("RETRYING", "KeyError: 'customer'")
 
 
 @dataclass
@@ -131,34 +131,34 @@ def test_bodies_have_the_type_of_the_annotation(hr: Headrace, topic: str) -> Non
 def test_a_serial_group_keeps_the_order_of_each_key(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest", mode="serial")
     hr.send_many(topic, [Outgoing(n, ordering_key=f"k{n % 3}") for n in range(30)])
-    seen: defaultdict[str | None, list[int]] = defaultdict(list)
+    bodies_by_key: defaultdict[str | None, list[int]] = defaultdict(list)
     log = Log(hr, 30)
 
     def handle(message: Message) -> None:
-        seen[message.ordering_key].append(message.body)
+        bodies_by_key[message.ordering_key].append(message.body)
         log.add(message)
 
     hr.consumer(topic, group="g", mode="serial", concurrency=4, **QUICK)(handle)
     hr.run(for_seconds=40)
-    assert {key: sorted(bodies) for key, bodies in seen.items()} == dict(seen)
+    assert {key: sorted(bodies) for key, bodies in bodies_by_key.items()} == dict(bodies_by_key)
     assert len(log.messages) == 30
 
 
 def test_in_a_broadcast_every_consumer_gets_everything(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", mode="broadcast")
-    got: Counter[str] = Counter()
+    counts_by_name: Counter[str] = Counter()
     log = Log(hr, 6)
     for name in ("a", "b"):
 
         def handle(message: Message, name: str = name) -> None:
-            got[name] += 1
+            counts_by_name[name] += 1
             log.add(message)
 
         hr.consumer(topic, group="g", name=name, **QUICK)(handle)
         hr.put_consumer(topic, "g", name)
     hr.send_many(topic, range(3))
     hr.run(for_seconds=30)
-    assert got == {"a": 3, "b": 3}
+    assert counts_by_name == {"a": 3, "b": 3}
 
 
 def test_consumers_know_their_rank_and_leave(hr: Headrace, topic: str) -> None:
@@ -194,16 +194,16 @@ def test_a_long_handler_keeps_its_lease(hr: Headrace, topic: str) -> None:
 def test_beyond_its_max_runtime_a_message_is_somebody_elses(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest", retry={"ladder": [1]})
     hr.send(topic, "stuck")
-    taken: list[Message] = []
+    messages: list[Message] = []
 
     def handle(message: Message) -> None:
-        while not taken:
-            taken.extend(hr.receive(topic, "g", wait=5))
+        while not messages:
+            messages.extend(hr.receive(topic, "g", wait=5))
         hr.stop()
 
     hr.consumer(topic, group="g", prefetch=0, lease=1, max_runtime=0.5, **QUICK)(handle)
     hr.run(for_seconds=30)
-    assert [m.attempt for m in taken] == [2]
+    assert [m.attempt for m in messages] == [2]
 
 
 def test_middleware_stands_around_the_handler(hr: Headrace, topic: str) -> None:
@@ -386,6 +386,6 @@ def test_each_message_is_one_log_line_with_fields(
     hr.consumer(topic, group="g", **QUICK)(log.add)
     hr.run(for_seconds=30)
     facts = [record.headrace for record in caplog.records if hasattr(record, "headrace")]
-    told, handled = facts
-    assert told == {"topic": topic, "message_id": sent.id, "key": "order-1", "outcome": "NEW"}
-    assert handled == {"topic": topic, "group": "g", "message_id": sent.id, "attempt": 1, "outcome": "ack"}
+    send, handling = facts
+    assert send == {"topic": topic, "message_id": sent.id, "key": "order-1", "outcome": "NEW"}
+    assert handling == {"topic": topic, "group": "g", "message_id": sent.id, "attempt": 1, "outcome": "ack"}

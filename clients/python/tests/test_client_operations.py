@@ -44,15 +44,17 @@ def test_every_answers_fields_are_in_its_type(hr: Headrace) -> None:
                 Headrace, CALLED_OTHERWISE.get(operation["operationId"], operation["operationId"])
             )
             kind = typing.get_type_hints(method)["return"]
-            answered = fields_of(answer_of(operation), document)
+            fields = fields_of(answer_of(operation), document)
             if typing.get_origin(kind) in (Pager, list):
                 (kind,) = typing.get_args(kind)
-                items = next(s for s in answered.values() if "items" in s)
-                answered = fields_of(items["items"], document)
+                items = next(s for s in fields.values() if "items" in s)
+                fields = fields_of(items["items"], document)
             if isinstance(kind, type) and issubclass(kind, Model):
-                known = {field.encode_name for field in msgspec.structs.fields(kind)}
-                assert answered.keys() <= known, f"{kind.__name__} lacks {sorted(answered.keys() - known)}"
-                looked_at += bool(answered)
+                type_fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+                assert fields.keys() <= type_fields, (
+                    f"{kind.__name__} lacks {sorted(fields.keys() - type_fields)}"
+                )
+                looked_at += bool(fields)
     assert looked_at > 30
 
 
@@ -176,9 +178,9 @@ def test_bytes_come_back_as_they_went(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest")
     hr.send(topic, b"\x00\xff", content_type="image/x-tiny")
     hr.publish(topic, b"raw \xfe", content_type="application/x-raw", key="k")
-    received = {m.content_type: m.body for m in hr.receive(topic, "g", wait=5)}
-    received |= {m.content_type: m.body for m in hr.receive(topic, "g")}
-    assert received == {"image/x-tiny": b"\x00\xff", "application/x-raw": b"raw \xfe"}
+    bodies = {m.content_type: m.body for m in hr.receive(topic, "g", wait=5)}
+    bodies |= {m.content_type: m.body for m in hr.receive(topic, "g")}
+    assert bodies == {"image/x-tiny": b"\x00\xff", "application/x-raw": b"raw \xfe"}
 
 
 def test_a_buried_message_is_mended_and_redriven(hr: Headrace, topic: str) -> None:
@@ -198,15 +200,15 @@ def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, to
     sent = hr.send(topic, {"n": 1}, delay="30m")
     assert sent.status == "DELAYED"
     assert sent.deliver_at is not None
-    left = sent.deliver_at - datetime.now(timezone.utc)
-    assert timedelta(minutes=29) < left <= timedelta(minutes=30)
+    wait = sent.deliver_at - datetime.now(timezone.utc)
+    assert timedelta(minutes=29) < wait <= timedelta(minutes=30)
     later = datetime.now(timezone.utc) + timedelta(hours=2)
-    moved = hr.amend_message(topic, sent.id, deliver_at=later, body={"n": 2})
-    assert moved.body == {"n": 2}
-    (told,) = hr.change_delayed(topic, postpone="1h", dry_run=True).items
-    assert (told.id, told.changed) == (sent.id, True)
-    assert told.deliver_at is not None
-    assert abs(told.deliver_at - later - timedelta(hours=1)) < timedelta(milliseconds=1)
+    message = hr.amend_message(topic, sent.id, deliver_at=later, body={"n": 2})
+    assert message.body == {"n": 2}
+    (change,) = hr.change_delayed(topic, postpone="1h", dry_run=True).items
+    assert (change.id, change.changed) == (sent.id, True)
+    assert change.deliver_at is not None
+    assert abs(change.deliver_at - later - timedelta(hours=1)) < timedelta(milliseconds=1)
     assert hr.change_delayed(topic, deliver_at=later, ids=[sent.id]).items[0].changed is False
     hr.cancel_message(topic, sent.id)
     assert hr.get_message(topic, sent.id).status == "CANCELLED"
@@ -229,10 +231,10 @@ def test_a_batch_of_megabytes_is_cut(hr: Headrace, topic: str) -> None:
 
 
 def test_errors_say_what_to_do(hr: Headrace, service: str, topic: str) -> None:
-    with pytest.raises(errors.TopicNotFound, match="PUT /v1/topics") as refused:
+    with pytest.raises(errors.TopicNotFound, match="PUT /v1/topics") as refusal:
         hr.send("nowhere-at-all", {})
-    assert refused.value.request_id
-    assert not refused.value.retryable
+    assert refusal.value.request_id
+    assert not refusal.value.retryable
     with pytest.raises(errors.ValidationFailed) as invalid:
         hr.put_topic(topic, shards=0)
     assert invalid.value.issues[0].path == "shards"

@@ -29,18 +29,18 @@ def test_the_twin_for_threads_is_made_of_the_one_for_asyncio(tmp_path: Path) -> 
     tool: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     tool.make(tmp_path)
-    made = {file.name: file.read_text() for file in tmp_path.glob("*.py")}
-    kept = {file.name: file.read_text() for file in (PACKAGE / "_sync").glob("*.py")}
-    assert made == kept, "run `.venv/bin/python clients/python/tools/make_sync.py`"
+    fresh = {file.name: file.read_text() for file in tmp_path.glob("*.py")}
+    committed = {file.name: file.read_text() for file in (PACKAGE / "_sync").glob("*.py")}
+    assert fresh == committed, "run `.venv/bin/python clients/python/tools/make_sync.py`"
 
 
 def test_an_import_loads_neither_asyncio_nor_httpx() -> None:
     code = "import sys, headrace; print({'asyncio', 'httpx', 'sqlite3', 'concurrent.futures'} & set(sys.modules))"
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
     )
-    assert told.stdout == "set()\n"
+    assert process.stdout == "set()\n"
 
 
 def test_the_wheel_is_the_client_and_nothing_of_the_server(tmp_path: Path) -> None:
@@ -72,8 +72,12 @@ def test_a_send_and_what_is_handled_are_spans_of_one_trace(
         raise ValueError("once")
 
     hr.run(for_seconds=30)
-    told: dict[str, ReadableSpan] = {span.name: span for span in spans.get_finished_spans()}
-    checkout, send, process = told["checkout"], told[f"send {topic}"], told[f"process {topic}"]
+    spans_by_name: dict[str, ReadableSpan] = {span.name: span for span in spans.get_finished_spans()}
+    checkout, send, process = (
+        spans_by_name["checkout"],
+        spans_by_name[f"send {topic}"],
+        spans_by_name[f"process {topic}"],
+    )
     assert send.parent is not None
     assert send.parent.span_id == checkout.context.span_id
     assert process.parent is not None

@@ -109,8 +109,8 @@ def test_without_an_answer_a_batch_is_sent_again_by_the_schedule(
             future = producer.send(line, "once")
         assert future.result(0).duplicate
     assert in_order(hr, line) == ["once"]
-    resent = ["headrace-resend" in headers for _, headers in proxy.requests]
-    assert resent == [False, True, True, True]
+    marks = ["headrace-resend" in headers for _, headers in proxy.requests]
+    assert marks == [False, True, True, True]
 
 
 def test_after_the_schedule_its_futures_fail(hr: Headrace, proxy: FaultyProxy, line: str) -> None:
@@ -179,29 +179,29 @@ for n in range(int(sys.argv[3]), 10_000):
 def spooled_until_killed(url: str, token: str, line: str, spool: Path, kills: Sequence[int]) -> int:
     """A process sends numbers until it is killed, again and again; the first number that was never on disk."""
     environment = {**os.environ, "HEADRACE_URL": url, "HEADRACE_TOKEN": token, "PYTHONPATH": str(SRC)}
-    following = 0
+    next_number = 0
     for lines in kills:
-        command = [sys.executable, "-c", SENDER, line, str(spool), str(following)]
+        command = [sys.executable, "-c", SENDER, line, str(spool), str(next_number)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for _ in range(lines):
-                following = int(process.stdout.readline()) + 1
+                next_number = int(process.stdout.readline()) + 1
             process.send_signal(signal.SIGKILL)
-            following = max([following, *(int(text) + 1 for text in process.stdout.read().split())])
-    return following
+            next_number = max([next_number, *(int(text) + 1 for text in process.stdout.read().split())])
+    return next_number
 
 
 def test_what_a_killed_process_has_spooled_is_sent_once_by_the_next(
     hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
 ) -> None:
     proxy.harm, proxy.faults = 0.3, [LOSE, REFUSE]
-    told = spooled_until_killed(proxy.url, hr.transport.token, line, tmp_path / "spool", [20, 33])
+    total = spooled_until_killed(proxy.url, hr.transport.token, line, tmp_path / "spool", [20, 33])
     proxy.harm = 0.0
     with Producer(hr, spool=tmp_path / "spool") as producer:
         assert producer.flush(30)
-    stored = in_order(hr, line)
-    assert [n for i, n in enumerate(stored) if n not in stored[:i]] == stored == sorted(stored)
-    assert set(range(told)) <= set(stored)
+    bodies = in_order(hr, line)
+    assert [n for i, n in enumerate(bodies) if n not in bodies[:i]] == bodies == sorted(bodies)
+    assert set(range(total)) <= set(bodies)
 
 
 def test_a_token_that_is_no_good_loses_nothing(hr: Headrace, service: str, line: str, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(
     with pytest.raises(errors.Refused, match="NO_SUCH_SHARD"):
         futures[2].result(0)
     spool = Spool(tmp_path / "spool")
-    assert [(kept.topic, (kept.reason or "").partition(":")[0]) for kept in spool.contents(10)] == [
+    assert [(entry.topic, (entry.reason or "").partition(":")[0]) for entry in spool.contents(10)] == [
         (line, "NO_SUCH_SHARD"),
         (line, "NO_SUCH_SHARD"),
     ]

@@ -68,7 +68,8 @@ def test_what_waits_has_one_time_and_one_dedup_id() -> None:
     assert fields["deliver_at"] == "2026-11-22T09:30:00.000Z"
     assert fields["dedup_id"]
     assert fields["keys"] == ["k", "l"]
-    assert "dedup_id" not in Outgoing(1, delay=0).fields(NOW)
+    assert Outgoing(1, delay=0).fields(NOW) == {"body": 1, "delay_seconds": 0}, "as the caller said"
+    assert Outgoing(1, delay=5, dedup_id="").fields()["dedup_id"] == "", "for the service to refuse"
     assert Outgoing(1, delay="1.5s").fields()["delay_seconds"] == 2, (
         "by the service's clock, whatever ours says"
     )
@@ -78,16 +79,16 @@ def test_what_waits_has_one_time_and_one_dedup_id() -> None:
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 10))
 def test_chunks_keep_all_in_order(numbers: list[int], size: int) -> None:
-    cut = list(chunks(numbers, size))
-    assert [message.body for chunk in cut for message in chunk] == numbers
-    assert all(1 <= len(chunk) <= size for chunk in cut)
+    parts = list(chunks(numbers, size))
+    assert [message.body for chunk in parts for message in chunk] == numbers
+    assert all(1 <= len(chunk) <= size for chunk in parts)
 
 
 @given(st.floats(0, 2e9), st.floats(0, 1e6))
 def test_a_resend_never_understates_how_long_ago_the_first_try_was(first: float, later: float) -> None:
-    told = int(resend_seconds(first, first + later))
-    assert told >= min(86_400, (first + later) - first)
-    assert 1 <= told <= 86_400
+    header = int(resend_seconds(first, first + later))
+    assert header >= min(86_400, (first + later) - first)
+    assert 1 <= header <= 86_400
 
 
 def test_names_of_requests_differ_and_share_their_sender() -> None:

@@ -65,9 +65,19 @@ def test_only_a_repeat_says_so(shaky: Headrace, proxy: FaultyProxy, topic: str) 
     shaky.send(topic, 1)
     shaky.send(topic, 2)
     names = [headers.get("headrace-request") for _, headers in proxy.requests]
-    resent = ["headrace-resend" in headers for _, headers in proxy.requests]
+    marks = ["headrace-resend" in headers for _, headers in proxy.requests]
     assert names[0] == names[1] == names[2] != names[3]
-    assert resent == [False, False, True, False], "a throttled call did nothing, so it is still the first"
+    assert marks == [False, False, True, False], "a throttled call did nothing, so it is still the first"
+
+
+def test_a_delay_of_none_at_all_is_sent_as_it_was_said(
+    shaky: Headrace, proxy: FaultyProxy, topic: str
+) -> None:
+    assert shaky.publish(topic, b"raw", delay=0).status == shaky.send(topic, 1, delay=0).status == "NEW"
+    assert shaky.publish(topic, b"raw").status == "NEW"
+    said, unsaid = proxy.requests[0][1], proxy.requests[2][1]
+    assert said["headrace-delay-seconds"] == "0"
+    assert not {"headrace-delay-seconds", "headrace-dedup-id"} & unsaid.keys()
 
 
 def test_a_call_that_is_not_safe_to_repeat_is_not(shaky: Headrace, proxy: FaultyProxy) -> None:
@@ -80,9 +90,9 @@ def test_a_call_that_is_not_safe_to_repeat_is_not(shaky: Headrace, proxy: Faulty
 def test_in_the_end_it_gives_up_and_says_what_is_known(proxy: FaultyProxy, topic: str, hr: Headrace) -> None:
     proxy.harm, proxy.faults = 1.0, [REFUSE]
     impatient = Retries(attempts=3, base_seconds=0.01)
-    lost = Headrace(proxy.url, hr.transport.token, retries=impatient)
-    with lost, pytest.raises(errors.NoAnswer, match="Is the service up"):
-        lost.send(topic, 1)
+    client = Headrace(proxy.url, hr.transport.token, retries=impatient)
+    with client, pytest.raises(errors.NoAnswer, match="Is the service up"):
+        client.send(topic, 1)
     assert proxy.seen == {REFUSE: 3}
 
 

@@ -56,7 +56,7 @@ def signed(body: bytes, now: float, secret: str = SECRET, **headers: str) -> dic
 
 def of_wsgi(app: Any) -> Call:
     def call(method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        named = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+        variables = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
         environ = {
             "REQUEST_METHOD": method,
             "PATH_INFO": "/",
@@ -71,16 +71,16 @@ def of_wsgi(app: Any) -> Call:
             "wsgi.multithread": False,
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
-            "CONTENT_TYPE": named.pop("HTTP_CONTENT_TYPE", ""),
+            "CONTENT_TYPE": variables.pop("HTTP_CONTENT_TYPE", ""),
             "CONTENT_LENGTH": str(len(body)),
             "wsgi.input": io.BytesIO(body),
-            **named,
+            **variables,
         }
-        started: list[Any] = []
-        parts = app(environ, lambda status, sent, exc_info=None: started.extend([status, sent]))
+        response: list[Any] = []
+        parts = app(environ, lambda status, sent, exc_info=None: response.extend([status, sent]))
         answer = b"".join(parts)
         getattr(parts, "close", lambda: None)()
-        return int(started[0].split()[0]), {n.lower(): v for n, v in started[1]}, answer
+        return int(response[0].split()[0]), {n.lower(): v for n, v in response[1]}, answer
 
     return call
 
@@ -106,8 +106,8 @@ def of_asgi(app: Any) -> Call:
             "headers": [(n.lower().encode(), v.encode()) for n, v in headers.items()],
         }
         asyncio.run(app(scope, receive, send))
-        answered = {n.decode(): v.decode() for n, v in sent[0]["headers"]}
-        return sent[0]["status"], answered, sent[1]["body"]
+        fields = {n.decode(): v.decode() for n, v in sent[0]["headers"]}
+        return sent[0]["status"], fields, sent[1]["body"]
 
     return call
 
@@ -115,11 +115,11 @@ def of_asgi(app: Any) -> Call:
 def example(title: str) -> dict[str, Any]:
     """The names that a section's example defines."""
     section = PAGE.split(f"### {title}\n", 1)[1].split("\n#", 1)[0]
-    found = re.search(r"```python\n(.*?)```", section, re.S)
-    assert found
-    assert len([line for line in found[1].splitlines() if line.strip()]) <= 12
+    block = re.search(r"```python\n(.*?)```", section, re.S)
+    assert block
+    assert len([line for line in block[1].splitlines() if line.strip()]) <= 12
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(found[1], title, "exec"), names)
+    exec(compile(block[1], title, "exec"), names)
     return names
 
 
@@ -185,10 +185,10 @@ def test_the_lambda_example_names_what_failed(capsys: pytest.CaptureFixture[str]
 
 
 def webhook(handler: Callable[..., Any] | None = None, **settings: Any) -> Webhook:
-    made = Webhook(SECRET, clock=lambda: NOW, **settings)
+    receiver = Webhook(SECRET, clock=lambda: NOW, **settings)
     if handler:
-        made.handler(handler)
-    return made
+        receiver.handler(handler)
+    return receiver
 
 
 def test_a_pushed_message_says_where_it_comes_from() -> None:
@@ -208,12 +208,12 @@ def test_a_pushed_message_says_where_it_comes_from() -> None:
 
 
 def test_a_test_event_is_taken_and_no_handler_sees_it() -> None:
-    webhook, seen = Webhook(SECRET, clock=lambda: NOW), list[Any]()
-    webhook.handler(seen.append)
+    webhook, events = Webhook(SECRET, clock=lambda: NOW), list[Any]()
+    webhook.handler(events.append)
     headers = {**signed(b"{}", NOW), "ce-type": "headrace.test"}
     assert webhook.answer("POST", headers, b"{}").status == 204
     assert webhook.answer("POST", headers, b"{ }").status == 401, "it is verified as any event is"
-    assert seen == []
+    assert events == []
 
 
 def test_structured_and_batch_modes_are_the_same_messages() -> None:
@@ -263,7 +263,7 @@ def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
     headers = {n.lower(): v for n, v in signed(b"{}", NOW).items()}
     other = "whsec_" + "b" * 32
     assert verify([other, SECRET], headers, b"{}", NOW) == "m-1-2"
-    for secrets, now, given in (
+    for secrets, now, request_headers in (
         ([other], NOW, headers),
         ([SECRET], NOW + 301, headers),
         ([SECRET], NOW - 301, headers),
@@ -271,7 +271,7 @@ def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
         ([SECRET], NOW, {}),
     ):
         with pytest.raises(SignatureError):
-            verify(secrets, given, b"{}", now)
+            verify(secrets, request_headers, b"{}", now)
     two = {**headers, "webhook-signature": f"v1,bm8= {headers['webhook-signature']} v2,x"}
     assert verify(SECRET, two, b"{}", NOW)
     with pytest.raises(ValueError, match="whsec_"):
@@ -280,11 +280,11 @@ def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
 
 def test_origins_may_be_limited() -> None:
     limited = webhook(origins=["queue.example.com"])
-    asked = {"WebHook-Request-Origin": "queue.example.com"}
-    assert limited.answer("OPTIONS", asked, b"").headers["WebHook-Allowed-Origin"] == "queue.example.com"
-    refused = limited.answer("OPTIONS", {"WebHook-Request-Origin": "evil.example"}, b"")
-    assert refused.status == 403
-    assert "WebHook-Allowed-Origin" not in refused.headers
+    request = {"WebHook-Request-Origin": "queue.example.com"}
+    assert limited.answer("OPTIONS", request, b"").headers["WebHook-Allowed-Origin"] == "queue.example.com"
+    refusal = limited.answer("OPTIONS", {"WebHook-Request-Origin": "evil.example"}, b"")
+    assert refusal.status == 403
+    assert "WebHook-Allowed-Origin" not in refusal.headers
 
 
 def test_a_check_is_answered_with_what_the_handler_says() -> None:
@@ -332,7 +332,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def test_a_real_push_arrives_and_a_real_check_decides(hr: Headrace, topic: str) -> None:
-    pushed: list[Event] = []
+    events: list[Event] = []
     arrived = threading.Event()
     hr.put_group(topic, "shop", begin="earliest")
     with make_server(
@@ -349,8 +349,8 @@ def test_a_real_push_arrives_and_a_real_check_decides(hr: Headrace, topic: str) 
         @subscriber.handler
         def handle(event: Message) -> None:
             assert isinstance(event, Event)
-            pushed.append(event)
-            if len(pushed) == 2:
+            events.append(event)
+            if len(events) == 2:
                 arrived.set()
 
         hook = wsgi_app(subscriber)
@@ -360,5 +360,5 @@ def test_a_real_push_arrives_and_a_real_check_decides(hr: Headrace, topic: str) 
         assert arrived.wait(30)
         server.shutdown()
         thread.join()
-    assert {json.dumps(e.body) for e in pushed} == {'{"order": 188}', '"decided"'}
-    assert {(e.topic, e.group) for e in pushed} == {(topic, "shop")}
+    assert {json.dumps(e.body) for e in events} == {'{"order": 188}', '"decided"'}
+    assert {(e.topic, e.group) for e in events} == {(topic, "shop")}

@@ -38,8 +38,8 @@ class AsyncHeadrace(AsyncOperations):
 
     def consumer(self, topic: str, *, group: str, **settings: Unpack[ConsumerOptions]) -> Callable[[H], H]:
         """Make a function a consumer, as `Headrace.consumer` does; `async def` handlers run in the loop of `run`."""
-        chosen = ConsumerSettings(topic, group, **settings)
-        return lambda handler: self._consumers.add(chosen, handler)
+        consumer_settings = ConsumerSettings(topic, group, **settings)
+        return lambda handler: self._consumers.add(consumer_settings, handler)
 
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `close` it at the end,

@@ -33,8 +33,8 @@ class Call:
     @property
     def target(self) -> str:
         """Path and query."""
-        asked = {name: str(value) for name, value in self.query.items() if value is not None}
-        return f"{self.path}?{urlencode(asked)}" if asked else self.path
+        query = {name: str(value) for name, value in self.query.items() if value is not None}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
 
     def content(self) -> bytes | None:
         """The body as it is sent."""

@@ -97,8 +97,8 @@ class Headrace(Operations):
         pydantic model, or with both. What it returns is an ack; what it raises lets the message be tried again by its
         ladder; `Retry` says when, `Bury` never. `async def` handlers run in an event loop.
         """
-        chosen = ConsumerSettings(topic, group, **settings)
-        return lambda handler: self._consumers.add(chosen, handler)
+        consumer_settings = ConsumerSettings(topic, group, **settings)
+        return lambda handler: self._consumers.add(consumer_settings, handler)
 
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """A producer that sends in the background, in batches; for `settings` see `Producer`."""

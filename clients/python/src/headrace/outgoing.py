@@ -73,14 +73,14 @@ class Outgoing:
         if self.delay is not None and self.deliver_at is not None:
             raise ValueError("Give delay or deliver_at, not both.")
         if not self.waits:
-            return {}
-        known = {"dedup_id": self.dedup_id or new_id()}
+            return {} if self.delay is None else {"delay_seconds": 0}
+        identity = {"dedup_id": self.dedup_id if self.dedup_id is not None else new_id()}
         if self.deliver_at is not None:
-            return {"deliver_at": rfc3339(self.deliver_at), **known}
+            return {"deliver_at": rfc3339(self.deliver_at), **identity}
         assert self.delay is not None
         if now is None:
-            return {"delay_seconds": whole_seconds(self.delay), **known}
-        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay))), **known}
+            return {"delay_seconds": whole_seconds(self.delay), **identity}
+        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay))), **identity}
 
 
 class SendOptions(TypedDict, total=False):

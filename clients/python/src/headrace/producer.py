@@ -217,26 +217,24 @@ class Producer:
         assert self._spool is not None
         troubles = 0
         while self._wait_for_spooled():
-            waiting = self._spool.next(self._max_batch, BATCH_BYTES)
-            if waiting is None:
+            batch = self._spool.next(self._max_batch, BATCH_BYTES)
+            if batch is None:
                 continue
-            request = waiting.request or self._requests.next()
-            if waiting.request is None:
-                self._spool.begin(waiting.numbers, request, time.time())
+            request = batch.request or self._requests.next()
+            if batch.request is None:
+                self._spool.begin(batch.numbers, request, time.time())
             results: Sequence[Sent | HeadraceError]
             try:
-                results = self._hr.send_batch(
-                    Batch(waiting.topic, request, waiting.messages, waiting.first_sent)
-                )
+                results = self._hr.send_batch(Batch(batch.topic, request, batch.messages, batch.first_sent))
             except (Unavailable, Unauthorized, Forbidden) as error:  # nothing is wrong with the messages
                 _LOG.warning("%d messages wait in the spool: %s", self._pending, error)
                 self._stopping.wait(_SPOOL_PAUSES[min(troubles, len(_SPOOL_PAUSES) - 1)])
                 troubles += 1
                 continue
             except HeadraceError as error:
-                results = [error] * len(waiting.messages)
+                results = [error] * len(batch.messages)
             troubles = 0
-            self._settle_spooled(waiting.numbers, results)
+            self._settle_spooled(batch.numbers, results)
 
     def _wait_for_spooled(self) -> bool:
         """Wait for something to send, and its linger; False: it is over."""

@@ -84,15 +84,15 @@ class Spool:
         if not rows:
             return None
         _, topic, _, request, first_sent = rows[0]
-        going: list[tuple[Any, ...]] = []
+        batch: list[tuple[Any, ...]] = []
         size = 0
         for row in rows:
             size += len(row[2]) + 1
-            if (row[1], row[3]) != (topic, request) or (going and size > most_bytes and request is None):
+            if (row[1], row[3]) != (topic, request) or (batch and size > most_bytes and request is None):
                 break
-            going.append(row)
-        numbers = tuple(row[0] for row in going)
-        return Waiting(numbers, topic, [msgspec.Raw(row[2]) for row in going], request, first_sent)
+            batch.append(row)
+        numbers = tuple(row[0] for row in batch)
+        return Waiting(numbers, topic, [msgspec.Raw(row[2]) for row in batch], request, first_sent)
 
     def begin(self, numbers: Sequence[int], request: str, first_sent: float) -> None:
         """Note under which name messages are sent, before they are: what comes after a crash uses the same."""

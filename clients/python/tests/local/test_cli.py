@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from standardwebhooks import Webhook
 from headrace import cli
 from headrace.cli import app
 from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered, run
+from headrace.cli.doctor import clock_finding
 from headrace.cli.profiles import Profiles, Unusable, access
 from headrace.cli.session import topic_names
 from headrace.spool import Spool
@@ -40,9 +42,9 @@ def command(headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]) -> Comm
     headrace.put_group("orders", "mailer", begin="earliest")
 
     def done(*arguments: str, code: int = 0) -> Any:
-        ended = run(arguments)
+        exit_code = run(arguments)
         out, err = capsys.readouterr()
-        assert ended == code, out + err
+        assert exit_code == code, out + err
         if code:
             return err
         return [json.loads(line) for line in out.splitlines()] if "--json" in arguments else out
@@ -52,10 +54,10 @@ def command(headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]) -> Comm
 
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
     (sent,) = command("send", "orders", '{"order": 188}', "--key", "order-188", "--tag", "paid", "--json")
-    (found,) = command("find", "orders", "--key", "order-188", "--json")
-    assert (found["id"], found["body"], found["tag"]) == (sent["id"], {"order": 188}, "paid")
-    (received,) = command("receive", "orders", "mailer", "--wait", "5s", "--ack", "--json")
-    assert received["id"] == sent["id"]
+    (match,) = command("find", "orders", "--key", "order-188", "--json")
+    assert (match["id"], match["body"], match["tag"]) == (sent["id"], {"order": 188}, "paid")
+    (message,) = command("receive", "orders", "mailer", "--wait", "5s", "--ack", "--json")
+    assert message["id"] == sent["id"]
     events = command("trace", "orders", sent["id"], "--json")
     assert [(event["event"], event["outcome"]) for event in events][-1] == ("delivered", "SUCCESS")
     assert "SUCCESS, 1 attempts" in command("show", "orders", sent["id"])
@@ -85,7 +87,7 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "sentence"),
     [
         (["send", "orders", "{order}"], USAGE, "is no JSON"),
         (["send", "orders", "1", "--delay", "soon"], USAGE, "is no duration"),
@@ -103,9 +105,9 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
     ],
 )
 def test_an_exit_code_says_what_kind_of_error_it_is(
-    command: Command, arguments: list[str], code: int, said: str
+    command: Command, arguments: list[str], code: int, sentence: str
 ) -> None:
-    assert said in command(*arguments, code=code)
+    assert sentence in command(*arguments, code=code)
 
 
 def test_no_answer_has_a_code_of_its_own(command: Command) -> None:
@@ -161,7 +163,7 @@ def test_a_preview_counts(
 
 def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send_many("orders", [{"n": 1}, {"n": 2}, {"other": 3}])
-    told = command(
+    documents = command(
         *(
             "tail",
             "orders",
@@ -176,7 +178,7 @@ def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: Local
             "--json",
         )
     )
-    assert sorted(m["body"]["n"] for m in told) == [1, 2]
+    assert sorted(m["body"]["n"] for m in documents) == [1, 2]
 
 
 def test_stats_count_by_group(command: Command, headrace: LocalHeadrace) -> None:
@@ -202,6 +204,22 @@ def test_the_doctor_finds_what_needs_attention(command: Command, headrace: Local
     assert headrace.transport.token not in json.dumps(findings)
 
 
+@pytest.mark.parametrize(
+    ("ahead", "ok", "detail"),
+    [
+        (0.0, True, "within a second of the service's"),
+        (1.9, True, "within a second of the service's"),
+        (-0.9, True, "within a second of the service's"),
+        (3.2, True, "2 s ahead of the service's"),
+        (-90, None, "90 s behind the service's"),
+    ],
+)
+def test_the_doctor_reads_a_clock_of_whole_seconds(ahead: float, ok: bool | None, detail: str) -> None:
+    there = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
+    finding = clock_finding(there + timedelta(seconds=ahead), there)
+    assert (finding.ok, finding.detail) == (ok, detail)
+
+
 def test_the_doctor_says_where_nobody_answers(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--url", "http://127.0.0.1:9", "--json"]) == REFUSED
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -225,9 +243,9 @@ def test_profiles_keep_tokens_to_themselves(
     monkeypatch.delenv("HEADRACE_URL")
     monkeypatch.delenv("HEADRACE_TOKEN")
     assert Profiles.read().path.stat().st_mode & 0o777 == 0o600
-    listed = command("profile", "list")
-    assert "here" in listed
-    assert headrace.transport.token.rpartition("_")[2] not in listed
+    listing = command("profile", "list")
+    assert "here" in listing
+    assert headrace.transport.token.rpartition("_")[2] not in listing
     assert command("topics", "list", "--json")[0]["topic"] == "orders"
     command("profile", "remove", "here")
     assert "No token" in command("topics", "list", code=USAGE)
@@ -266,16 +284,16 @@ def test_without_the_extra_it_says_what_to_install(
 
 def test_what_is_listened_to_comes_as_it_would_be_pushed(command: Command, headrace: LocalHeadrace) -> None:
     options = {"key": "ключ 1%", "tag": "paid", "headers": {"Trace": "a b", "X-Name": "ü"}}
-    with headrace.subscriber("orders", "shop") as pushed:
+    with headrace.subscriber("orders", "shop") as subscriber:
         headrace.send("orders", {"order": 188, "price": 1.10}, **options)
         headrace.expect("orders", "shop").delivered(1)
-        with headrace.subscriber("orders", "unused") as forwarded:
+        with headrace.subscriber("orders", "unused") as listener:
             command(
-                *("listen", "orders", "--forward", forwarded.url, "--group", "mailer"),
+                *("listen", "orders", "--forward", listener.url, "--group", "mailer"),
                 *("--secret", SECRET, "-n", "1"),
             )
-            came = next(push for push in forwarded.pushes if push.headers["headrace-group"] == "mailer")
-    (original,) = pushed.pushes
+            came = next(push for push in listener.pushes if push.headers["headrace-group"] == "mailer")
+    (original,) = subscriber.pushes
     assert came.raw == original.raw
     assert _lasting(came) == _lasting(original)
     assert Webhook(SECRET).verify(came.raw, dict(came.headers)) == {"order": 188, "price": 1.10}
@@ -295,8 +313,10 @@ def test_an_answer_to_what_is_listened_to_counts(
 ) -> None:
     headrace.send("orders", 1)
     with headrace.subscriber("orders", "unused", lambda push: status) as here:
-        (told,) = command("listen", "orders", "--forward", here.url, "--group", "mailer", "-n", "1", "--json")
-    assert told["status"] == status
+        (result,) = command(
+            "listen", "orders", "--forward", here.url, "--group", "mailer", "-n", "1", "--json"
+        )
+    assert result["status"] == status
     getattr(headrace.expect("orders", "mailer"), becomes)(1)
 
 
@@ -324,8 +344,8 @@ def test_what_a_producer_left_on_disk_is_listed_and_sent(
     ]
     assert "1 sent, 1 refused and kept" in command("spool", "send", file, code=REFUSED)
     assert [message.body for message in headrace.list_messages("orders")] == [{"order": 188}]
-    (kept,) = command("spool", "list", file, "--json")
-    assert (kept["message"]["body"], kept["refused"].partition(":")[0]) == (2, "NO_SUCH_SHARD")
+    (entry,) = command("spool", "list", file, "--json")
+    assert (entry["message"]["body"], entry["refused"].partition(":")[0]) == (2, "NO_SUCH_SHARD")
 
 
 def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -> None:
@@ -358,9 +378,9 @@ def test_a_subscriber_is_looked_at_tested_and_given_a_secret(
 def test_a_token_is_rotated_a_link_signs_in_and_the_archive_is_told(
     command: Command, headrace: LocalHeadrace
 ) -> None:
-    made = headrace.create_token("shop", ["produce"])
-    (rotated,) = command("tokens", "rotate", made.id, "--overlap-seconds", "0", "--json")
-    assert rotated["token"] != made.token
+    token = headrace.create_token("shop", ["produce"])
+    (rotated,) = command("tokens", "rotate", token.id, "--overlap-seconds", "0", "--json")
+    assert rotated["token"] != token.token
     assert "/console/sign-in?ticket=" in command("console")
     (day,) = command("archive", "--to", "2020-01-01", "--days", "1", "--json")
     assert (day["day"], day["topics"]) == ("2020-01-01", [])

@@ -23,15 +23,15 @@ def _topic(headrace: LocalHeadrace) -> None:
 
 
 def test_consumers_work_when_the_test_says_so(headrace: LocalHeadrace) -> None:
-    seen = []
+    bodies = []
 
     @headrace.consumer("orders", group="mailer")
     def mail(message):
-        seen.append(message.body)
+        bodies.append(message.body)
 
     headrace.send_many("orders", [1, 2, 3])
     assert len(headrace.drain()) == 3
-    assert sorted(seen) == [1, 2, 3]
+    assert sorted(bodies) == [1, 2, 3]
     headrace.expect("orders").accepted(3).delivered(3).retried(0).dead(0).empty()
 
 
@@ -190,7 +190,7 @@ def test_the_page_about_testing_holds(tmp_path: Path) -> None:
     for name, code in blocks:
         (tmp_path / name).write_text(code)
     path = os.pathsep.join((str(ROOT), str(ROOT / "clients/python/src")))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "headrace.testing.plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
@@ -198,5 +198,5 @@ def test_the_page_about_testing_holds(tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "3 passed" in process.stdout

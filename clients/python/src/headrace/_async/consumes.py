@@ -34,17 +34,17 @@ class AsyncConsumes(AsyncCaller):
         lease: Duration | None = None,
     ) -> list[Message]:
         """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease."""
-        asked = given(
+        options = given(
             max=max, consumer=consumer, lease_seconds=whole_seconds(lease) if lease is not None else None
         )
-        left = seconds(wait)
+        seconds_left = seconds(wait)
         while True:
-            poll = min(left, _LONGEST_POLL_SECONDS)
-            body = {**asked, "wait_seconds": poll}
+            poll = min(seconds_left, _LONGEST_POLL_SECONDS)
+            body = {**options, "wait_seconds": poll}
             call = Call("POST", group_path(topic, group, "receive"), body, wait_seconds=poll)
             messages = (await self._transport.ask(call, _Messages)).messages
-            left -= poll
-            if messages or left <= 0:
+            seconds_left -= poll
+            if messages or seconds_left <= 0:
                 return messages
 
     async def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:

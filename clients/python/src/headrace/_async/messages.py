@@ -117,10 +117,10 @@ class AsyncMessages(AsyncCaller):
         until, pause = time.monotonic() + seconds(within), 0.05
         while True:
             fate = await self.get_fate(topic, id)
-            left = until - time.monotonic()
-            if fate.is_complete(group) or left <= 0:
+            seconds_left = until - time.monotonic()
+            if fate.is_complete(group) or seconds_left <= 0:
                 return fate
-            await self._transport.pause(min(pause, left))
+            await self._transport.pause(min(pause, seconds_left))
             pause = min(pause * 2, 1.0)
 
     async def retry_now(self, topic: str, id: str, group: str) -> Delivery:

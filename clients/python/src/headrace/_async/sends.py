@@ -115,8 +115,8 @@ class AsyncSends(AsyncCaller):
         """
         results: list[Sent | HeadraceError] = []
         for part in chunks(messages, chunk):
-            for fitting in _fitting([message.fields() for message in part]):
-                results += await self.send_batch(Batch(topic, self._requests.next(), fitting))
+            for fields in _fitting([message.fields() for message in part]):
+                results += await self.send_batch(Batch(topic, self._requests.next(), fields))
             if on_progress:
                 on_progress(len(results))
         return results
@@ -124,19 +124,21 @@ class AsyncSends(AsyncCaller):
     async def send_batch(self, batch: Batch) -> list[Sent | HeadraceError]:
         """Send one batch, and again what of it may be tried again."""
         results: dict[int, Sent | HeadraceError] = {}
-        left = list(range(len(batch.messages)))
-        first_sent, began, tried = batch.first_sent, time.time(), 0
+        indexes = list(range(len(batch.messages)))
+        first_sent, began, tries = batch.first_sent, time.time(), 0
         while True:
-            tried += 1
+            tries += 1
             answers = await self._batch(
-                replace(batch, messages=[batch.messages[i] for i in left], first_sent=first_sent)
+                replace(batch, messages=[batch.messages[i] for i in indexes], first_sent=first_sent)
             )
-            results |= dict(zip(left, answers, strict=True))
-            left = [i for i in left if isinstance(error := results[i], HeadraceError) and error.retryable]
-            if not left:
+            results |= dict(zip(indexes, answers, strict=True))
+            indexes = [
+                i for i in indexes if isinstance(error := results[i], HeadraceError) and error.retryable
+            ]
+            if not indexes:
                 break
-            error = next(e for i in left if isinstance(e := results[i], HeadraceError))
-            wait = self._transport.retries.pause(error, tried, 0.0, 0.5)
+            error = next(e for i in indexes if isinstance(e := results[i], HeadraceError))
+            wait = self._transport.retries.pause(error, tries, 0.0, 0.5)
             if wait is None:
                 break
             await self._transport.pause(wait)
@@ -176,15 +178,17 @@ class AsyncSends(AsyncCaller):
         headers: Mapping[str, str] | None = None,
     ) -> Sent:
         """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes."""
-        waits = delay is not None and whole_seconds(delay) > 0
+        delay_seconds = whole_seconds(delay) if delay is not None else None
+        if delay_seconds and dedup_id is None:  # what is delayed is not found by its request
+            dedup_id = new_id()
         options = given(
             **{
                 "Content-Type": content_type,
                 "Headrace-Key": key,
                 "Headrace-Tag": tag,
                 "Headrace-Ordering-Key": ordering_key,
-                "Headrace-Dedup-Id": dedup_id or (new_id() if waits else None),
-                "Headrace-Delay-Seconds": str(whole_seconds(delay)) if waits and delay is not None else None,
+                "Headrace-Dedup-Id": dedup_id,
+                "Headrace-Delay-Seconds": str(delay_seconds) if delay_seconds is not None else None,
             }
         )
         call = Call(
@@ -207,7 +211,7 @@ class AsyncSends(AsyncCaller):
         `check_after` (60 seconds) has passed."""
         fields = outgoing(message).fields()
         body = given(
-            message={**fields, "dedup_id": fields.get("dedup_id") or new_id()},
+            message={"dedup_id": new_id(), **fields},
             check_url=check_url,
             check_after_seconds=whole_seconds(check_after) if check_after is not None else None,
         )

@@ -53,15 +53,15 @@ class AsyncTransport:
 
     async def send(self, call: Call) -> bytes:
         """The body of the answer to a call, tried as often as the retries allow."""
-        started = time.monotonic()
+        start = time.monotonic()
         began = time.time() if call.first_sent is None else call.first_sent
-        for tried in range(1, self.retries.attempts + 1):
+        for attempt in range(1, self.retries.attempts + 1):
             try:
-                left = self.retries.total_seconds - (time.monotonic() - started)
-                return await self._once(call, max(left, _LEAST_SECONDS))
+                seconds_left = self.retries.total_seconds - (time.monotonic() - start)
+                return await self._once(call, max(seconds_left, _LEAST_SECONDS))
             except HeadraceError as error:
                 unknown = isinstance(error, Unavailable)
-                wait = self.retries.pause(error, tried, time.monotonic() - started, random.random())
+                wait = self.retries.pause(error, attempt, time.monotonic() - start, random.random())
                 if wait is None or (unknown and not call.repeatable):
                     raise
                 _LOG.info("%s %s: %s, again in %.2f s", call.method, call.path, error.code, wait)

@@ -117,10 +117,10 @@ class Messages(Caller):
         until, pause = time.monotonic() + seconds(within), 0.05
         while True:
             fate = self.get_fate(topic, id)
-            left = until - time.monotonic()
-            if fate.is_complete(group) or left <= 0:
+            seconds_left = until - time.monotonic()
+            if fate.is_complete(group) or seconds_left <= 0:
                 return fate
-            self._transport.pause(min(pause, left))
+            self._transport.pause(min(pause, seconds_left))
             pause = min(pause * 2, 1.0)
 
     def retry_now(self, topic: str, id: str, group: str) -> Delivery:

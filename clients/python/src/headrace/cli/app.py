@@ -102,18 +102,18 @@ def run(arguments: Sequence[str]) -> int:
 
 def ordered(arguments: Sequence[str]) -> list[str]:
     """The arguments with the options of every command in front, where the parser expects them."""
-    front, rest, left = list[str](), list[str](), list(arguments)
-    while left:
-        argument = left.pop(0)
+    front, rest, queue = list[str](), list[str](), list(arguments)
+    while queue:
+        argument = queue.pop(0)
         if argument == "--":
-            return [*front, *rest, argument, *left]
+            return [*front, *rest, argument, *queue]
         name, equals, _ = argument.partition("=")
         if name not in _GLOBAL or (equals and not _GLOBAL[name]):
             rest.append(argument)
             continue
         front.append(argument)
-        if _GLOBAL[name] and not equals and left:
-            front.append(left.pop(0))
+        if _GLOBAL[name] and not equals and queue:
+            front.append(queue.pop(0))
     return front + rest
 
 

@@ -108,10 +108,10 @@ def redrive(
     """Send dead letters to their group again, with fresh attempts."""
     s = session(context)
     filters = {"reason": reason, "key": key, "tag": tag, "since": since}
-    chosen = {name: value for name, value in filters.items() if value is not None}
-    if not ids and not chosen and limit is None:
+    choice = {name: value for name, value in filters.items() if value is not None}
+    if not ids and not choice and limit is None:
         sure(f"Redrive all dead letters of {group}?", yes)
-    count = s.hr.redrive(topic, group, ids=ids or None, filter=chosen or None, limit=limit)
+    count = s.hr.redrive(topic, group, ids=ids or None, filter=choice or None, limit=limit)
     s.output.one({"redriven": count}, [("redriven", count)])
 
 

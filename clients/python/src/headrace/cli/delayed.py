@@ -28,8 +28,8 @@ def list_delayed(
 ) -> None:
     """What waits, soonest first."""
     s = session(context)
-    waiting = s.hr.list_messages(topic, status="DELAYED", key=key, limit=min(limit, 200))
-    rows = ((m, (m.deliver_at, m.id, m.keys, m.tag, short(m.body))) for m in islice(waiting, limit))
+    messages = s.hr.list_messages(topic, status="DELAYED", key=key, limit=min(limit, 200))
+    rows = ((m, (m.deliver_at, m.id, m.keys, m.tag, short(m.body))) for m in islice(messages, limit))
     s.output.many(("DUE", "ID", "KEYS", "TAG", "BODY"), rows, "None.")
 
 

@@ -72,24 +72,28 @@ def _file() -> Iterator[Finding]:
 def _reached(s: Session) -> list[Finding]:
     import httpx
 
-    started = time.monotonic()
+    start = time.monotonic()
     try:
         answer = httpx.get(s.access.url.rstrip("/") + "/v1/health", timeout=10)
     except httpx.HTTPError as error:
         why = f"no answer: {type(error).__name__} {error}. Is the URL right, the service up?"
         return [Finding("reached", False, why)]
-    ms = (time.monotonic() - started) * 1000
+    ms = (time.monotonic() - start) * 1000
     health = Finding("reached", True if ms < _SLOW_MS else None, f"in {ms:.0f} ms")
     store = Finding("store", answer.status_code == 200, f"status {answer.status_code}")
-    return [health, store, *_clock(answer.headers.get("date"))]
+    date = answer.headers.get("date")
+    clock = [clock_finding(datetime.now(timezone.utc), parsedate_to_datetime(date))] if date else []
+    return [health, store, *clock]
 
 
-def _clock(date: str | None) -> list[Finding]:
-    if not date:
-        return []
-    skew = (datetime.now(timezone.utc) - parsedate_to_datetime(date)).total_seconds()
-    detail = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the service's"
-    return [Finding("clock", True if abs(skew) < _SKEW_SECONDS else None, detail)]
+def clock_finding(here: datetime, there: datetime) -> Finding:
+    """Is the clock here right? The service's says whole seconds, so it may be up to a second further."""
+    ahead = (here - there).total_seconds()
+    seconds = min(ahead, 0.0) or max(ahead - 1, 0.0)
+    detail = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the service's"
+    if abs(seconds) < 1:
+        detail = "within a second of the service's"
+    return Finding("clock", True if abs(seconds) < _SKEW_SECONDS else None, detail)
 
 
 def _token(s: Session) -> Finding:

@@ -66,15 +66,15 @@ class Forwarder:
         body = body_of(message)
         headers = headers_of(message, self._topic, self._group)
         headers |= sign(self._secret, message.id, int(time.time()), body)
-        started = time.monotonic()
+        start = time.monotonic()
         try:
             answer = self._client.post(self._url, content=body, headers=headers)
         except httpx.HTTPError as error:
-            return Result(0, (time.monotonic() - started) * 1000, f"{type(error).__name__} {error}".strip())
+            return Result(0, (time.monotonic() - start) * 1000, f"{type(error).__name__} {error}".strip())
         after = answer.headers.get("retry-after", "") if answer.status_code in _SLOW_DOWN else ""
         wait = int(after) if after.isascii() and after.isdigit() else None
         return Result(
-            answer.status_code, (time.monotonic() - started) * 1000, f"HTTP {answer.status_code}", wait
+            answer.status_code, (time.monotonic() - start) * 1000, f"HTTP {answer.status_code}", wait
         )
 
 
@@ -109,11 +109,11 @@ def headers_of(message: Message, topic: str, group: str) -> dict[str, str]:
 
 def _producers(message: Message) -> dict[str, str]:
     """The attributes of the producer's own event that are kept."""
-    named = (
+    attributes = (
         (name.lower()[3:], value) for name, value in message.headers.items() if name.lower().startswith("ce-")
     )
-    return {n: value for n, value in named if value and n not in _NOT_KEPT and _ATTRIBUTE.fullmatch(n)}
+    return {n: value for n, value in attributes if value and n not in _NOT_KEPT and _ATTRIBUTE.fullmatch(n)}
 
 
-def _encoded(value: str, kept: str) -> str:
-    return quote(value, safe=kept)
+def _encoded(value: str, safe: str) -> str:
+    return quote(value, safe=safe)

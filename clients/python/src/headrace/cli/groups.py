@@ -37,12 +37,12 @@ def _counted(counts: models.GroupCounts | None) -> Sequence[Any]:
 def show(context: typer.Context, topic: Topic, group: Group) -> None:
     """A group's settings, its place in each shard, its consumers."""
     s = session(context)
-    found = s.hr.get_group(topic, group)
+    details = s.hr.get_group(topic, group)
     if s.output.as_json:
-        s.output.document(found)
+        s.output.document(details)
         return
-    _show(s.output, found)
-    s.output.out.print(_shards(found))
+    _show(s.output, details)
+    s.output.out.print(_shards(details))
     consumers = [(c.consumer, c.kind, c.state, c.rank, c.shards) for c in s.hr.list_consumers(topic, group)]
     if consumers:
         s.output.out.print(table_of(("CONSUMER", "KIND", "STATE", "RANK", "SHARDS"), consumers))
@@ -60,8 +60,8 @@ def create(
 ) -> None:
     """Create a group, or change the settings that are given."""
     s = session(context)
-    told = {"mode": mode, "filter": filter}
-    fields = {name: value for name, value in told.items() if value is not None} | settings_of(settings)
+    options = {"mode": mode, "filter": filter}
+    fields = {name: value for name, value in options.items() if value is not None} | settings_of(settings)
     _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
 
 

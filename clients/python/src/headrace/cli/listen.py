@@ -93,10 +93,10 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
 
 
 def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, most: int | None) -> None:
-    forwarded = 0
+    count = 0
     with ThreadPoolExecutor(concurrency) as pool:
-        while most is None or forwarded < most:
-            room = concurrency if most is None else min(concurrency, most - forwarded)
+        while most is None or count < most:
+            room = concurrency if most is None else min(concurrency, most - count)
             try:
                 messages = s.hr.receive(topic, group, max=room, wait=_WAIT_SECONDS)
             except Unavailable as error:
@@ -106,7 +106,7 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
             for message, result in zip(messages, pool.map(to.send, messages), strict=True):
                 _settle(s, topic, group, message, result)
                 _tell(s.output, message, result)
-            forwarded += len(messages)
+            count += len(messages)
 
 
 def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:

@@ -52,10 +52,10 @@ def find(
 ) -> None:
     """Find messages, newest first."""
     s = session(context)
-    found = s.hr.list_messages(
+    messages = s.hr.list_messages(
         topic, key=key, tag=tag, group=group, status=status, begin=begin, end=end, limit=min(limit, 200)
     )
-    s.output.many(_COLUMNS, ((m, _cells(m)) for m in islice(found, limit)), "None.")
+    s.output.many(_COLUMNS, ((m, _cells(m)) for m in islice(messages, limit)), "None.")
 
 
 def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
@@ -100,9 +100,9 @@ def _step(event: Event, before: datetime) -> tuple[Any, ...]:
     return event.at, after, event.event, event.group, event.attempt, event.outcome, took, who, detail
 
 
-def _span(passed: timedelta) -> str:
+def _span(span: timedelta) -> str:
     """A time that passed, as short as it may be read."""
-    seconds = passed.total_seconds()
+    seconds = span.total_seconds()
     if seconds < 1:
         return f"+{seconds * 1000:.0f} ms"
     if seconds < 120:
@@ -152,20 +152,20 @@ def _fresh(
     s: Session, topic: str, since: datetime, filters: dict[str, str | None], every: float
 ) -> Iterator[StoredMessage]:
     """Messages as they come, each once."""
-    seen: dict[str, None] = {}
+    ids: dict[str, None] = {}
     earliest = since
     while True:
         try:
-            listed = s.hr.list_messages(topic, begin=earliest, limit=200, **filters)  # type: ignore[arg-type]
-            page = [m for m in islice(listed, _MOST_AT_ONCE) if m.id not in seen]
+            pager = s.hr.list_messages(topic, begin=earliest, limit=200, **filters)  # type: ignore[arg-type]
+            page = [m for m in islice(pager, _MOST_AT_ONCE) if m.id not in ids]
         except Unavailable as error:
             s.output.say(f"{error}; looking again.")
             page = []
         for message in reversed(page):
-            seen[message.id] = None
+            ids[message.id] = None
             yield message
-        for old in list(islice(seen, len(seen) - _REMEMBERED if len(seen) > _REMEMBERED else 0)):
-            del seen[old]
+        for old in list(islice(ids, len(ids) - _REMEMBERED if len(ids) > _REMEMBERED else 0)):
+            del ids[old]
         newest = max((m.accepted_at for m in page if m.accepted_at), default=earliest)
         earliest = max(since, newest - _OVERLAP, earliest)
         time.sleep(every)

@@ -25,8 +25,8 @@ def add(
     url = at or s.url
     if not url:
         raise typer.BadParameter("Say where it is: --url https://…")
-    asked = typer.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
-    token = s.token or asked.strip()
+    text = typer.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    token = s.token or text.strip()
     if not token:
         raise Unusable("A token is needed: type it, or send it to standard input.")
     profiles = Profiles.read()
@@ -42,9 +42,9 @@ def list_profiles(context: typer.Context) -> None:
     s, profiles = session(context), Profiles.read()
     rows = []
     for name, profile in sorted(profiles.profiles.items()):
-        shown = {"name": name, "url": profile["url"], "default": name == profiles.default}
+        entry = {"name": name, "url": profile["url"], "default": name == profiles.default}
         rows.append(
-            (shown, (name, profile["url"], masked(profile["token"]), "*" if shown["default"] else ""))
+            (entry, (name, profile["url"], masked(profile["token"]), "*" if entry["default"] else ""))
         )
     s.output.many(("NAME", "URL", "TOKEN", "DEFAULT"), rows, "None yet: headrace profile add NAME --url URL")
 

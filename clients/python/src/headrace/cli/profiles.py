@@ -82,8 +82,8 @@ def access(
             environment.get("HEADRACE_URL", LOCAL_URL), environment.get("HEADRACE_TOKEN", ""), "environment"
         )
     else:
-        known = Profiles.read(environment)
-        there = known.get(known.default) if known.default else Access(LOCAL_URL, "", "default")
+        profiles = Profiles.read(environment)
+        there = profiles.get(profiles.default) if profiles.default else Access(LOCAL_URL, "", "default")
     there = Access(url or there.url, token or there.token, "options" if url or token else there.source)
     if not there.token:
         raise Unusable(

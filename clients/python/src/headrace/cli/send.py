@@ -84,20 +84,20 @@ def _tell(s: Session, sent: Sent) -> None:
 
 def _many(s: Session, topic: str, messages: Iterable[Outgoing]) -> None:
     """Batch by batch, so that a pipe is sent as it comes and nothing is held in memory."""
-    number, refused = 0, 0
+    number, refusals = 0, 0
     with s.output.progress() as progress:
         task = progress.add_task("sent", total=None)
         for part in _parts(messages):
             for answer in s.hr.send_many(topic, part, chunk=_CHUNK):
                 number += 1
                 if isinstance(answer, HeadraceError):
-                    refused += 1
+                    refusals += 1
                     s.output.fail(f"message {number}: {answer}")
                 elif s.output.as_json:
                     s.output.document(answer)
             progress.update(task, completed=number)
-    s.output.say(f"{number - refused} sent" + (f", {refused} refused" if refused else ""))
-    if refused:
+    s.output.say(f"{number - refusals} sent" + (f", {refusals} refused" if refusals else ""))
+    if refusals:
         raise typer.Exit(1)
 
 
@@ -126,8 +126,8 @@ def _lines(files: list[Path] | None) -> Iterator[Any]:
 
 def _whole(line: Any) -> Outgoing:
     if not isinstance(line, dict) or "body" not in line or not line.keys() <= _FIELDS:
-        known = ", ".join(sorted(_FIELDS))
-        raise typer.BadParameter(f"With --messages a line is an object of body and any of: {known}.")
+        names = ", ".join(sorted(_FIELDS))
+        raise typer.BadParameter(f"With --messages a line is an object of body and any of: {names}.")
     return Outgoing(
         line["body"],
         keys=tuple(line.get("keys", ())),

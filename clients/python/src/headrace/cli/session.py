@@ -47,8 +47,8 @@ class Session:
 
 def session(context: typer.Context) -> Session:
     """The session of a command."""
-    found: Session = context.find_root().obj
-    return found
+    root: Session = context.find_root().obj
+    return root
 
 
 def topic_names(incomplete: str) -> list[str]:

@@ -34,8 +34,8 @@ def list_spool(
     """What waits, in its order, and what was refused for good, with the reason."""
     s = session(context)
     with _opened(file) as spool:
-        kept = spool.contents(limit)
-    messages = [(each, msgspec.json.decode(each.message)) for each in kept]
+        entries = spool.contents(limit)
+    messages = [(each, msgspec.json.decode(each.message)) for each in entries]
     rows = (
         (
             {"number": each.number, "topic": each.topic, "message": message, "refused": each.reason},
@@ -50,24 +50,24 @@ def list_spool(
 def send_spool(
     context: typer.Context,
     file: File,
-    refused: Annotated[bool, typer.Option("--refused", help="What was refused, too.")] = False,
+    with_refused: Annotated[bool, typer.Option("--refused", help="What was refused, too.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to try.")] = 60.0,
 ) -> None:
     """Send what waits, in its order, each message once. What does not get through stays in the file."""
     s = session(context)
     with _opened(file) as spool:
-        if refused:
+        if with_refused:
             spool.readmit()
-        waiting = spool.count()
+        total = spool.count()
     producer = Producer(s.hr, spool=file)
     through = producer.flush(timeout)
-    left = producer.pending
+    remainder = producer.pending
     producer.close(timeout=0)
     if not through:
-        raise NoAnswer("NO_ANSWER", f"{left} of {waiting} messages wait still in {file}.", retryable=True)
+        raise NoAnswer("NO_ANSWER", f"{remainder} of {total} messages wait still in {file}.", retryable=True)
     with _opened(file) as spool:
-        aside = len(spool.contents(waiting))
-    s.output.say(f"{waiting - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
+        aside = len(spool.contents(total))
+    s.output.say(f"{total - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
     if aside:
         raise typer.Exit(1)
 

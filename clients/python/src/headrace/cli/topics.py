@@ -39,8 +39,8 @@ def create(
 ) -> None:
     """Create a topic, or change the settings that are given."""
     s = session(context)
-    told = {"mode": mode, "shards": shards}
-    fields = {name: value for name, value in told.items() if value is not None} | settings_of(settings)
+    options = {"mode": mode, "shards": shards}
+    fields = {name: value for name, value in options.items() if value is not None} | settings_of(settings)
     _show(s.output, s.hr.put_topic(topic, **fields))
 
 

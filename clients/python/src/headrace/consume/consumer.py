@@ -57,13 +57,13 @@ class Consumer:
         group = self.ensure_group(hr)
         lease = self._lease_seconds(hr, group)
         name = self._join(hr)
-        held = Holdings(lease, seconds(self.settings.max_runtime) if self.settings.max_runtime else None)
+        holdings = Holdings(lease, self.settings.max_runtime_seconds)
         s = self.settings
         self._settler = Settler(
-            hr, s.topic, s.group, 0 if group.mode == "serial" else seconds(s.ack_linger), held.drop
+            hr, s.topic, s.group, 0 if group.mode == "serial" else seconds(s.ack_linger), holdings.drop
         )
         self._settler.start()
-        self._held = held
+        self._held = holdings
         runner = self._runner(loop)
         keeper = threading.Thread(
             target=self._keep, args=(hr, lease, name), name="headrace-keep", daemon=True
@@ -73,7 +73,7 @@ class Consumer:
         try:
             self._poll(hr, runner, name)
         finally:
-            held.wait_until_idle()
+            holdings.wait_until_idle()
             runner.stop()
             self._settler.stop()
             self._ended.set()
@@ -88,8 +88,9 @@ class Consumer:
 
         s = self.settings
         if is_async(self.handler):
-            runtime = seconds(s.max_runtime) if s.max_runtime else None
-            return LoopRunner(self._handle_async, s.concurrency, s.topic, self._finish, loop, runtime)
+            return LoopRunner(
+                self._handle_async, s.concurrency, s.topic, self._finish, loop, s.max_runtime_seconds
+            )
         return ThreadRunner(self._handle, s.concurrency, s.topic, self._finish)
 
     def ensure_group(self, hr: Operations) -> Group:

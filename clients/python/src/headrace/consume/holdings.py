@@ -11,11 +11,11 @@ from ..models import Message
 
 @dataclass
 class Held:
-    """A message in hand. Times are monotonic seconds; `begun` is when its handler began."""
+    """A message in hand. Times are monotonic seconds; `began_at` is when its handler began."""
 
     message: Message
     renewed: float
-    begun: float | None = None
+    began_at: float | None = None
 
 
 class Holdings:
@@ -37,10 +37,10 @@ class Holdings:
     def begin(self, message: Message) -> bool:
         """Its handler begins. False: its lease may be over, it is somebody else's."""
         with self._changed:
-            held = self._held.get(message.receipt)
-            if held is None or time.monotonic() > held.renewed + self._lease:
+            holding = self._held.get(message.receipt)
+            if holding is None or time.monotonic() > holding.renewed + self._lease:
                 return False
-            held.begun = time.monotonic()
+            holding.began_at = time.monotonic()
             return True
 
     def done(self, message: Message) -> None:
@@ -70,16 +70,16 @@ class Holdings:
         now = time.monotonic()
         with self._changed:
             return [
-                held.message
-                for held in self._held.values()
-                if now > held.renewed + self._lease / 2 and not self._too_long(held, now)
+                holding.message
+                for holding in self._held.values()
+                if now > holding.renewed + self._lease / 2 and not self._too_long(holding, now)
             ]
 
     def renew(self, message: Message, since: float) -> None:
         """Its lease was extended by a call made at `since`."""
         with self._changed:
-            if held := self._held.get(message.receipt):
-                held.renewed = since
+            if holding := self._held.get(message.receipt):
+                holding.renewed = since
 
-    def _too_long(self, held: Held, now: float) -> bool:
-        return bool(self._max_runtime and held.begun and now > held.begun + self._max_runtime)
+    def _too_long(self, holding: Held, now: float) -> bool:
+        return bool(self._max_runtime and holding.began_at and now > holding.began_at + self._max_runtime)

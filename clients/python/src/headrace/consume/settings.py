@@ -53,11 +53,18 @@ class ConsumerSettings:
         for duration in (self.lease, self.max_runtime, self.wait, self.rest, self.ack_linger):
             if duration is not None:
                 seconds(duration)
+        if self.max_runtime is not None and not seconds(self.max_runtime):
+            raise ValueError("max_runtime must be more than 0; None is no limit.")
 
     @property
     def waiting(self) -> int:
         """How many messages may wait for a handler."""
         return self.prefetch if self.prefetch is not None else self.concurrency
+
+    @property
+    def max_runtime_seconds(self) -> float | None:
+        """For how many seconds a lease is renewed; None: for as long as the handler runs."""
+        return seconds(self.max_runtime) if self.max_runtime is not None else None
 
     def consumer_name(self) -> str:
         """The name to register under: this host, process and consumer."""

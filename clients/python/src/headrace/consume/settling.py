@@ -19,7 +19,7 @@ _MOST = 500
 
 
 class Settler:
-    """Acks and nacks of one group. `settled` is told of each message whose settlement was answered, or given up."""
+    """Acks and nacks of one group. `on_settled` is told of each message whose settlement was answered, or given up."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class Settler:
         topic: str,
         group: str,
         linger_seconds: float,
-        settled: Callable[[Message], None],
+        on_settled: Callable[[Message], None],
     ) -> None:
         self._hr = hr
         self._place = (topic, group)
         self._linger = linger_seconds
-        self._settled = settled
+        self._settled = on_settled
         self._queue: queue.SimpleQueue[tuple[Message, Verdict] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"headrace-settle-{topic}", daemon=True)
 
@@ -64,8 +64,8 @@ class Settler:
         until = time.monotonic() + self._linger
         while len(batch) < _MOST:
             try:
-                left = until - time.monotonic()
-                each = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
+                seconds_left = until - time.monotonic()
+                each = self._queue.get(timeout=seconds_left) if seconds_left > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
             if each is None:

@@ -35,10 +35,10 @@ class Clock:
         if step < timedelta():
             raise ValueError(f"Time goes forward only, not by {step}.")
         target = self._advance(0).now + step
-        while (left := round((target - (moved := self._advance(0)).now).total_seconds())) > 0:
-            moved = self._advance(left)
-        outgoing.ahead = moved.now - datetime.now(timezone.utc)
-        return moved.now
+        while (seconds_left := round((target - (answer := self._advance(0)).now).total_seconds())) > 0:
+            answer = self._advance(seconds_left)
+        outgoing.ahead = answer.now - datetime.now(timezone.utc)
+        return answer.now
 
     def settle(self) -> None:
         """Let happen what is due now."""
@@ -47,6 +47,6 @@ class Clock:
     def _advance(self, seconds: int) -> _Moved:
         while True:
             body = {"advance_seconds": seconds}
-            moved = self._transport.ask(Call("POST", "/v1/clock", body, repeatable=False), _Moved)
-            if moved.finished or seconds:
-                return moved
+            answer = self._transport.ask(Call("POST", "/v1/clock", body, repeatable=False), _Moved)
+            if answer.finished or seconds:
+                return answer

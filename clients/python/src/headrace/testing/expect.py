@@ -72,25 +72,25 @@ class Expectation:
 
     def bodies(self) -> list[Any]:
         """The bodies that the group has handled with success, in the order in which their attempts began."""
-        group, begun = self._group(), []
+        group, attempts = self._group(), []
         for message in self._messages():
             events = self._hr.get_trace(self._topic, message.id)
-            done = [e for e in events if e.group == group and e.outcome == "SUCCESS"]
-            if done:
-                begun.append(((done[-1].at, message.shard, message.offset), message.body))
-        return [body for _, body in sorted(begun, key=lambda each: each[0])]
+            successes = [e for e in events if e.group == group and e.outcome == "SUCCESS"]
+            if successes:
+                attempts.append(((successes[-1].at, message.shard, message.offset), message.body))
+        return [body for _, body in sorted(attempts, key=lambda each: each[0])]
 
     def dead_letters(self, reason: str | None = None) -> list[DeadLetter]:
         """The group's dead letters."""
         return list(self._hr.list_dead_letters(self._topic, self._group(), reason=reason))
 
-    def _holds(self, what: str, wanted: T, look: Callable[[], T]) -> Expectation:
+    def _holds(self, what: str, expected: T, look: Callable[[], T]) -> Expectation:
         self._hr.clock.settle()
         until = time.monotonic() + self._within
-        while (there := look()) != wanted:
+        while (there := look()) != expected:
             if time.monotonic() > until or not self._others_at_work():
                 raise AssertionError(
-                    f"{self._where()}: {there!r} {what}, expected {wanted!r}\n{self._picture()}"
+                    f"{self._where()}: {there!r} {what}, expected {expected!r}\n{self._picture()}"
                 )
             time.sleep(_LOOK_SECONDS)
         return self

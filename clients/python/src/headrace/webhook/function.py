@@ -27,7 +27,7 @@ def function(
     call, awaits = bound(handler, middleware), is_async(handler)
 
     def handle(event: Mapping[str, Any], context: Any = None) -> Failures:
-        failed = []
+        failures = []
         for each in event["messages"]:
             message = msgspec.json.decode(
                 encode({**each, "topic": event["topic"], "group": event["group"]}), type=Event
@@ -43,7 +43,7 @@ def function(
                 _LOG.exception(
                     "%s/%s %s attempt %d", message.topic, message.group, message.id, message.attempt
                 )
-                failed.append({"itemIdentifier": message.id})
-        return {"batchItemFailures": failed}
+                failures.append({"itemIdentifier": message.id})
+        return {"batchItemFailures": failures}
 
     return handle

@@ -92,11 +92,11 @@ class Webhook:
 
     def answer(self, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Answer one request. Never raises."""
-        asked = self._read(method, headers, body)
-        if isinstance(asked, Answer):
-            return asked
+        events = self._read(method, headers, body)
+        if isinstance(events, Answer):
+            return events
         error: Exception | None = None
-        for event in asked:
+        for event in events:
             with _Attempt(event) as attempt:
                 result = self._handle(event)
                 if self._async:
@@ -108,11 +108,11 @@ class Webhook:
         """The same in an event loop; a handler that is not async runs in a thread."""
         if not self._async:
             return await asyncio.to_thread(self.answer, method, headers, body)
-        asked = self._read(method, headers, body)
-        if isinstance(asked, Answer):
-            return asked
+        events = self._read(method, headers, body)
+        if isinstance(events, Answer):
+            return events
         error: Exception | None = None
-        for event in asked:
+        for event in events:
             with _Attempt(event) as attempt:
                 await self._handle(event)
             error = error or attempt.error

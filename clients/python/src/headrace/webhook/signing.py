@@ -24,10 +24,10 @@ def verify(secrets: str | Sequence[str], headers: Mapping[str, str], body: bytes
         raise SignatureError("The request has no signature.") from None
     if abs(now - seconds) > TOLERANCE_SECONDS:
         raise SignatureError("The signature is too old, or from the future.")
-    given = [signature.encode() for signature in signatures.split(" ")]
+    candidates = [signature.encode() for signature in signatures.split(" ")]
     for secret in [secrets] if isinstance(secrets, str) else secrets:
         expected = _signature(secret, id, at, body).encode()
-        if any(hmac.compare_digest(expected, one) for one in given):
+        if any(hmac.compare_digest(expected, one) for one in candidates):
             return id
     raise SignatureError("The signature is by no known secret.")
 
