@@ -126,8 +126,8 @@ asof: $(FOR_JOB) ## Show a topic as it was (ARGS="--topic orders --at 2026-11-20
 compare: $(FOR_JOB) ## Compare two groups over the same messages, one of them in a shadow (ARGS="--help" tells how)
 	@$(ON_AWS) $(BIN)/python -m glue_jobs.compare --folder $(DATA)/bucket $(ARGS)
 
-soak: $(READY) $(SPARK) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours)
-	@HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
+soak: $(READY) $(if $(MINUTES),,$(SPARK)) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours; MINUTES=60: new worlds for so long)
+	@$(if $(MINUTES),exec $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS);) HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
 
 mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
 	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)

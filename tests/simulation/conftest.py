@@ -1,18 +1,11 @@
-"""The simulation's threads are tasks of a scheduler; so are, then, their locks and queues."""
+"""Each test plays in virtual time, and tells at the end what was played."""
 
 from __future__ import annotations
 
-import queue
-from types import SimpleNamespace
-
 import pytest
 
-from chalicelib.scheduler import beside
-from chalicelib.services.consume import receive
-from chalicelib.services.produce import appender
-from chalicelib.services.push import dispatcher, health
-from tests.simulation import virtual
 from tests.simulation.figures import Figures
+from tests.simulation.threads import make_virtual
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,10 +14,4 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    locks = SimpleNamespace(Lock=lambda: virtual.Lock(virtual.current()))
-    monkeypatch.setattr(appender, "LOSSES_BEFORE_RESERVING", 2)  # few writers are here to heat a shard
-    for module in (appender, receive, health):
-        monkeypatch.setattr(module, "threading", locks)
-    waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    for module in (dispatcher, beside):
-        monkeypatch.setattr(module, "queue", waits)
+    make_virtual(monkeypatch)

@@ -1,5 +1,6 @@
 """Hypothesis: no deadline. The same examples in every run, for a run that fails for some only holds up whoever comes
-next; `make soak` draws new ones, and many more (HYPOTHESIS_PROFILE=long)."""
+next; `make soak` draws new ones, and many more (HYPOTHESIS_PROFILE=long; where its length is stated, some hundreds at a
+time: new)."""
 
 from __future__ import annotations
 
@@ -13,5 +14,8 @@ settings.register_profile(
 )
 settings.register_profile(
     "long", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=_slow
+)
+settings.register_profile(
+    "new", deadline=None, max_examples=300, database=None, print_blob=True, suppress_health_check=_slow
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -1,0 +1,188 @@
+"""What a soak of a stated length plays: each kind of net, one seed after another."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.crash.all_flows import FLOWS
+from tests.crash.scenes import complaints as complaints_of
+from tests.crash.scenes import play as play_flow
+from tests.simulation import judge, sharing, tenants, unswept, weeks
+from tests.simulation.threads import make_virtual
+from tests.simulation.world import World
+from tests.support.clock import ManualClock
+from tests.support.faults import Fault, Note, without_backoff
+from tests.support.flows import Stage, chance
+
+_PYTEST = ".venv/bin/python -m pytest -n 0"
+_CASES = 200  # of the crash enumeration, in one set of tables
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Played:
+    """One seed, played to its end. `again` is the command that plays it once more."""
+
+    steps: int = 0
+    faults: int = 0
+    complaints: Sequence[str] = ()
+    again: str = ""
+
+
+def _of_world(played: tuple[World, list[str]], again: str) -> Played:
+    world, complaints = played
+    return Played(len(world.path), world.injected.total(), complaints, again)
+
+
+def _simulated(test: str, play: Callable[[int], tuple[World, list[str]]]) -> Callable[[int], Played]:
+    return lambda seed: _of_world(
+        play(seed), f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/{test} -k from"
+    )
+
+
+def _shares(seed: int) -> Played:
+    return _of_world(
+        sharing.play(seed), f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_sharing.py -k equal"
+    )
+
+
+def _weeks(seed: int) -> Played:
+    days = weeks.play(seed)
+    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_days.py -k from"
+    return Played(len(days.path), days.injected.total(), days.complaints, again)
+
+
+def _tenants(number: int) -> Played:
+    troubles = sorted(tenants.TROUBLES)
+    trouble, seed = troubles[number % len(troubles)], number // len(troubles)
+    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_tenants.py -k '{trouble}'"
+    return _of_world(tenants.play(trouble, seed), again)
+
+
+# The crash enumeration
+
+
+@dataclass
+class _Tables:
+    """Tables for some hundred cases: an engine in memory forgets nothing else."""
+
+    stage: Stage | None = None
+    cases: int = 0
+    healthy: dict[str, list[Note]] = field(default_factory=dict)
+
+    def ready(self) -> Stage:
+        if self.stage and self.cases % _CASES == 0:
+            self.stage.remove()
+            self.stage = None
+        if self.stage is None:
+            self.stage = Stage(f"soak-{uuid4().hex[:8]}", Path(tempfile.mkdtemp()))
+            deps = self.stage.deps(ManualClock(), chance("tables"))
+            deps.setup()
+            assert deps.signing_key
+        self.cases += 1
+        return self.stage
+
+    def notes(self, stage: Stage, name: str) -> list[Note]:
+        if name not in self.healthy:
+            self.healthy[name] = play_flow(stage, FLOWS[name], name=f"{name} {uuid4().hex[:6]}").plan.notes
+        return self.healthy[name]
+
+
+_tables = _Tables()
+
+
+def _crash(number: int) -> Played:
+    """One fault at one call of one flow."""
+    rng = random.Random(f"crash {number}")
+    name, fault, stage = rng.choice(sorted(FLOWS)), rng.choice(list(Fault)), _tables.ready()
+    points = [at for at, note in enumerate(_tables.notes(stage, name), 1) if fault in note.spoilt_by]
+    if not points:
+        return Played()
+    at = rng.choice(points)
+    result = play_flow(stage, FLOWS[name], fault, at)
+    wrong = [f"{name}, {fault.name.lower()} at call {at}: {each}" for each in complaints_of(result, fault)]
+    test = "tests/crash/test_enumeration.py::test_no_fault_at_any_call_breaks_a_promise"
+    again = f"HEADRACE_SOAK=1 {_PYTEST} '{test}[{name}-{fault.name.lower()}]'"
+    return Played(len(result.plan.calls), 1, wrong, again)
+
+
+# Properties
+
+
+@cache
+def _files() -> list[str]:
+    """The test files that draw examples."""
+    files = (*_ROOT.glob("tests/unit/**/test_*.py"), *_ROOT.glob("tests/contract/**/test_*.py"))
+    return sorted(str(file.relative_to(_ROOT)) for file in files if "@given" in file.read_text())
+
+
+def _properties(number: int) -> Played:
+    """The properties of one file, with examples that nobody has seen yet. A step is an example."""
+    file = _files()[number % len(_files())]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not engine", "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [*command, "--hypothesis-show-statistics", file],
+        cwd=_ROOT,
+        env={**os.environ, "HYPOTHESIS_PROFILE": "new"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    examples = sum(map(int, re.findall(r"(\d+) (?:passing|failing)\b", run.stdout)))
+    failed = [f"{file}\n{run.stdout[-6000:]}"] if run.returncode not in (0, 5) else []
+    return Played(
+        examples, 0, failed, f"HYPOTHESIS_PROFILE=new {_PYTEST} {file}  # with the blob that is shown"
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of net, what it plays, and its part of the time."""
+
+    play: Callable[[int], Played]
+    part: int
+    needs_engine: bool = False
+
+
+KINDS = {
+    "worlds": Kind(_simulated("test_simulation.py", judge.play), 5),
+    "weeks": Kind(_weeks, 4),
+    "unswept": Kind(_simulated("test_unswept.py", unswept.play), 2),
+    "shares": Kind(_shares, 1),
+    "tenants": Kind(_tenants, 3),
+    "crashes": Kind(_crash, 3, needs_engine=True),
+    "properties": Kind(_properties, 2),
+}
+
+
+def prepare() -> None:
+    """What a process needs before it plays anything."""
+    monkeypatch = pytest.MonkeyPatch()
+    without_backoff(monkeypatch)
+
+
+def play(kind: str, number: int) -> tuple[Played, Counter[str]]:
+    """Play one seed of a kind; whatever goes wrong there is a complaint."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if not KINDS[kind].needs_engine:
+            make_virtual(monkeypatch)
+        try:
+            played = KINDS[kind].play(number)
+        except Exception:  # noqa: BLE001 - a net that falls has seen something
+            again = f"python -m tests.soak --only {kind} --first {number} --minutes 1"
+            played = Played(complaints=[traceback.format_exc()], again=again)
+    return played, Counter(played=1, steps=played.steps, faults=played.faults)
