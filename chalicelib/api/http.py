@@ -200,7 +200,7 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
         deps, caller, request_id, request.headers, params, {}, b"", prefix=prefix, source=source
     )
     try:
-        _limit(deps, caller)
+        check_rate(deps, caller)
         _check(entry, caller, params)
     except (Forbidden, TooMany) as error:
         audit.note_denied(entry, context, error.code)
@@ -210,7 +210,7 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     return _with_body(entry, msgspec.structs.replace(context, query=_query(entry, request), raw=raw))
 
 
-def _limit(deps: Deps, caller: Caller | None) -> None:
+def check_rate(deps: Deps, caller: Caller | None) -> None:
     """TooMany where a token that has a limit makes more calls."""
     if (
         caller
@@ -293,6 +293,20 @@ def check_group(caller: Caller | None, group: str | None) -> None:
     """Forbidden where the token is limited to other groups. None: no group is named."""
     if caller and group is not None and not caller.may_use_group(group):
         raise _other_groups()
+
+
+def check_every_group(caller: Caller | None) -> None:
+    """Forbidden where the token is limited to some groups: for what all groups of a topic feel."""
+    if caller and "*" not in caller.groups:
+        raise Forbidden(
+            "GROUP_FORBIDDEN", "This changes what all groups get: it needs a token for all groups."
+        )
+
+
+def check_producer(caller: Caller | None) -> None:
+    """The same for what producers do to messages of theirs, and administrators to messages of others."""
+    if caller and "produce" not in caller.scopes:
+        check_every_group(caller)
 
 
 def _other_groups() -> Forbidden:

@@ -267,7 +267,7 @@ class RetryNowBody(Struct, forbid_unknown_fields=True):
 class TokenBody(Struct, forbid_unknown_fields=True):
     """A token to make: what it may do, and for which topics and groups (patterns with `*`)."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    name: Annotated[str, Meta(min_length=1, max_length=128, pattern=TEXT)]
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
     topics: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
         default_factory=lambda: ["*"]

@@ -324,6 +324,10 @@ PHRASES: dict[str, str] = {
     "Revoke": "吊销",
     "New token": "新建令牌",
     "Topics, patterns with *": "主题, 可用 * 匹配",
+    "Another site led here. Is this link your own? Whoever made it sees what you do from now on.": (
+        "您从其他网站来到这里。这个链接是您自己生成的吗? 否则生成它的人将看到您此后的操作。"
+    ),
+    "It is mine: sign in": "是我的: 登录",
     "Groups, patterns with *": "消费组, 可用 * 匹配",
     "Calls a second, at most": "每秒最多调用次数",
     "Make": "创建",

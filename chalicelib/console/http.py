@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
 from ..api import problems
-from ..api.http import check_group, check_name, tell
+from ..api.http import check_group, check_name, check_rate, tell
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller, Group, Topic
 from ..wiring import Deps
@@ -189,6 +189,7 @@ def _identified(entry: Entry, visit: Visit) -> Visit:
     if entry.open:
         return visit
     visit = replace(visit, signed_in=session.of(visit.deps, visit.headers, secure=visit.secure))
+    check_rate(visit.deps, visit.caller)
     if entry.method == "POST":
         session.check_csrf(visit.session, visit.form.get("csrf", ""))
     _check_params(visit.caller, visit.params)
@@ -248,8 +249,8 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
     status, title = problems.STATUS[type(error)]
     if isinstance(error, Unauthorized):
         asks = visit.method == "GET" and not visit.wants_fragment
-        stale_link = "ticket" in visit.query
-        model = {"refusal": bool(visit.form), "stale_link": stale_link}
+        stale_link = "ticket" in visit.query or "ticket" in visit.form
+        model = {"refusal": bool(visit.form), "stale_link": stale_link, "ticket": None}
         return Page("sign_in.html", model, 200 if asks and not stale_link else status)
     return Page("problem.html", {"status": status, "title": title, "error": error}, status)
 

@@ -72,12 +72,17 @@ def is_secure(deps: Deps, headers: Mapping[str, str]) -> bool:
     return bool(deps.adapters.stage) or headers.get("x-forwarded-proto", "").lower() == "https"
 
 
+def is_foreign(headers: Mapping[str, str]) -> bool:
+    """Did a page of another site lead here?"""
+    return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+
+
 def check_origin(headers: Mapping[str, str]) -> None:
     """Raises Forbidden for a form that another site sent. Whoever sends neither header is no browser."""
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
         raise _foreign()
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if is_foreign(headers):
         raise _foreign()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-_PREFIXES = ("ce-", "headrace-", "svix-", "webhook-", "x-forwarded-")
+_PREFIXES = (
+    *("ce-", "headrace-", "svix-", "webhook-"),
+    *("x-forwarded-", "x-original-", "x-rewrite-", "x-envoy-", "x-amzn-oidc-", "cf-"),  # what proxies say
+)
 _NAMES = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
         *("te", "trailer", "transfer-encoding", "upgrade"),  # of one connection, not of a message
-        *("host", "forwarded", "via", "x-real-ip"),
+        *("host", "forwarded", "via", "x-forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip"),
+        *("true-client-ip", "fastly-client-ip", "remote-user", "x-remote-user"),
+        *("x-http-method", "x-http-method-override", "x-method-override"),  # another request than was sent
         *("authorization", "cookie", "set-cookie", "x-api-key"),
         *("content-encoding", "content-length", "content-type", "accept-encoding", "expect", "user-agent"),
     }
@@ -15,5 +20,8 @@ _NAMES = frozenset(
 
 
 def is_reserved(name: str) -> bool:
-    """Would the header be taken for one of the request's own, or of somebody on its way?"""
-    return name.lower() in _NAMES or name.lower().startswith(_PREFIXES)
+    """Would the header be taken for one of the request's own, or of somebody on its way?
+
+    Many servers read `_` as `-`."""
+    spelt = name.lower().replace("_", "-")
+    return spelt in _NAMES or spelt.startswith(_PREFIXES)

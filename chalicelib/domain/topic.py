@@ -273,8 +273,6 @@ class Caller:
             return "groups"
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
-        if self.rate_limit is not None and (token.rate_limit is None or token.rate_limit > self.rate_limit):
-            return "rate_limit"
         return None
 
     def behind(self, name: str) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 import app
 from infra.package import package
 from infra.stages import read
+from tests.support.browser import Browser
 from tests.support.day import World, a_world
 from tests.support.http import Client, Reply
 from tests.support.roles import Guard
@@ -77,14 +78,27 @@ def test_who_has_no_limit_writes_nothing_for_it(world: World) -> None:
     assert count(world, world.tables.rates) == before
 
 
-def test_who_has_a_limit_makes_no_token_with_a_higher_one(world: World) -> None:
+def test_who_has_a_limit_makes_no_token_and_none_of_those_that_have_another_limit_its_own(
+    world: World,
+) -> None:
     limited = holder(world, rate_limit=1000)
-    for more in ({}, {"rate_limit": 1001}):
+    for more in ({}, {"rate_limit": 1001}, {"rate_limit": 1}):
         limited.post("/v1/tokens", {"name": "x", "scopes": ["produce"], **more}).refused(403, "TOO_MUCH")
-    made = limited.post("/v1/tokens", {"name": "x", "scopes": ["produce"], "rate_limit": 1000}).expect(201)
-    assert made["rate_limit"] == 1000
-    rotated = world.api.post(f"/v1/tokens/{made['id']}/rotate").expect(200)
-    assert rotated["rate_limit"] == 1000
+    other = world.api.post("/v1/tokens", {"name": "x", "scopes": ["produce"], "rate_limit": 5}).expect(201)
+    limited.post(f"/v1/tokens/{other['id']}/rotate").refused(403, "TOO_MUCH")
+    own = str(limited.token).split("_")[1]
+    assert limited.post(f"/v1/tokens/{own}/rotate").expect(200)["rate_limit"] == 1000
+
+
+def test_the_console_is_no_way_around_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = world.deps
+    monkeypatch.setattr("chalicelib.wiring.deps", lambda: process)
+    browser = Browser(world.api.gateway)
+    browser.sign_in(str(holder(world, rate_limit=LIMIT).token))
+    statuses = [browser.get("/console/system").status for _ in range(3 * LIMIT)]
+    assert statuses[0] == 200
+    assert statuses.count(200) <= 2 * LIMIT
+    assert set(statuses) == {200, 429}
 
 
 def test_what_was_refused_at_the_door_is_audited_once_an_hour(world: World, monkeypatch: Any) -> None:

@@ -142,6 +142,7 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
         assert MARK.encode() not in reply.raw.replace(victim.path(entry).encode(), b""), entry.path
     tries += attacker.tries
     attacker = Attacker(other_group, victim)
+    administrator = Attacker(made(world, "admin", groups=["mine*"]), victim)
     for entry in GUARDED:
         if (
             "{group}" in entry.path
@@ -149,7 +150,16 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
             or entry.path.startswith(("/v1/tokens", "/v1/audit"))
         ):
             attacker.tries_to(entry).refused(403, "GROUP_FORBIDDEN")
-    tries += attacker.tries
+        if entry.handler.__name__ in ("put_topic", "delete_topic", "create_replay"):
+            attacker.tries_to(entry).refused(403, "GROUP_FORBIDDEN")  # all groups would feel it
+        if entry.path.startswith("/v1/replays/"):
+            attacker.tries_to(entry).refused(404, "REPLAY_NOT_FOUND")
+        if entry.handler.__name__ == "list_replays":
+            assert attacker.tries_to(entry).expect(200)["items"] == []
+    for entry in GUARDED:
+        if entry.handler.__name__ in ("amend_message", "cancel_message", "commit", "roll_back"):
+            administrator.tries_to(entry).refused(403, "GROUP_FORBIDDEN")
+    tries += attacker.tries + administrator.tries
     made_meanwhile = {name: set(rows(world)[name]) - set(kept) for name, kept in before.items()}
     assert {name for name, new in made_meanwhile.items() if new} <= {world.tables.control}
     assert all("attacker" in row for row in made_meanwhile[world.tables.control])

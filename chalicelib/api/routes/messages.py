@@ -13,7 +13,7 @@ from ...domain.topic import Topic
 from ...domain.transaction import DECIDED, Transaction, TransactionState
 from ...services.core.bodies import with_body
 from .. import parse
-from ..http import Context, Response, call, check_group, check_name, invalid
+from ..http import Context, Response, call, check_group, check_name, check_producer, invalid
 from ..requests import AmendBody
 from ..responses import deliveries, messages
 from ..responses.common import Page, page
@@ -58,6 +58,7 @@ def _view(context: Context, topic: Topic, seen: Seen, look: Look | None = None) 
 @call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody)
 def amend_message(context: Context) -> Response[MessageView]:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
+    check_producer(context.caller)
     topic, by = context.topic(), context.by
     message = _find(context, topic)
     if isinstance(message, Transaction):
@@ -72,6 +73,7 @@ def amend_message(context: Context) -> Response[MessageView]:
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,))
 def cancel_message(context: Context) -> Response[None]:
     """Take a message back that no group has claimed."""
+    check_producer(context.caller)
     topic = context.topic()
     message = _find(context, topic)
     if isinstance(message, Message):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
+from ...domain.topic import Caller
 from .. import parse
-from ..http import Context, Response, call, check_group, convert, invalid
+from ..http import Context, Response, call, check_every_group, check_group, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
 from ..responses import produced, replays
 from ..responses.common import Page, page
@@ -52,19 +53,28 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
 
 
 def _check_topics(context: Context, replay: Replay) -> None:
-    if _forbidden(context, replay):
+    if context.caller and not _may_use_topics(context.caller, replay):
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if replay.group is None:
+        check_every_group(context.caller)
     check_group(context.caller, replay.group)
 
 
 def _forbidden(context: Context, replay: Replay) -> bool:
     caller = context.caller
-    return caller is not None and not (caller.may_use(replay.source) and caller.may_use(replay.into))
+    if caller is None:
+        return False
+    reaches = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
+    return not (reaches and _may_use_topics(caller, replay))
+
+
+def _may_use_topics(caller: Caller, replay: Replay) -> bool:
+    return caller.may_use(replay.source) and caller.may_use(replay.into)
 
 
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
 def list_replays(context: Context) -> Response[Page[ReplayView]]:
-    """Replays of a topic's messages, the newest first: those whose topics the token may use."""
+    """Replays of a topic's messages, the newest first: those whose topics and group the token may use."""
     topic = context.params["topic"]
     purpose = f"replays:{topic}"
     rows, following = parse.visible(
@@ -120,11 +130,10 @@ def _result(context: Context, replay: Replay, index: int, outcome: Placed | Head
 
 
 def _find(context: Context) -> Replay:
-    """The replay, if the caller may use its topics; else nothing tells that there is one."""
+    """The replay, if the caller may use its topics and its group; else nothing tells that there is one."""
     replay = context.deps.replays.find(context.params["id"])
     if _forbidden(context, replay):
         from ...services.manage.replays import not_found
 
         raise not_found()
-    check_group(context.caller, replay.group)
     return replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...domain.errors import Malformed
 from ...domain.topic import DEFAULT_RETRY
 from .. import parse
-from ..http import ANY, Context, Response, call, invalid
+from ..http import ANY, Context, Response, call, check_every_group, invalid
 from ..requests import TopicBody
 from ..responses import as_of, due, rates, topics
 from ..responses.as_of import AsOfView
@@ -18,6 +18,7 @@ from ..responses.topics import TopicDetail, TopicView
 @call("PUT", "/v1/topics/{topic}", scopes=("admin",), body=TopicBody, statuses=(200, 201))
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
+    check_every_group(context.caller)
     name, fields = context.params["topic"], parse.settings(context.body)
     if "retry" in fields:
         old = context.deps.adapters.control.topic(name)
@@ -83,6 +84,7 @@ def delete_topic(context: Context) -> Response[None]:
     """Delete a topic with its groups; `confirm` must repeat its name.
 
     The answer takes some three seconds: behind it, nobody meets the topic any more."""
+    check_every_group(context.caller)
     name = context.params["topic"]
     topic = context.deps.admin.topic_to_delete(name)
     if context.query.get("confirm") != name:

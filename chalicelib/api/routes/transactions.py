@@ -11,7 +11,7 @@ from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Draft
 from ...domain.transaction import Transaction, TransactionState
 from .. import parse, tracing
-from ..http import Context, Response, call, invalid
+from ..http import Context, Response, call, check_producer, invalid
 from ..requests import NoBody, TransactionBody
 from ..responses import transactions
 from ..responses.common import Page, page
@@ -72,6 +72,7 @@ def roll_back(context: Context) -> Response[TransactionView]:
 
 
 def _decide(context: Context, decision: TransactionState) -> Response[TransactionView]:
+    check_producer(context.caller)
     transaction = context.deps.transactor.decide(_find(context), decision, by=context.by)
     return Response(transactions.view(transaction))
 

@@ -10,9 +10,11 @@ _FOR_GOOD = "public, max-age=31536000, immutable"
 
 @page("POST", "/console/sign-in", open=True)
 def sign_in(visit: Visit) -> Shown:
-    """A pasted token becomes a session."""
+    """A pasted token becomes a session, and so does a link that was confirmed."""
     from .. import session
 
+    if ticket := visit.form.get("ticket"):
+        return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
     text = visit.form.get("token", "").strip()
     cookie = session.begin(visit.deps, text, secure=visit.secure)
     return SeeOther(visit.links.back(visit.form.get("back", "")), cookie)
@@ -20,12 +22,13 @@ def sign_in(visit: Visit) -> Shown:
 
 @page("GET", "/console/sign-in", open=True)
 def sign_in_by_link(visit: Visit) -> Shown:
-    """A link that a terminal printed becomes a session; without its ticket, the form."""
+    """A link that a terminal printed becomes a session; without its ticket, the form. Where another site led here,
+    somebody has to confirm it: the link may be a stranger's."""
     from .. import session
 
     ticket = visit.query.get("ticket")
-    if ticket is None:
-        return Page("sign_in.html", {"refusal": False, "stale_link": False})
+    if ticket is None or session.is_foreign(visit.headers):
+        return Page("sign_in.html", {"refusal": False, "stale_link": False, "ticket": ticket})
     return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
 
 

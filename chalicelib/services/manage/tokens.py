@@ -181,13 +181,13 @@ class Tokens:
 
 
 def _check_maker(maker: Caller | None, token: Token) -> None:
+    if maker and maker.rate_limit is not None and maker.token_id != token.id:
+        raise Forbidden(
+            "TOO_MUCH", "Your token has a rate_limit, and makes no others: each would have calls of its own."
+        )
     excess = maker.excess(token) if maker else None
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
-    if excess == "rate_limit":
-        raise Forbidden(
-            "TOO_MUCH", "Your token makes fewer calls a second than this one would: give a rate_limit."
-        )
     if excess:
         raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
 

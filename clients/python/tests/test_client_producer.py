@@ -165,6 +165,13 @@ def test_a_spool_outlives_the_outage_and_keeps_the_order(
     spool.close()
 
 
+def test_a_spool_is_its_owners_only(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.add("orders", b"{}")
+    assert [file.name for file in tmp_path.iterdir() if file.stat().st_mode & 0o077] == []
+    spool.close()
+
+
 SENDER = """
 import sys
 from headrace import Headrace, Producer, Retries

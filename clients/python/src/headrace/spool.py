@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -55,6 +56,8 @@ class Spool:
     def __init__(self, path: str | Path) -> None:
         """Raises BlockingIOError where another process has the file open."""
         self._lock = threading.Lock()
+        # Messages are nobody else's business. What SQLite puts beside the file has the file's mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.2)
         try:
             self._file.execute("PRAGMA locking_mode = EXCLUSIVE")

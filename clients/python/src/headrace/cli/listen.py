@@ -19,7 +19,7 @@ from ..models import Message
 from ..webhook.signing import key_of
 from .arguments import Topic
 from .forward import Forwarder, Result
-from .output import Output
+from .output import Output, visible
 from .session import Session, session
 
 _WAIT_SECONDS = 10
@@ -131,6 +131,6 @@ def _tell(output: Output, message: Message, result: Result) -> None:
         return
     colour = "green" if result.done else "red"
     output.out.print(
-        f"[{colour}]{result.detail}[/{colour}] {result.ms:.0f} ms  {message.id}  attempt {message.attempt}"
-        f"  {', '.join(message.keys)}"
+        f"[{colour}]{visible(result.detail)}[/{colour}] {result.ms:.0f} ms  {message.id}  attempt {message.attempt}"
+        f"  {visible(', '.join(message.keys))}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ from rich.table import Table
 
 _PLAIN_WIDTH = 240
 _BODY_CHARS = 80
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # all but ends of lines
 
 
 class Output:
@@ -38,7 +40,7 @@ class Output:
         table = Table.grid(padding=(0, 2))
         for name, each in fields:
             if each not in (None, "", [], {}):
-                table.add_row(f"[dim]{name}[/dim]", escape(text(each)))
+                table.add_row(f"[dim]{name}[/dim]", visible(text(each)))
         self.out.print(table)
 
     def many(self, columns: Sequence[str], rows: Iterable[tuple[Any, Sequence[Any]]], nothing: str) -> None:
@@ -55,11 +57,11 @@ class Output:
 
     def say(self, message: str) -> None:
         """Something for people, beside the result."""
-        self.err.print(escape(message))
+        self.err.print(visible(message))
 
     def fail(self, message: str) -> None:
         """What went wrong."""
-        self.err.print(f"[bold red]error:[/bold red] {escape(message)}")
+        self.err.print(f"[bold red]error:[/bold red] {visible(message)}")
 
     def progress(self) -> Progress:
         """A counter on standard error, where somebody can see it."""
@@ -73,8 +75,13 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     for column in table.columns:
         column.overflow = "fold"
     for cells in rows:
-        table.add_row(*(escape(text(cell)) for cell in cells))
+        table.add_row(*(visible(text(cell)) for cell in cells))
     return table
+
+
+def visible(said: str) -> str:
+    """A text of others for a terminal, which would obey control characters, and rich its own marks."""
+    return escape(_CONTROL.sub(lambda match: repr(match[0])[1:-1], said))
 
 
 def text(value: Any) -> str:
