@@ -1,4 +1,4 @@
-"""Missing offsets and attempts, fetched from DynamoDB by the executors and written into the journal.
+"""Missing offsets and attempts as DynamoDB has them, which an engine writes into the journal.
 
 So the journal is complete, and the archive stays a function of it alone. What was fetched lies in the folder of its own
 hour, which may belong to another day: that one has late data then.
@@ -10,52 +10,30 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
 from glue_jobs.archiving import trace_rows
+from glue_jobs.archiving.engine import ENDLESS, Gap, Tried
 from glue_jobs.archiving.log_rows import lines_of
 
 PIECE = 20_000  # offsets that one query task looks for
 _SPAN = 1_000  # offsets that a row of traces covers at most
 _FORMAT = 1  # of rows that can be read here
-Gap = tuple[str, int, int, int]
-"""The shard (the log's partition key), first and last offset; a gap without an end goes on to what was accepted by the
-time (ms) that is the fourth."""
-
-ENDLESS = -1
-
-
-def fetched(spark: SparkSession, table: str, region: str, gaps: Iterable[Gap]) -> DataFrame:
-    """What DynamoDB has of these offsets: day, hour, line."""
-    gaps, place = list(gaps), {"region_name": region, **_local_engine()}
-    found = spark.sparkContext.parallelize(gaps, max(1, min(len(gaps), 64))).mapPartitions(
-        lambda some: _fetch(table, place, some)
-    )
-    return spark.createDataFrame(found, "day string, hour string, line string")
-
-
 Trace = tuple[str, int]
 """A group's traces on one shard (their partition key), and the first offset that is looked at."""
 
 
-def fetched_attempts(
-    spark: SparkSession, table: str, region: str, traces: Iterable[Trace], begin_ms: int, end_ms: int
-) -> DataFrame:
-    """What DynamoDB has of attempts that began in this time: the place of each row (`group_uid`, `topic_uid`, `shard`,
-    `trace` and the `offset` of its first), and its lines, each with day and hour."""
-    traces, place = list(traces), {"region_name": region, **_local_engine()}
-    rows = spark.sparkContext.parallelize(traces, max(1, min(len(traces), 64))).mapPartitions(
-        lambda some: _fetch_attempts(table, place, some, begin_ms, end_ms)
-    )
-    places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
-    lines = "array<struct<day: string, hour: string, line: string>>"
-    return spark.createDataFrame(rows, f"{places}, lines {lines}")
+def traces(tried: Iterable[Tried]) -> list[Trace]:
+    """Those of the groups that attempts are known of."""
+    return [
+        (f"{each.group_uid}/{each.topic_uid}/{each.shard}", each.first) for each in tried if each.group_uid
+    ]
 
 
-def _fetch_attempts(
+def attempts(
     table: str, place: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
 ) -> Iterator[tuple[Any, ...]]:
-    import boto3
+    """What DynamoDB has of attempts that began in this time: the place of each row (group_uid, topic_uid, shard, trace
+    and the offset of its first), and its lines, each as day, hour and line."""
+    import boto3  # here: executors make their own client
 
     client = boto3.client("dynamodb", **place)
     for home, first in traces:
@@ -89,16 +67,19 @@ def _pages(client: Any, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
-def _local_engine() -> dict[str, str]:
-    """Where DynamoDB is, if this machine has its own: executors do not see the environment of this process."""
+def place_of(region: str) -> dict[str, str]:
+    """Where DynamoDB is; executors do not see the environment of this process, in which this machine may have its
+    own."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")
     if not endpoint:
-        return {}
-    return {"endpoint_url": endpoint, "aws_access_key_id": "local", "aws_secret_access_key": "local"}
+        return {"region_name": region}
+    keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+    return {"region_name": region, "endpoint_url": endpoint, **keys}
 
 
-def _fetch(table: str, place: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[tuple[str, str, str]]:
-    import boto3  # here: executors make their own client
+def offsets(table: str, place: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[tuple[str, str, str]]:
+    """What DynamoDB has of these offsets: day, hour, line."""
+    import boto3
 
     client = boto3.client("dynamodb", **place)
     for shard, first, last, until_ms in gaps:

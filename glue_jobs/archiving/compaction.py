@@ -11,6 +11,7 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import publish
+from glue_jobs.archiving.on_spark import aside
 from glue_jobs.common import arguments, manifest
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import ends_the_run, sentence
@@ -119,8 +120,8 @@ def rewrite(
     """Put a partition into so many sorted files; the new one. Raises Mismatch: then nothing was changed."""
     uris = [bucket.uri(file.name) for file in part.files]
     rows = manifest.files_of(spark, bucket, table, uris).drop("day")
-    publish.write_aside(bucket, table, day, arranged(rows, table, files))
-    found = publish.read_again(spark, bucket, table, day).get(part.topic)
+    aside.write_aside(bucket, table, day, arranged(rows, table, files))
+    found = aside.read_again(spark, bucket, table, day).get(part.topic)
     if not found or (found.rows, found.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
     new = publish.place(bucket, table, day, found)

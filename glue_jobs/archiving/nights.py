@@ -11,8 +11,11 @@ from typing import Any
 
 from glue_jobs.archiving import compaction, completeness
 from glue_jobs.archiving.completeness import Proved
-from glue_jobs.archiving.day import Result, Settings, archive, tidy
-from glue_jobs.archiving.journal import Window, inputs
+from glue_jobs.archiving.day import Result, archive, tidy
+from glue_jobs.archiving.engine import ARROW, AUTO, Settings, Unusual
+from glue_jobs.archiving.on_arrow.engine import OnArrow, is_for_arrow
+from glue_jobs.archiving.on_spark.engine import OnSpark
+from glue_jobs.archiving.window import Window, inputs
 from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import ends_the_run, sentence
@@ -55,9 +58,10 @@ class Night:
     """One run over days, each by itself: a bad one stops no other. `failed` says of which days nothing was published,
     and why."""
 
-    def __init__(self, start: Start, bucket: Bucket, settings: Settings) -> None:
+    def __init__(self, start: Start, bucket: Bucket, settings: Settings, engine: str = AUTO) -> None:
         self._start = start
         self._bucket = bucket
+        self._engine = engine
         self._settings = settings
         self.totals = Totals()
         self.days: dict[str, Manifest] = {}
@@ -93,10 +97,21 @@ class Night:
         if old := manifest.load(self._bucket, window.name):
             window = Window(window.day, max(window.until_hour, old.until_hour))
         progress(f"{window.name} up to {window.until_hour}:00 …")
-        result = archive(self._start(self._is_small), self._bucket, window, self._settings)
+        result = self._archived(window)
         self.totals.add(result)
         self.days[window.name] = result.manifest
         self._late |= {day for day in result.touched if day < window.name}
+
+    def _archived(self, window: Window) -> Result:
+        """By Arrow what is small and in order, by Spark the rest."""
+        if self._engine == ARROW or (self._engine == AUTO and is_for_arrow(inputs(self._bucket, window)[0])):
+            try:
+                with OnArrow(self._bucket, window, self._settings) as arrow:
+                    return archive(arrow, self._bucket, window, self._settings)
+            except Unusual as reason:
+                progress(f"{window.name} goes to Spark: {reason}")
+        spark = OnSpark(self._start(self._is_small), self._bucket, window, self._settings)
+        return archive(spark, self._bucket, window, self._settings)
 
     def problems(self) -> list[dict[str, Any]]:
         """What is missing or damaged of the days, for the summary."""
@@ -114,7 +129,7 @@ def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
         chosen.grace_minutes * 60_000,
         int(chosen.now.timestamp() * 1000),
     )
-    night = Night(start, bucket, settings)
+    night = Night(start, bucket, settings, chosen.engine)
     night.look_at(windows(bucket, chosen), again=bool(chosen.window))
     problems = night.problems()
     if chosen.compact_mb:

@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from glue_jobs.archiving.journal import Window
+from glue_jobs.archiving.engine import AUTO, ENGINES
+from glue_jobs.archiving.window import Window
 from glue_jobs.common import arguments
 from glue_jobs.common.schemas import TABLES
 
@@ -26,6 +27,8 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         help="how long after its end a window is closed (15)",
     )
     _add_grace(parser)
+    engine = "what makes the rows: arrow for a small day and spark for a large one (auto), arrow where it can, or spark"
+    add("--engine", choices=ENGINES, default=AUTO, help=engine)
     add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
     add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
     prefix = os.environ.get("HEADRACE_PREFIX") or "headrace"

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
-
 from glue_jobs.archiving import catalog
-from glue_jobs.archiving.transforms import checksums
 from glue_jobs.common import manifest as manifests
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, Part
-from glue_jobs.common.schemas import ORDER, TABLES, with_day
+from glue_jobs.common.schemas import TABLES
 
-_ASIDE = "archive/_aside"
+ASIDE = "archive/_aside"
 _UNSIGNED = 2**64 - 1
 
 
@@ -28,44 +23,13 @@ class Mismatch(JobError):
     """What was written is not what should have been; nothing was published."""
 
 
-def write_aside(
-    bucket: Bucket,
-    table: str,
-    day: str,
-    rows: DataFrame,
-    *more: str,
-    mode: str = "overwrite",
-) -> None:
-    """Write a day's rows, sorted, a folder for each topic (and for each value of `more` columns), where no reader
-    looks."""
-    folders = ("of", *more)
-    ordered = rows.withColumn("of", F.col("topic")).sortWithinPartitions(*folders, *ORDER[table])
-    ordered.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(_folder(table, day)))
-
-
-def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
-    """The rows that were written aside, with `more` columns that folders tell."""
-    folder = bucket.uri(f"{_ASIDE}/{day}/{table}")
-    schema = StructType([*with_day(table), *(StructField(name, StringType()) for name in more)])
-    return spark.read.schema(schema).option("basePath", folder).parquet(folder)
-
-
 def files_aside(bucket: Bucket, table: str, day: str, within: str = "") -> dict[str, tuple[Entry, ...]]:
     """The files that lie aside (in such folders), by topic."""
     files: dict[str, list[Entry]] = {}
-    for entry in bucket.entries(_folder(table, day)):
+    for entry in bucket.entries(folder_aside(table, day)):
         if entry.name.endswith(".parquet") and within in entry.name:
             files.setdefault(entry.name.split("/of=")[1].partition("/")[0], []).append(entry)
-    return {topic: tuple(found) for topic, found in files.items()}
-
-
-def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
-    """What lies aside, by topic, as its files tell."""
-    files = files_aside(bucket, table, day)
-    if not files:
-        return {}
-    sums = checksums(aside(spark, bucket, table, day), table).collect()
-    return {row.topic: part(row.topic, row.rows, row.checksum, files[row.topic]) for row in sums}
+    return {topic: tuple(entries) for topic, entries in files.items()}
 
 
 def part(topic: str, rows: int, checksum: int, files: tuple[Entry, ...]) -> Part:
@@ -119,7 +83,7 @@ def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int
     ]
     for name in gone:
         bucket.delete(name)
-    bucket.delete(f"{_ASIDE}/{manifest.day}")
+    bucket.delete(f"{ASIDE}/{manifest.day}")
     if kept != manifest.retired:
         manifests.save(bucket, replace(manifest, retired=kept))
     return len(gone)
@@ -129,5 +93,6 @@ def _are_there(bucket: Bucket, part: Part) -> bool:
     return all(bucket.exists(file.name) for file in part.files)
 
 
-def _folder(table: str, day: str) -> str:
-    return f"{_ASIDE}/{day}/{table}/day={day}"
+def folder_aside(table: str, day: str) -> str:
+    """Where a day's rows are written first; what is above is the root of what folders tell."""
+    return f"{ASIDE}/{day}/{table}/day={day}"

@@ -42,6 +42,15 @@ class Bucket(Protocol):
     def write(self, name: str, text: str) -> None:
         """Put a text, in the place of what may be there, in one step."""
 
+    def get(self, name: str) -> bytes | None:
+        """A file's bytes; None where there is none."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Put a file, in the place of what may be there, in one step."""
+
+    def put_file(self, name: str, path: Path) -> None:
+        """The same with what a file of this machine holds, which may be large."""
+
     def move(self, old: str, new: str) -> None:
         """Give a file another name, in the place of what may be there. On S3 that is a copy and a deletion: who was
         stopped between does it again. Harmless to repeat after it was done."""
@@ -73,17 +82,31 @@ class FolderBucket:
         return self._path(name).is_file()
 
     def read(self, name: str) -> str | None:
+        content = self.get(name)
+        return None if content is None else content.decode()
+
+    def write(self, name: str, text: str) -> None:
+        self.put(name, text.encode())
+
+    def get(self, name: str) -> bytes | None:
         try:
-            return self._path(name).read_text()
+            return self._path(name).read_bytes()
         except FileNotFoundError:
             return None
 
-    def write(self, name: str, text: str) -> None:
+    def put(self, name: str, content: bytes) -> None:
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.new")
-        draft.write_text(text)
+        draft.write_bytes(content)
         draft.replace(path)
+
+    def put_file(self, name: str, path: Path) -> None:
+        target = self._path(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f"{target.name}.new")
+        shutil.copyfile(path, draft)
+        draft.replace(target)
 
     def move(self, old: str, new: str) -> None:
         source, target = self._path(old), self._path(new)
@@ -130,14 +153,24 @@ class S3Bucket:
         return any(each["Key"] == name for each in answer.get("Contents", ()))
 
     def read(self, name: str) -> str | None:
+        content = self.get(name)
+        return None if content is None else content.decode()
+
+    def write(self, name: str, text: str) -> None:
+        self.put(name, text.encode())
+
+    def get(self, name: str) -> bytes | None:
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=name)
         except self._client.exceptions.NoSuchKey:
             return None
-        return str(answer["Body"].read().decode())
+        return bytes(answer["Body"].read())
 
-    def write(self, name: str, text: str) -> None:
-        self._client.put_object(Bucket=self._bucket, Key=name, Body=text.encode())
+    def put(self, name: str, content: bytes) -> None:
+        self._client.put_object(Bucket=self._bucket, Key=name, Body=content)
+
+    def put_file(self, name: str, path: Path) -> None:
+        self._client.upload_file(str(path), self._bucket, name)  # in parts, beyond some MB
 
     def move(self, old: str, new: str) -> None:
         if self.exists(old):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ pyspark = pytest.importorskip("pyspark", reason="the archive's jobs need require
 
 from pyspark.sql import SparkSession  # noqa: E402
 
+from glue_jobs.archiving.engine import AUTO  # noqa: E402
 from glue_jobs.common import session  # noqa: E402
 from glue_jobs.common.bucket import FolderBucket  # noqa: E402
 from tests.glue.journals import Place, S3Place  # noqa: E402
@@ -82,8 +84,14 @@ def s3_place(spark: SparkSession, s3: S3Server, tmp_path: Path) -> S3Place:
 _PLACES = ("folder_place", "s3_place") if os.environ.get("HEADRACE_SOAK") else ("folder_place",)
 
 
+@pytest.fixture
+def made_by() -> str:
+    """The engine that archives; the tests of a file may have others."""
+    return AUTO
+
+
 @pytest.fixture(params=_PLACES)
-def place(request: pytest.FixtureRequest) -> Place:
+def place(request: pytest.FixtureRequest, made_by: str) -> Place:
     """An empty bucket: a folder; in the soak also one of S3."""
-    found: Place = request.getfixturevalue(request.param)
-    return found
+    empty: Place = request.getfixturevalue(request.param)
+    return replace(empty, made_by=made_by)

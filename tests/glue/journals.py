@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import duckdb
 from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction, nights, options
+from glue_jobs.archiving.engine import AUTO
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket, S3Bucket
 from tests.support.s3.server import S3Server
@@ -46,12 +47,13 @@ def delivery(offset: int, attempt: int = 1, topic: str = "orders", shard: int = 
 
 @dataclass
 class Place:
-    """A bucket, as a folder, and what is done with it."""
+    """A bucket, as a folder, and what is done with it. `made_by`: the engine that archives."""
 
     spark: SparkSession
     bucket: Bucket
     name: str
     folder: Path
+    made_by: str = field(default=AUTO, kw_only=True)
 
     def journal(self, name: str, lines: Iterable[Line], day: str = "", hour: str = "") -> Path:
         """Put one object, where its first line belongs; its path."""
@@ -69,6 +71,7 @@ class Place:
     def archive(self, *argv: str, bucket: Bucket | None = None) -> int:
         """Run the job in this process; its exit code."""
         given = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
+        given += ["--engine", self.made_by]
         if "--backfill" not in argv:
             given += ["--backfill", "no"]
         with self.as_it_is():

@@ -25,6 +25,7 @@ from chalicelib.store.traces import DynamoTraces, parts
 from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving import trace_rows
+from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place
 from tests.support import factories as make
@@ -65,6 +66,12 @@ def test_bodies_come_out_of_a_row_to_the_letter() -> None:
     segment = make.segment(7, [replace(DRAFTS[0], body=body) for body in bodies], accepted_ms=NOON_MS)
     found = [json.loads(line)["body"].encode() for *_, line in rows.lines_of(row_of(Written(SHARD, segment)))]
     assert found == bodies
+
+
+@pytest.fixture(params=[ARROW, SPARK])
+def made_by(request: pytest.FixtureRequest) -> str:
+    """Either engine."""
+    return str(request.param)
 
 
 class Queue:

@@ -21,7 +21,8 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs.archiving import compaction, nights, options, transforms
+from glue_jobs.archiving import compaction, nights, options
+from glue_jobs.archiving.on_spark import transforms
 from glue_jobs.common import session
 from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import load_all

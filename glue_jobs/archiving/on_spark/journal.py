@@ -1,24 +1,22 @@
-"""The journal of a window: its objects, its lines, and what is damaged in it."""
+"""The journal of a window as Spark reads it: its lines, and what is damaged in it."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs.archiving.transforms import READABLE
-from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.archiving.on_spark.transforms import READABLE
+from glue_jobs.archiving.window import Window, inputs
+from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.manifest import TooNew
 from glue_jobs.common.output import progress
-from glue_jobs.common.schemas import DELIVERIES, JOURNAL, JOURNAL_VERSION, MESSAGES
+from glue_jobs.common.schemas import JOURNAL, JOURNAL_VERSION
 from glue_jobs.common.session import nothing
 
 _BROKEN = (
@@ -33,52 +31,6 @@ _SAMPLE = 100  # objects from which the size of topics is told
 _LEAST_BYTES = 8  # of a compressed line
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A day up to an hour (24: all of it)."""
-
-    day: date
-    until_hour: int = 24
-
-    @property
-    def name(self) -> str:
-        return self.day.isoformat()
-
-    @property
-    def begin(self) -> datetime:
-        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
-
-    @property
-    def end(self) -> datetime:
-        return self.begin + timedelta(hours=self.until_hour)
-
-    def is_closed(self, now: datetime, lateness_minutes: int) -> bool:
-        """Has all that belongs to it come, but for accidents?"""
-        return self.end + timedelta(minutes=lateness_minutes) <= now
-
-    @property
-    def hours(self) -> list[str]:
-        """The folders of its journal."""
-        return [f"day={self.name}/hour={hour:02}" for hour in range(self.until_hour)]
-
-    @property
-    def beside(self) -> list[str]:
-        """The hours before and after it: by clocks that differ, neighbours may lie there."""
-        return [f"day={at:%Y-%m-%d}/hour={at:%H}" for at in (self.begin - timedelta(hours=1), self.end)]
-
-
-def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:
-    """The journal objects of a window, and a text that changes with any of them."""
-    found = [
-        entry
-        for table in (MESSAGES, DELIVERIES)
-        for entry in bucket.entries(f"journal/{table}/day={window.name}")
-        if entry.name.endswith(".gz") and any(f"/{hour}/" in entry.name for hour in window.hours)
-    ]
-    told = "".join(f"{entry.name} {entry.size}\n" for entry in found)
-    return found, f"{len(found)} {hashlib.sha256(told.encode()).hexdigest()}"
 
 
 class Journal:

@@ -1,0 +1,138 @@
+"""What makes rows out of a window's journal. What is decided about them is the same for every engine (day.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from glue_jobs.archiving.window import Window
+from glue_jobs.common.failures import JobError
+from glue_jobs.common.manifest import Manifest, Part
+from glue_jobs.common.ranges import Ranges, size
+
+Gap = tuple[str, int, int, int]
+"""The shard (the log's partition key), first and last offset; a gap without an end goes on to what was accepted by the
+time (ms) that is the fourth."""
+
+ENDLESS = -1
+
+AUTO, ARROW, SPARK = ENGINES = ("auto", "arrow", "spark")
+"""What a night can be told: what fits its size, Arrow as far as it can, or Spark in any case."""
+
+
+class Unusual(JobError):
+    """An engine leaves this window to the one that can do everything; its text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most."""
+
+    prefix: str | None
+    region: str
+    rows_per_file: int
+    grace_ms: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Topic:
+    """The messages of a topic: how many rows, and the exclusive or of their hashes."""
+
+    rows: int = 0
+    checksum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a window has of messages, by shard and by topic. `offsets` is how many all its ranges have."""
+
+    ranges: Mapping[str, Ranges]
+    places: Mapping[str, tuple[str, str, int]]
+    voids: Mapping[str, int]
+    topics: Mapping[str, Topic]
+
+    @property
+    def offsets(self) -> int:
+        return sum(map(size, self.ranges.values()))
+
+    @property
+    def rows(self) -> int:
+        """Those and voids: as many as offsets, if each has one."""
+        return sum(topic.rows for topic in self.topics.values()) + sum(self.voids.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What the journal has of a group's attempts on a shard: the first offset, and how many (or more)."""
+
+    topic: str
+    topic_uid: str
+    shard: int
+    group_uid: str | None
+    first: int
+    count: int
+
+    @property
+    def shard_key(self) -> str:
+        return shard_key(self.topic, self.topic_uid, self.shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The messages that lie aside: how many offsets were written, what the files have, and which bodies are gone."""
+
+    offsets: int
+    scan: Scan
+    bodies_missing: tuple[str, ...]
+
+
+class Engine(Protocol):
+    """Of one window. It reads the journal as it was when it was made, or when `look_again` was called."""
+
+    @property
+    def digest(self) -> str:
+        """Tells the journal's objects."""
+
+    @property
+    def damaged(self) -> set[str]:
+        """The names of objects that can't be read to the end, as far as they were met."""
+
+    def look_again(self) -> None:
+        """The journal was added to."""
+
+    def write_messages(self, old: Manifest | None) -> Written:
+        """Write the messages aside. Large bodies that are gone may be in the archive of before. Raises TooNew."""
+
+    def beside(self) -> Mapping[str, Ranges]:
+        """The offsets that the hours before and after have."""
+
+    def messages(self, scan: Scan) -> dict[str, Part]:
+        """What lies aside of messages, by topic."""
+
+    def tried(self) -> Sequence[Tried]:
+        """What the journal has of attempts. Raises TooNew."""
+
+    def write_deliveries(
+        self, tried: Sequence[Tried], others: Sequence[Manifest]
+    ) -> tuple[dict[str, Part], int]:
+        """Write the attempts aside, with ids out of this window's messages and those of other days; what lies there,
+        and how many are without an id."""
+
+    def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        """Bring offsets from DynamoDB into the journal; how many came, by day."""
+
+    def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
+        """Bring those traces of a time from DynamoDB into the journal that it lacks; how many came."""
+
+
+class Engines(Protocol):
+    """Makes the engine of a window."""
+
+    def __call__(self, window: Window) -> Engine: ...
+
+
+def shard_key(topic: str, topic_uid: str, shard: int) -> str:
+    """The partition key of the shard in the log."""
+    return f"{topic}:{topic_uid}/{shard}"

@@ -1,0 +1,282 @@
+"""A window's rows by Arrow: in this process, on its processors, with what memory does not hold on the disk."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from glue_jobs.archiving import backfill, publish
+from glue_jobs.archiving.engine import Gap, Scan, Settings, Topic, Tried, Unusual, Written, shard_key
+from glue_jobs.archiving.on_arrow import lines, rows
+from glue_jobs.archiving.on_arrow.files import Files
+from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
+from glue_jobs.archiving.window import Window, inputs
+from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.manifest import Manifest, Part, TooNew
+from glue_jobs.common.ranges import Ranges
+from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+
+MOST_BYTES = 600_000_000
+"""Of compressed journal in a window, beyond which it is Spark's, which can use more than one machine."""
+_OTHER_BYTES = 300_000_000  # of other days' files that tell ids
+_LARGE_BYTES = 300_000_000  # of large bodies in a shard
+_ASKERS = 8  # of DynamoDB, at once
+_SHARD = ("topic", "topic_uid", "shard")
+_GROUP = ("topic", "group", "topic_uid", "shard")
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def is_for_arrow(journal: Iterable[Entry]) -> bool:
+    """Is it small enough for one machine?"""
+    return sum(entry.size for entry in journal) <= MOST_BYTES
+
+
+class OnArrow:
+    """The engine for what one machine does in minutes. What is damaged or unusual it leaves to Spark (Unusual)."""
+
+    def __init__(self, bucket: Bucket, window: Window, settings: Settings) -> None:
+        self._bucket, self._window, self._settings = bucket, window, settings
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-archive-"))
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self._files: dict[str, list[Path]] = {}
+        self._ids = lru_cache(64)(self._ids_of)
+        self.damaged: set[str] = set()
+        self.look_again()
+
+    def __enter__(self) -> OnArrow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def look_again(self) -> None:
+        self._entries, self.digest = inputs(self._bucket, self._window)
+        self._attempts: Shelf | None = None
+
+    # Messages
+
+    def write_messages(self, old: Manifest | None) -> Written:
+        self._bucket.delete(f"{publish.ASIDE}/{self._window.name}")
+        shelf = self._read(MESSAGES, self._journal(MESSAGES), _SHARD)
+        keys = in_order(shelf.counts)
+
+        def made(key: Key) -> rows.Shard:
+            return rows.messages(shelf.take(key), dict(zip(_SHARD, key, strict=True)), self._bodies)
+
+        shards = self._ahead(made, keys)
+        ranges: dict[str, Ranges] = {}
+        voids: dict[str, int] = {}
+        topics: dict[str, Topic] = {}
+        for topic, each in groupby(zip(keys, shards, strict=True), lambda pair: pair[0][0]):
+            files = self._files_of(MESSAGES, topic, rows.MESSAGES, "/kind=row")
+            for key, shard in each:
+                files.add(shard.rows, shard.checksum)
+                ranges[shard_key(*key)], voids[shard_key(*key)] = shard.ranges, shard.voids
+            files.close()
+            topics[topic], self._files[topic] = files.topic, files.local
+        places = {shard_key(*key): (key[0], key[1], key[2]) for key in keys}
+        scan = Scan(ranges, places, voids, topics)
+        return Written(scan.rows, scan, ())
+
+    def _bodies(self, names: Sequence[str]) -> list[bytes]:
+        """Large bodies. Raises Unusual where one is gone: then it may be in the archive."""
+        bodies, size = [], 0
+        for name in names:
+            body = self._bucket.get(name)
+            size += len(body or b"")
+            if body is None or size > _LARGE_BYTES:
+                raise Unusual("There are many large bodies, or one is gone.")
+            bodies.append(body)
+        return bodies
+
+    def beside(self) -> Mapping[str, Ranges]:
+        entries = [
+            entry
+            for hour in self._window.beside
+            for entry in self._bucket.entries(f"journal/{MESSAGES}/{hour}")
+            if entry.name.endswith(".gz")
+        ]
+        try:
+            shelf = self._read(MESSAGES, entries, _SHARD)
+        except TooNew as error:
+            raise Unusual(str(error)) from error
+        return {shard_key(*key): rows.ranges_of(rows.ids([shelf.take(key)]).offsets) for key in shelf.counts}
+
+    def messages(self, scan: Scan) -> dict[str, Part]:
+        return self._parts(MESSAGES, scan.topics, "/kind=row/")
+
+    # Deliveries
+
+    def tried(self) -> Sequence[Tried]:
+        self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES), _GROUP)
+        tried: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
+        for key in shelf.counts:
+            topic, _, topic_uid, shard = key
+            sums = shelf.look(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
+            for row in sums.to_pylist():
+                place = (topic, topic_uid, shard, row["group_uid"])
+                first, count = tried.get(place, (row["offset_min"], 0))
+                tried[place] = min(first, row["offset_min"]), count + row["offset_count"]
+        return [Tried(*place, first, count) for place, (first, count) in tried.items()]
+
+    def write_deliveries(
+        self, tried: Sequence[Tried], others: Sequence[Manifest]
+    ) -> tuple[dict[str, Part], int]:
+        assert self._attempts is not None, "tried comes first"
+        shelf, self._attempts = self._attempts, None
+        for topic in {each.topic for each in tried}:
+            self._files[topic] = [*self._files.get(topic, ()), *self._of_other_days(topic, others)]
+        keys = in_order(shelf.counts)
+
+        def made(key: Key) -> tuple[pa.Table, int]:
+            topic, _, topic_uid, shard = key
+            place = dict(zip(_GROUP, key, strict=True))
+            return rows.summed(rows.deliveries(shelf.take(key), place, self._ids(topic, topic_uid, shard)))
+
+        topics, without_id = {}, 0
+        for topic, each in groupby(zip(keys, self._ahead(made, keys), strict=True), lambda pair: pair[0][0]):
+            files = self._files_of(DELIVERIES, topic, rows.DELIVERIES)
+            for _, (attempts, checksum) in each:
+                files.add(attempts, checksum)
+                without_id += attempts["id"].null_count
+            files.close()
+            topics[topic] = files.topic
+        return self._parts(DELIVERIES, topics), without_id
+
+    def _ids_of(self, topic: str, topic_uid: str, shard: int) -> rows.Ids:
+        """The ids of a shard's messages, of this window and of the other days."""
+        which = [("topic_uid", "=", topic_uid), ("shard", "=", shard)]
+        tables = [
+            pq.read_table(path, columns=["offset", "id"], filters=which, partitioning=None, use_threads=False)
+            for path in self._files.get(topic, ())
+        ]
+        return rows.ids(tables)
+
+    def _of_other_days(self, topic: str, others: Sequence[Manifest]) -> list[Path]:
+        """Their files of a topic's messages, on this machine."""
+        parts = [part for other in others if (part := other.part(MESSAGES, topic))]
+        if sum(part.bytes for part in parts) > _OTHER_BYTES:
+            raise Unusual("Messages of earlier days, of which there are many, are tried again.")
+        paths = []
+        for number, entry in enumerate(file for part in parts for file in part.files):
+            path = self._folder / "others" / topic / f"{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = self._bucket.get(entry.name)
+            if content is None:
+                raise Unusual(f"{entry.name} is not there.")
+            path.write_bytes(content)
+            paths.append(path)
+        return paths
+
+    # What is lacking
+
+    def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        table, place = f"{self._settings.prefix}-log", backfill.place_of(self._settings.region)
+        counts: Counter[str] = Counter()
+        for fetched in self._asked(gaps, lambda some: list(backfill.offsets(table, place, some))):
+            self._add(MESSAGES, fetched)
+            counts.update(day for day, _, _ in fetched)
+        return dict(counts)
+
+    def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
+        table, place = f"{self._settings.prefix}-traces", backfill.place_of(self._settings.region)
+
+        def lost(some: Sequence[Tried]) -> list[list[tuple[str, str, str]]]:
+            found = []
+            for each in some:
+                known = self._known(each)
+                for *_, trace, offset, encoded in backfill.attempts(
+                    table, place, backfill.traces([each]), begin_ms, end_ms
+                ):
+                    if (trace, offset) not in known:
+                        found.append(encoded)
+            return found
+
+        count = 0
+        for traces in self._asked(tried, lost):
+            self._add(DELIVERIES, [line for trace in traces for line in trace])
+            count += len(traces)
+        return count
+
+    def _known(self, tried: Tried) -> set[tuple[str, int]]:
+        """The traces that the journal has of a group on a shard: their names, each with every offset in it."""
+        assert self._attempts is not None, "tried comes first"
+        known: set[tuple[str, int]] = set()
+        for key in self._attempts.counts:
+            if (key[0], *key[2:]) == (tried.topic, tried.topic_uid, tried.shard):
+                attempts = self._attempts.look(key)
+                own = attempts.filter(pa.compute.equal(attempts["group_uid"], tried.group_uid or ""))
+                known |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
+        return known
+
+    def _asked(self, questions: Sequence[Item], ask: Callable[[Sequence[Item]], Made]) -> Iterator[Made]:
+        shares = [questions[number::_ASKERS] for number in range(_ASKERS)]
+        with ThreadPoolExecutor(_ASKERS) as askers:
+            yield from askers.map(ask, [share for share in shares if share])
+
+    def _add(self, table: str, encoded: Iterable[tuple[str, str, str]]) -> None:
+        """Put lines into the journal, each where it belongs."""
+        texts: defaultdict[str, list[str]] = defaultdict(list)
+        for day, hour, line in encoded:
+            texts[f"journal/{table}/day={day}/hour={hour}"].append(f"{line}\n")
+        for home, some in texts.items():
+            content = gzip.compress("".join(some).encode(), mtime=0)
+            name = hashlib.sha256(content).hexdigest()[:32]
+            self._bucket.put(f"{home}/part-{name}.txt.gz", content)
+
+    # What all share
+
+    def _journal(self, table: str) -> list[Entry]:
+        entries = [entry for entry in self._entries if entry.name.startswith(f"journal/{table}/")]
+        if not all(entry.size for entry in entries):
+            raise Unusual("An object of the journal is empty.")
+        return entries
+
+    def _read(self, table: str, entries: Sequence[Entry], columns: Sequence[str]) -> Shelf:
+        def part(some: Sequence[Entry]) -> list[tuple[Key, pa.Table]]:
+            found = lines.read(table, self._window.name, some, self._bucket.get)
+            return sorted_out(found, columns)
+
+        shelf = Shelf(Path(tempfile.mkdtemp(dir=self._folder)))
+        for parts in self._ahead(part, lines.batches(entries)):
+            shelf.put(parts)
+        return shelf
+
+    def _ahead(self, work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+        """What comes of the items, in their order, while the next ones are at work: one more than there are
+        processors, so that memory stays as it is."""
+        under_way: deque[Future[Made]] = deque()
+        for item in items:
+            under_way.append(self._pool.submit(work, item))
+            if len(under_way) > self._pool._max_workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+
+    def _files_of(self, table: str, topic: str, schema: pa.Schema, within: str = "") -> Files:
+        home = f"{publish.folder_aside(table, self._window.name)}/of={topic}{within}"
+        return Files(self._bucket, home, self._folder / table / topic, schema, self._settings.rows_per_file)
+
+    def _parts(self, table: str, topics: Mapping[str, Topic], within: str = "") -> dict[str, Part]:
+        files = publish.files_aside(self._bucket, table, self._window.name, within)
+        return {
+            name: publish.part(name, topic.rows, topic.checksum, files[name])
+            for name, topic in topics.items()
+            if topic.rows
+        }

@@ -1,0 +1,64 @@
+"""Rows as Parquet files: written on this machine, looked at once more, and put aside in the bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from glue_jobs.archiving.engine import Topic
+from glue_jobs.archiving.publish import Mismatch
+from glue_jobs.common.bucket import Bucket
+
+
+class Files:
+    """The files of a topic, with about `most` rows each, which begin at `home` in the bucket. `local` are where they
+    lie on this machine until their folder goes."""
+
+    def __init__(self, bucket: Bucket, home: str, folder: Path, schema: pa.Schema, most: int) -> None:
+        self._bucket, self._home, self._folder, self._schema, self._most = bucket, home, folder, schema, most
+        self._writer: pq.ParquetWriter | None = None
+        self._offsets: list[pa.ChunkedArray] = []
+        self._rows = 0
+        self.local: list[Path] = []
+        self.topic = Topic()
+
+    def add(self, rows: pa.Table, checksum: int) -> None:
+        """Write rows, which follow those that were added before."""
+        self.topic.rows += rows.num_rows
+        self.topic.checksum ^= checksum
+        while rows.num_rows:
+            part = rows.slice(0, self._most - self._rows)
+            self._open().write_table(part)
+            self._offsets.append(part["offset"])
+            self._rows += part.num_rows
+            rows = rows.slice(part.num_rows)
+            if self._rows == self._most:
+                self.close()
+
+    def close(self) -> None:
+        """End the file that is open, if one is. Raises Mismatch: it does not hold what was written."""
+        if not self._writer:
+            return
+        self._writer.close()
+        path = self.local[-1]
+        there = pq.read_table(path, columns=["offset"], partitioning=None)["offset"].to_numpy()
+        if not np.array_equal(there, pa.chunked_array([c for each in self._offsets for c in each.chunks])):
+            raise Mismatch(f"{path.name} does not hold the rows that were written")
+        self._bucket.put_file(f"{self._home}/{path.name}", path)
+        self._writer, self._offsets, self._rows = None, [], 0
+
+    def _open(self) -> pq.ParquetWriter:
+        if not self._writer:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self.local.append(self._folder / f"part-{len(self.local):05}.parquet")
+            self._writer = pq.ParquetWriter(
+                self.local[-1],
+                self._schema,
+                compression="zstd",
+                store_schema=False,  # what Spark would not write either
+                write_page_checksum=True,
+            )
+        return self._writer

@@ -1,0 +1,100 @@
+"""Lines put by where they belong: in memory, and what is more on the disk."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather
+
+MEMORY_BYTES = 400_000_000
+"""Of lines in memory, beyond which all that are there go to the disk."""
+
+Key = tuple[Any, ...]
+
+
+class Shelf:
+    """Lines by the columns that say where they belong, which the lines themselves are then without. `folder` is for
+    what memory does not hold."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tables: defaultdict[Key, list[pa.Table]] = defaultdict(list)
+        self._files: defaultdict[Key, list[Path]] = defaultdict(list)
+        self._bytes = self._number = 0
+        self.counts: Counter[Key] = Counter()
+
+    def put(self, parts: Sequence[tuple[Key, pa.Table]]) -> None:
+        """Add what `sorted_out` made."""
+        for key, part in parts:
+            self._tables[key].append(part)
+            self._bytes += part.nbytes
+            self.counts[key] += part.num_rows
+        if self._bytes > MEMORY_BYTES:
+            self._to_disk()
+
+    def look(self, key: Key) -> pa.Table:
+        """What was put under a key."""
+        tables = [*map(pa.feather.read_table, self._files.get(key, ())), *self._tables.get(key, ())]
+        return pa.concat_tables(tables)
+
+    def take(self, key: Key) -> pa.Table:
+        """The same, once."""
+        lines = self.look(key).combine_chunks()
+        self._tables.pop(key, None)
+        for file in self._files.pop(key, ()):
+            file.unlink()
+        return lines
+
+    def _to_disk(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        for key, tables in self._tables.items():
+            file = self._folder / f"{self._number}.arrow"
+            pa.feather.write_feather(pa.concat_tables(tables), str(file), compression="uncompressed")
+            self._files[key].append(file)
+            self._number += 1
+        self._tables.clear()
+        self._bytes = 0
+
+
+def sorted_out(lines: pa.Table, columns: Sequence[str]) -> list[tuple[Key, pa.Table]]:
+    """The lines by the values of some columns, and without these."""
+    if not lines.num_rows:
+        return []
+    rest = lines.drop_columns([*columns])
+    codes, values = _codes(lines, columns)
+    distinct = np.unique(codes)
+    if len(distinct) == 1:
+        return [(values(0), rest)]
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], distinct, side="right")
+    ordered = rest.take(pa.array(order))
+    begins = [0, *ends[:-1]]
+    return [
+        (values(int(order[begin])), ordered.slice(begin, end - begin))
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+def _codes(lines: pa.Table, columns: Sequence[str]) -> tuple[Any, Any]:
+    """A number for each line, alike where all columns are; and the key of a line."""
+    codes = np.zeros(lines.num_rows, np.int64)
+    for name in columns:
+        column = lines[name].combine_chunks().dictionary_encode()
+        numbers = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        _, codes = np.unique(codes * (len(column.dictionary) + 1) + numbers, return_inverse=True)
+
+    def values(row: int) -> tuple[Hashable, ...]:
+        return tuple(lines[name][row].as_py() for name in columns)
+
+    return codes, values
+
+
+def in_order(keys: Iterable[Key]) -> list[Key]:
+    """As Spark sorts: nothing comes first."""
+    return sorted(keys, key=lambda key: tuple((value is not None, value) for value in key))

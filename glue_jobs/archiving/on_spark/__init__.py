@@ -1,0 +1,1 @@
+"""The archive by Spark: any size, and whatever is damaged or unusual."""

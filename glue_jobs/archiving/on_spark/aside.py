@@ -1,0 +1,44 @@
+"""Rows that Spark writes where no reader looks, and reads again."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from glue_jobs.archiving import publish
+from glue_jobs.archiving.on_spark.transforms import checksums
+from glue_jobs.common.bucket import Bucket
+from glue_jobs.common.manifest import Part
+from glue_jobs.common.schemas import ORDER, with_day
+
+
+def write_aside(
+    bucket: Bucket,
+    table: str,
+    day: str,
+    rows: DataFrame,
+    *more: str,
+    mode: str = "overwrite",
+) -> None:
+    """Write a day's rows, sorted, a folder for each topic (and for each value of `more` columns), where no reader
+    looks."""
+    folders = ("of", *more)
+    ordered = rows.withColumn("of", F.col("topic")).sortWithinPartitions(*folders, *ORDER[table])
+    ordered.write.mode(mode).partitionBy(*folders).parquet(bucket.uri(publish.folder_aside(table, day)))
+
+
+def aside(spark: SparkSession, bucket: Bucket, table: str, day: str, *more: str) -> DataFrame:
+    """The rows that were written aside, with `more` columns that folders tell."""
+    folder = bucket.uri(f"{publish.ASIDE}/{day}/{table}")
+    schema = StructType([*with_day(table), *(StructField(name, StringType()) for name in more)])
+    return spark.read.schema(schema).option("basePath", folder).parquet(folder)
+
+
+def read_again(spark: SparkSession, bucket: Bucket, table: str, day: str) -> dict[str, Part]:
+    """What lies aside, by topic, as its files tell."""
+    files = publish.files_aside(bucket, table, day)
+    if not files:
+        return {}
+    sums = checksums(aside(spark, bucket, table, day), table).collect()
+    return {row.topic: publish.part(row.topic, row.rows, row.checksum, files[row.topic]) for row in sums}

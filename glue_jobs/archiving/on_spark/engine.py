@@ -1,0 +1,208 @@
+"""A window's rows by Spark."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from glue_jobs.archiving import backfill, publish
+from glue_jobs.archiving.engine import Gap, Scan, Settings, Topic, Tried, Written, shard_key
+from glue_jobs.archiving.on_spark import aside, transforms
+from glue_jobs.archiving.on_spark.journal import Journal
+from glue_jobs.archiving.window import Window
+from glue_jobs.common import manifest
+from glue_jobs.common.bucket import Bucket, Entry
+from glue_jobs.common.manifest import Manifest, Part
+from glue_jobs.common.ranges import Range, Ranges, merged
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
+from glue_jobs.common.session import nothing
+
+_TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
+_FETCHED = "day string, hour string, line string"
+_TASKS = 64  # that ask DynamoDB
+
+T = TypeVar("T")
+
+
+class OnSpark:
+    """The engine that does everything: any size, damaged objects, bodies that were archived before."""
+
+    def __init__(self, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
+        self._spark, self._bucket, self._window, self._settings = spark, bucket, window, settings
+        self._journal = Journal(spark, bucket, window)
+
+    @property
+    def digest(self) -> str:
+        return self._journal.digest
+
+    @property
+    def damaged(self) -> set[str]:
+        return self._journal.damaged
+
+    def look_again(self) -> None:
+        damaged = self._journal.damaged
+        self._journal = Journal(self._spark, self._bucket, self._window)
+        self._journal.damaged |= damaged
+
+    # Messages
+
+    def write_messages(self, old: Manifest | None) -> Written:
+        lines, counts = self._journal.reading(self._write_lines)
+        self._journal.check(lines, counts["newest"], counts["unreadable"])
+        bodies_missing = self._write_bodies(old)
+        scan = _scan(self._aside().where(F.col("kind") != transforms.ELSEWHERE))
+        return Written(counts["offsets"], scan, bodies_missing)
+
+    def _write_lines(self) -> tuple[DataFrame, Mapping[str, Any]]:
+        lines, read, made = self._journal.lines(MESSAGES), Observation(), Observation()
+        unreadable = F.count_if(F.expr(f"not ({transforms.READABLE})"))
+        seen = lines.observe(read, F.max("v").alias("newest"), unreadable.alias("unreadable"))
+        large = self._journal.large(MESSAGES, self._settings.rows_per_file)
+        rows = transforms.messages(transforms.readable(seen), self._split(large))
+        counted = rows.observe(made, F.count("*").alias("offsets"))
+        aside.write_aside(self._bucket, MESSAGES, self._window.name, counted, transforms.KIND)
+        return lines, {**read.get, **made.get}
+
+    def _write_bodies(self, old: Manifest | None) -> tuple[str, ...]:
+        """Write the rows whose bodies lie elsewhere; the names of those that are gone. A body that went with its
+        message's retention is in the archive already, where the day is archived once more."""
+        if not self._files_aside(transforms.ELSEWHERE):
+            return ()
+        rows = self._aside().where(F.col("kind") == transforms.ELSEWHERE)
+        names = {row.name for row in rows.selectExpr(transforms.NAME).collect()}
+        there = sorted(name for name in names if self._bucket.exists(name))
+        before = [old] if old and len(there) < len(names) else []
+        archived = manifest.table(self._spark, self._bucket, MESSAGES, before)
+        whole = transforms.with_bodies(rows, self._bodies(there), archived)
+        aside.write_aside(self._bucket, MESSAGES, self._window.name, whole, transforms.KIND, mode="append")
+        gone = names - {*there}
+        if before:
+            gone -= {row.name for row in transforms.archived_bodies(rows, archived).collect()}
+        return tuple(sorted(gone))
+
+    def _bodies(self, names: Sequence[str]) -> DataFrame:
+        if not names:
+            return nothing(self._spark, StructType().add("name", "string").add("bytes", "binary"))
+        files = self._spark.read.format("binaryFile").load([self._bucket.uri(name) for name in names])
+        start = len(self._bucket.uri("")) + 1
+        return files.select(
+            F.expr(f"substring(path, {start})").alias("name"), F.col("content").alias("bytes")
+        )
+
+    def beside(self) -> Mapping[str, Ranges]:
+        return self._journal.reading(self._beside)
+
+    def _beside(self) -> Mapping[str, Ranges]:
+        lines = transforms.readable(self._journal.lines(MESSAGES, self._window.beside))
+        return _scan(transforms.messages(lines.where(F.col("v") <= JOURNAL_VERSION), {})).ranges
+
+    def messages(self, scan: Scan) -> dict[str, Part]:
+        files = self._files_aside(transforms.ROW)
+        return {
+            name: publish.part(name, topic.rows, topic.checksum, files[name])
+            for name, topic in scan.topics.items()
+            if topic.rows
+        }
+
+    def _aside(self) -> DataFrame:
+        return aside.aside(self._spark, self._bucket, MESSAGES, self._window.name, transforms.KIND)
+
+    def _files_aside(self, kind: str) -> dict[str, tuple[Entry, ...]]:
+        return publish.files_aside(self._bucket, MESSAGES, self._window.name, f"/kind={kind}/")
+
+    # Deliveries
+
+    def tried(self) -> Sequence[Tried]:
+        return self._journal.reading(self._tried)
+
+    def _tried(self) -> list[Tried]:
+        lines = self._journal.lines(DELIVERIES)
+        rows = (
+            lines.groupBy(*transforms.SHARD, "group_uid")
+            .agg(F.min("offset").alias("first"), F.count("*").alias("count"), F.max("v").alias("v"))
+            .collect()
+        )
+        whole = [row for row in rows if None not in (row.topic, row.topic_uid, row.shard, row.first)]
+        self._journal.check(lines, max((row.v for row in rows if row.v), default=0), len(rows) - len(whole))
+        return [
+            Tried(row.topic, row.topic_uid, row.shard, row.group_uid, row.first, row["count"])
+            for row in whole
+        ]
+
+    def write_deliveries(
+        self, tried: Sequence[Tried], others: Sequence[Manifest]
+    ) -> tuple[dict[str, Part], int]:
+        counts: Counter[str] = Counter()
+        for each in tried:
+            counts[each.topic] += each.count
+        attempts = transforms.readable(self._journal.lines(DELIVERIES))
+        here = self._aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
+        ids = here.unionByName(manifest.table(self._spark, self._bucket, MESSAGES, others))
+        without_id = Observation()
+        rows = transforms.deliveries(attempts, ids, self._split(counts)).observe(
+            without_id, F.count_if(F.col("id").isNull()).alias("rows")
+        )
+        aside.write_aside(self._bucket, DELIVERIES, self._window.name, rows)
+        parts = aside.read_again(self._spark, self._bucket, DELIVERIES, self._window.name)
+        return parts, without_id.get["rows"]
+
+    def _split(self, rows: Mapping[str, int]) -> dict[str, int]:
+        most = self._settings.rows_per_file
+        return {topic: math.ceil(count / most) for topic, count in rows.items() if count > most}
+
+    # What is lacking
+
+    def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        table, place = f"{self._settings.prefix}-log", backfill.place_of(self._settings.region)
+        fetched = self._asked(gaps, lambda some: backfill.offsets(table, place, some))
+        lines = self._spark.createDataFrame(fetched, _FETCHED).persist()
+        counts = {row.day: row["count"] for row in lines.groupBy("day").count().collect()}
+        if counts:
+            self._add(MESSAGES, lines)
+        lines.unpersist()
+        return counts
+
+    def fetch_attempts(self, tried: Sequence[Tried], begin_ms: int, end_ms: int) -> int:
+        table, place = f"{self._settings.prefix}-traces", backfill.place_of(self._settings.region)
+        fetched = self._asked(
+            backfill.traces(tried), lambda some: backfill.attempts(table, place, some, begin_ms, end_ms)
+        )
+        places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
+        there = self._spark.createDataFrame(fetched, f"{places}, lines array<struct<{_FETCHED}>>")
+        known = transforms.readable(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
+        lost = there.join(known, [*_TRACE], "left_anti").persist()
+        count = lost.count()
+        if count:
+            self._add(DELIVERIES, lost.select(F.explode("lines").alias("each")).select("each.*"))
+        lost.unpersist()
+        return count
+
+    def _asked(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:
+        tasks = max(1, min(len(questions), _TASKS))
+        return self._spark.sparkContext.parallelize(questions, tasks).mapPartitions(ask)
+
+    def _add(self, table: str, lines: DataFrame) -> None:
+        """Put lines into the journal, each where it belongs."""
+        writer = lines.coalesce(8).write.mode("append").partitionBy("day", "hour")
+        writer.option("compression", "gzip").text(self._bucket.uri(f"journal/{table}"))
+
+
+def _scan(rows: DataFrame) -> Scan:
+    places: dict[str, tuple[str, str, int]] = {}
+    ranges: defaultdict[str, list[Range]] = defaultdict(list)
+    voids: Counter[str] = Counter()
+    topics: defaultdict[str, Topic] = defaultdict(Topic)
+    for row in transforms.coverage(rows).collect():
+        key, topic = shard_key(row.topic, row.topic_uid, row.shard), topics[row.topic]
+        places[key] = (row.topic, row.topic_uid, row.shard)
+        starts = (row.first + n * row.step for n in range(64) if row.bits >> n & 1)
+        ranges[key] += [(start, start + row.step - 1) for start in starts]
+        voids[key] += row.voids
+        topic.rows, topic.checksum = topic.rows + row.rows, topic.checksum ^ row.checksum
+    return Scan({key: merged(each) for key, each in ranges.items()}, places, voids, topics)
