@@ -42,7 +42,7 @@ def opened() -> Store:
 def drop_expired(adapters: Adapters) -> None:
     """What DynamoDB's TTL does, by the clock of these adapters, which are those in memory."""
     a: Any = adapters
-    for table in (a.log, a.cursors, a.records, a.traces, a.keys, a.transactions):
+    for table in (a.log, a.cursors, a.records, a.traces, a.keys, a.timers, a.transactions):
         table.drop_expired(a.clock.now_ms() // 1000)
 
 

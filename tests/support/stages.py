@@ -56,7 +56,15 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
     def drop_expired() -> None:
         client = adapters.log._dynamo.client  # type: ignore[attr-defined]
         keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
-        for table in (tables.log, tables.records, tables.traces, tables.keys, tables.transactions):
+        expiring = (
+            tables.log,
+            tables.records,
+            tables.traces,
+            tables.keys,
+            tables.timers,
+            tables.transactions,
+        )
+        for table in expiring:
             pages = client.get_paginator("scan").paginate(
                 TableName=table,
                 FilterExpression="x <= :now",

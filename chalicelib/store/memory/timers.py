@@ -20,7 +20,7 @@ class MemoryTimers:
 
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
-        self._forwards: dict[str, Moved] = {}
+        self._forwards: dict[str, tuple[Moved, int]] = {}  # each with when it goes, in seconds
         self.aside: list[Timer] = []
         self._leases: dict[int, tuple[str, int]] = {}
 
@@ -39,7 +39,7 @@ class MemoryTimers:
             del self._tables.timers[timer_place(old)]
             self._tables.put_timers([replace(new, edits=old.edits + 1)])
             if new.due_ms != old.due_ms:
-                self._forwards[new.id] = Moved(new.due_ms, edits=old.edits + 1)
+                self._forwards[new.id] = Moved(new.due_ms, edits=old.edits + 1), keep_s
             return True
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
@@ -47,11 +47,15 @@ class MemoryTimers:
             if not self._tables.has(timer):
                 return False
             del self._tables.timers[timer_place(timer)]
-            self._forwards[timer.id] = Moved(timer.due_ms, timer)
+            self._forwards[timer.id] = Moved(timer.due_ms, timer), keep_s
             return True
 
     def moved(self, timer_id: str) -> Moved | None:
-        return self._forwards.get(timer_id)
+        return self._forwards.get(timer_id, (None, 0))[0]
+
+    def drop_expired(self, now_s: int) -> None:
+        with self._tables.lock:
+            self._forwards = {id: row for id, row in self._forwards.items() if row[1] > now_s}
 
     def look(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> Look:
         rows = (timer for timer in self._of(fragment) if timer.mark > behind and timer.due_ms <= until_ms)
