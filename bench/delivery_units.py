@@ -87,7 +87,7 @@ class _Bench:
 
     def delivery(self) -> Cost:
         with self.meter.during() as cost:
-            self.deps.deliverer.deliver(_JOB, lambda: 60.0)
+            self.deps.dispatcher.deliver(_JOB, lambda: 60.0)
         return cost
 
     def delivered(self, size: int) -> Cost:

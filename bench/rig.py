@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib import adapters, wiring
-from chalicelib.domain.signing import seal_receipt
+from chalicelib.domain.receipt import seal_receipt
 from chalicelib.services.consume.claimant import Delivery
 from chalicelib.settings import Settings
 from chalicelib.store.clients import Clients

@@ -75,14 +75,14 @@ def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Deliver one job until it is drained; or send a test event, and answer what came of it."""
-    from .services.core.wake import job_of, news_of
+    from .services.core.wake import news_of, task_of
 
     if "ping" in event:
         return deps.outbound.answer_ping(event["ping"])
-    job = job_of(event)
-    report = deps.deliverer.deliver(job, _seconds_left(context), news_of(event))
+    task = task_of(event)
+    report = deps.dispatcher.deliver(task, _seconds_left(context), news_of(event))
     for trouble in report.troubles:
-        observe.event("attempt failed", topic=job.topic, group=job.group, **asdict(trouble))
+        observe.event("attempt failed", topic=task.topic, group=task.group, **asdict(trouble))
     return _told("deliver", report.as_dict(), deps)
 
 
@@ -167,7 +167,7 @@ def _go_on(function: str, event: Event, stretch: Stretch, deps: Deps) -> None:
     _tell(function, stretch.troubles)
     run = event.get("detail", {}).get("run", 1)
     if not stretch.finished and run < _RUNS:
-        deps.waker.again(function, run + 1)
+        deps.waker.restart(function, run + 1)
 
 
 def _tell(function: str, troubles: Sequence[Trouble]) -> None:

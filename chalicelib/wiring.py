@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from .services.manage.replays import Replays
     from .services.manage.sign_in_links import SignInLinks
     from .services.manage.tokens import Tokens
-    from .services.produce.admission import Intake
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
     from .services.produce.producer import Producer
+    from .services.produce.rate_limited_producer import RateLimitedProducer
     from .services.produce.rate_limiter import RateLimits
     from .services.produce.transactions import Transactor
     from .services.push.dispatcher import Dispatcher
@@ -150,15 +150,15 @@ class Deps:
             a.blobs,
             a.clock,
             a.random,
-            self.waker.filed,
+            self.waker.wake_movers,
             self.marker.mark,
         )
 
     @cached_property
-    def intake(self) -> Intake:
-        from .services.produce.admission import Intake
+    def rate_limited_producer(self) -> RateLimitedProducer:
+        from .services.produce.rate_limited_producer import RateLimitedProducer
 
-        return Intake(self.producer, self.rate_limits, self.counters)
+        return RateLimitedProducer(self.producer, self.rate_limits, self.counters)
 
     @cached_property
     def rate_limits(self) -> RateLimits:
@@ -222,7 +222,7 @@ class Deps:
             attempt_log=self.attempt_log,
             clock=self.adapters.clock,
             counters=self.counters,
-            filed=self.waker.filed,
+            filed=self.waker.wake_movers,
             filled=self.empty_lanes.drop,
         )
         return Settler(context, self.signing_keys, lambda *who: self.admin.alive(*who))
@@ -232,7 +232,7 @@ class Deps:
         return self.adapters.sender()
 
     @cached_property
-    def deliverer(self) -> Dispatcher:
+    def dispatcher(self) -> Dispatcher:
         from .services.push.dispatcher import Dispatcher
         from .services.push.health import SubscriberHealth
 
@@ -343,7 +343,9 @@ class Deps:
         a, waker = self.adapters, self.waker
         new_owner = partial(a.random.id, _OWNER_CHARS)
         due = self.due
-        ways = Ways(due.append, waker.due, waker.check, due.set_aside, waker.mover, observe.stuck)
+        ways = Ways(
+            due.append, waker.wake_due, waker.start_checks, due.set_aside, waker.start_mover, observe.stuck
+        )
         return Mover(a.timers, ways, a.clock, new_owner, a.threads)
 
     @cached_property

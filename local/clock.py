@@ -130,7 +130,7 @@ class ClockController:
         while topics := deps.adapters.control.topics(after, _PAGE):
             for topic in topics:
                 for group in deps.catalog.groups(topic):
-                    deps.waker.group(topic, group)
+                    deps.waker.wake_group(topic, group)
             after = topics[-1].name
         self._invocations.wait_until_idle("deliver", _ENOUGH_SECONDS)
 

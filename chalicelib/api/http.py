@@ -74,7 +74,8 @@ Handler = Callable[[Context], Response[Any]]
 
 class Call(msgspec.Struct, frozen=True):
     """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options.
-    `statuses` are those of success; what they bear, of the type `media`, the handler's return type says."""
+    `statuses` are the success codes, `media` is their content type; the body's schema comes from the handler's return
+    type."""
 
     method: str
     path: str

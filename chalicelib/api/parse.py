@@ -1,4 +1,4 @@
-"""Texts in requests that mean something: times, bodies, filters, page tokens."""
+"""Turns checked request bodies and parameters into domain values: messages, times, filters, page tokens."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def _is_tag(text: str) -> bool:
 def draft(
     message: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
 ) -> Draft:
-    """A checked message. Refused for what this version can't do, so that nothing is sent too early.
+    """A checked message. Raises Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG, HEADER_RESERVED).
 
-    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` are the
-    headers that hold those of a CloudEvent.
+    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` names
+    the headers that hold CloudEvent attributes.
     """
     if (message.body is UNSET) == (message.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")

@@ -23,8 +23,8 @@ _GONE = 410
 
 class Sender:
     """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes,
-    `may_ask` bounds those. `world` has the time that subscribers have, which is not `clock`'s where a hand has moved
-    that."""
+    `may_ask` bounds those. `world` is the real clock, which subscribers share; `clock` may be shifted on a local
+    server and in tests."""
 
     def __init__(
         self,

@@ -12,8 +12,9 @@ Two kinds of event change a cursor:
 So a settlement never loses a race against a claim, and a lease that has passed on refuses its old holder.
 
 A cursor stays small, whatever is done with it (see `most_bytes`). What is left of a lease or of what waits takes a bit
-for each offset where that is shorter than ranges. A claim must leave room for the worst that may become of all leases;
-who gives back what would find no room sends it another way (see `has_room_to_wait`).
+for each offset where that is shorter than ranges. A claim must leave room for the worst that may become of all
+leases. Where the return of a message would still overflow the cursor, the message goes through a retry timer instead
+(see `has_room_to_wait`).
 
 A message that nobody has claimed may be changed in the log. The cursor then notes its offset in `amended` and the epoch
 rises, in one transaction with the log's row: a claim that read the old message loses, and who reads the offset for this
@@ -29,8 +30,8 @@ from enum import StrEnum
 
 from . import ranges
 from .limits import MAX_OFFSET
+from .pull_share import Round
 from .ranges import Ranges
-from .sharing import Round
 from .spans import Span, ranges_of
 
 

@@ -6,35 +6,17 @@ from .cursor import Cursor
 from .limits import MAX_CURSOR_BYTES
 from .spans import _BITS, _RUN_BYTES, _RUNS, Span
 
-_BYTES_FOR_CLAIMS = (
-    MAX_CURSOR_BYTES * 25 // 32
-)  # what the worst that may become of all leases may take after a claim,
-
-
-_BYTES_FOR_RETURNS = (
-    MAX_CURSOR_BYTES * 26 // 32
-)  # or after something was given back; the rest is for others meanwhile
-
-
+# The worst that may become of all leases may take so much after a claim, and a little more after messages were given
+# back. The rest of MAX_CURSOR_BYTES is for what other processes give back meanwhile.
+_BYTES_FOR_CLAIMS = MAX_CURSOR_BYTES * 25 // 32
+_BYTES_FOR_RETURNS = MAX_CURSOR_BYTES * 26 // 32
 _CURSOR_BYTES = 350  # keys, numbers and names of attributes; a topic's name has 128 characters
-
-
-_PART_BYTES = 30  # of a round: of its own, and for each who takes part
-
-
+_PART_BYTES = 30  # of a round: of its own, and for each consumer that takes part
 _LEASE_BYTES = 22  # the deadline, and what an entry takes anyway
-
-
 _ENTRY_BYTES = 4
-
-
 _WAIT_BYTES = 20  # by what an entry that waits for a time is longer than its part of a lease
-
-
-_LARGEST_ENTRY_BYTES = 220  # of what waits: a mask over MAX_RECEIVE offsets
-
-
-_UNSEEN_ENTRIES = 4  # that others may always have given back since a cursor was seen
+_LARGEST_ENTRY_BYTES = 220  # of waiting messages: a mask over MAX_RECEIVE offsets
+_UNSEEN_ENTRIES = 4  # that others may always have given back since a cursor was read
 
 
 def most_bytes(cursor: Cursor) -> int:
@@ -65,7 +47,8 @@ def _growth(span: Span) -> int:
 
 
 def is_full(cursor: Cursor) -> bool:
-    """Must something be settled before more can be claimed? Not where nothing is under way: what waits must move."""
+    """Must something be settled before more can be claimed? False without open leases, so that a full cursor can
+    drain."""
     return bool(cursor.leases) and most_bytes(cursor) > _BYTES_FOR_CLAIMS
 
 
@@ -75,7 +58,7 @@ def has_room(before: Cursor, after: Cursor, granted: int) -> bool:
 
 
 def has_room_to_wait(cursor: Cursor) -> bool:
-    """May a cursor become this by giving back? Leases of units (SERIAL) have left room for it."""
+    """Is a cursor small enough after messages were given back to it? Claims of SERIAL groups reserve that space."""
     return most_bytes(cursor) <= _BYTES_FOR_RETURNS
 
 

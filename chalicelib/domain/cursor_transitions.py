@@ -22,7 +22,7 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
     return replace(cursor, leases=kept, waiting=coalesce([*cursor.waiting, *returned]))
 
 
-def returned(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
+def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
     """The spans of an expired cursor that may be delivered (again) now, lowest offset first."""
     return tuple(s for s in cursor.waiting if s.due_ms <= now_ms)
 
@@ -51,7 +51,8 @@ def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline
 
 
 def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Cursor, tuple[Result, ...]]:
-    """Apply the results that the lease still holds; the others are refused by being absent from the answer.
+    """Apply results to a lease. Results for offsets that the lease does not hold are dropped; the answer lists those
+    applied.
 
     RETRY puts the offset back to `waiting` with the next attempt number, RELEASED with the same; all others settle it.
     """

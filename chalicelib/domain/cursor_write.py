@@ -1,4 +1,5 @@
-"""The smallest conditional write that turns one cursor into another, and whether it holds, took, or what it does."""
+"""The smallest conditional write that turns one cursor into another (`change`). `holds`: would it apply? `took`: was
+it applied? `apply`: what it does."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def holds(change: Change, current: Cursor) -> bool:
 
 
 def took(change: Change, current: Cursor) -> bool | None:
-    """Is a refused write, whose first answer may have been lost, our own success? None: it cannot be told.
+    """After a refusal: was our own first try stored, and only its answer lost? None: that cannot be told.
 
     A claim finds the token it made up, an extension its deadline. A settlement finds its lease without what it took
     out, and what it gave back among what waits, whatever befell the rest of its lease; only a later claim or seek

@@ -66,7 +66,8 @@ class Draft:
     `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
     seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
     it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
-    before which it must not enter the log, and in the log the time that was. `dead` is why every group that wants it
+    before which it must not enter the log; once it is in the log, the time when it was due. `dead` is why every group
+    that wants it
     gets it as a dead letter: what is UNDECODABLE was stored, cannot be read, and has what is left of it as its body.
     `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of
     the one group that gets it. `accepted_ms` and `by`, a token's id, say when and by whom it was given to us, where it

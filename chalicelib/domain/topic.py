@@ -93,7 +93,7 @@ class Topic:
     dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
     wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
     key_shards: int | None = None
-    is_called: bool = True  # has a consumer that Headrace calls ever been registered?
+    is_called: bool = True  # was a called consumer ever registered? A new topic has False
     version: int = 0  # rises with every write
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..domain.cursor import Cursor
-from ..domain.cursor_transitions import expire, returned
+from ..domain.cursor_transitions import due_spans, expire
 from ..domain.segment import ShardKey
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
@@ -76,7 +76,7 @@ class Scout:
             if cursor.leases:
                 findings.under_way += 1
                 findings.again(min(lease.deadline_ms for lease in cursor.leases.values()))
-            elif returned(cursor, now_ms) or tails.has_more(cursor, shard):
+            elif due_spans(cursor, now_ms) or tails.has_more(cursor, shard):
                 findings.forgotten.append(str(shard))
                 findings.again(now_ms)
             elif cursor.waiting:

@@ -190,8 +190,8 @@ class DynamoControl:
     ) -> list[T]:
         """Up to `limit` of a list of everything; what cannot be read is left out."""
         items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
-        nouns = (readable(model, item, pass_over) for item in items)
-        return list(islice((noun for noun in nouns if noun is not None), limit))
+        entities = (readable(model, item, pass_over) for item in items)
+        return list(islice((entity for entity in entities if entity is not None), limit))
 
     def _query(
         self, pk: str, where: Condition | None = None, *, consistent: bool = True, **how: Any

@@ -1,4 +1,4 @@
-"""The rows of the table `control` as PynamoDB models, one for each noun (layout: table `control`).
+"""The rows of the table `control` as PynamoDB models, one for each entity (layout: table `control`).
 
 The models say which attributes there are, of which type, and what a write expects of the row that it replaces. Requests
 go out by store/dynamo, like everybody's: PynamoDB has no way to be given a client, and one of its own would cost each
@@ -42,13 +42,13 @@ class Key:
 
 
 class Row(Model, Generic[T]):
-    """What all rows have. The attributes of a noun's model are called as the noun's fields are."""
+    """What all rows have. A model's attributes have the names of its entity's fields."""
 
     class Meta:
         table_name = "control"  # of which stage: said where the request goes out
         region = "of the client"
 
-    noun: type[T]
+    entity: type[T]
     secret: ClassVar[tuple[str, ...]] = ()
     """Its lists of secrets."""
 
@@ -59,9 +59,9 @@ class Row(Model, Generic[T]):
     doc = UnicodeAttribute(null=True)  # format 1 had everything in it
 
     @classmethod
-    def of(cls, key: Key, noun: T, version: int | None = None) -> Self:
-        """The row of a noun that is to replace the one of a version; None: there is none."""
-        fields = {**msgspec.json.decode(msgspec.json.encode(noun)), "version": version}
+    def of(cls, key: Key, entity: T, version: int | None = None) -> Self:
+        """The row for `entity`, to be stored over the row with this version (None: to be created)."""
+        fields = {**msgspec.json.decode(msgspec.json.encode(entity)), "version": version}
         fields.pop("epoch", None)  # an assignment's epoch is its row's version
         fields |= {
             name: [SecretMap.of(each) for each in fields[name]] for name in cls.secret if name in fields
@@ -83,20 +83,20 @@ class Row(Model, Generic[T]):
                 for name in cls.secret
                 if values.get(name)
             }
-            return msgspec.convert({**values, "epoch": row.version}, type=cls.noun)
+            return msgspec.convert({**values, "epoch": row.version}, type=cls.entity)
         except (msgspec.MsgspecError, TypeError, ValueError):
             return None
 
     @classmethod
     def of_format_1(cls, doc: str) -> T:
         """What an earlier release wrote: the noun as JSON."""
-        return msgspec.json.decode(doc, type=cls.noun)
+        return msgspec.json.decode(doc, type=cls.entity)
 
     @classmethod
     def decoded(cls, item: Item) -> T:
         """What a row says. Raises Unreadable where it cannot be read, or only by a later release."""
-        if (noun := cls.readable(item)) is not None:
-            return noun
+        if (entity := cls.readable(item)) is not None:
+            return entity
         place = [item[name]["S"] for name in ("sk", "pk")]
         raise Unreadable("UNAVAILABLE", f"What is stored of {place[0]!r} in {place[1]!r} cannot be read.")
 
@@ -114,7 +114,7 @@ class RetryMap(DynamicMapAttribute):
 class TopicRow(Row[Topic]):
     """A topic: in the list of all, or marked as retired."""
 
-    noun = Topic
+    entity = Topic
 
     name = UnicodeAttribute()
     uid = UnicodeAttribute()
@@ -137,7 +137,7 @@ class TopicRow(Row[Topic]):
 class GroupRow(Row[Group]):
     """A consumer group: in its topic's list, or marked as retired."""
 
-    noun = Group
+    entity = Group
 
     topic = UnicodeAttribute()
     name = UnicodeAttribute()
@@ -183,7 +183,7 @@ class SecretMap(MapAttribute[str, Any]):
 class ConsumerRow(Row[Consumer]):
     """A registered consumer."""
 
-    noun = Consumer
+    entity = Consumer
     secret = ("secrets",)
 
     topic = UnicodeAttribute()
@@ -206,7 +206,7 @@ class ConsumerRow(Row[Consumer]):
 class AssignmentRow(Row[Assignment]):
     """Whose each shard of a group is. Its `version` is the assignment's epoch."""
 
-    noun = Assignment
+    entity = Assignment
 
     strategy = UnicodeAttribute()
     members = ListAttribute(of=UnicodeAttribute)
@@ -224,7 +224,7 @@ class FormerMap(MapAttribute[str, Any]):
 class TokenRow(Row[Token]):
     """An access token."""
 
-    noun = Token
+    entity = Token
 
     id = UnicodeAttribute()
     name = UnicodeAttribute()
@@ -249,7 +249,7 @@ class Use:
 class UseRow(Row[Use]):
     """The last use of a token: apart from it, so that who notes it needs not be able to write tokens."""
 
-    noun = Use
+    entity = Use
 
     id = UnicodeAttribute()
     at_ms = NumberAttribute()
@@ -258,7 +258,7 @@ class UseRow(Row[Use]):
 class ReplayRow(Row[Replay]):
     """A replay of archived messages."""
 
-    noun = Replay
+    entity = Replay
 
     id = UnicodeAttribute()
     source = UnicodeAttribute()
@@ -283,7 +283,7 @@ class ReplayRow(Row[Replay]):
 class KeyRingRow(Row[KeyRing]):
     """The stage's signing keys. A release that knew one key only, unencrypted, had it in `hex`."""
 
-    noun = KeyRing
+    entity = KeyRing
     secret = ("keys",)
 
     keys = ListAttribute(of=SecretMap, null=True)

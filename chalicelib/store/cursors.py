@@ -12,9 +12,9 @@ from ..domain.cursor import CLOSED, Cursor, Lease
 from ..domain.cursor_transitions import amend
 from ..domain.cursor_write import Change, took
 from ..domain.errors import Unavailable, Unreadable, newer_format, unavailable
+from ..domain.pull_share import Part, Round
 from ..domain.ranges import Ranges
 from ..domain.record import Record
-from ..domain.sharing import Part, Round
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey

@@ -18,7 +18,7 @@ Attribute names are short because a row is billed by its size, names included.
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
     p  S   id of the token the messages were produced with; left out where it would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
-    l S/B  in a retry lane, what the entries stand for once more, should `m` be damaged: a JSON array, compressed where
+    l S/B  in a retry lane, a copy of the references, used if `m` is damaged: a JSON array, compressed where
            that is smaller, of `[shard, offset, attempts, attempts in earlier lives, holds the content itself]`
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
@@ -38,11 +38,11 @@ Attribute names are short because a row is billed by its size, names included.
     d  M   empty: what is neither leased nor waits is settled. (Releases before this one kept settled ranges here.)
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
            on it, raises the epoch, and expects `next` not to have passed the offset.
-    r  S   how those that pull share the shard (domain/sharing): `epoch;began ms;left;rank.taken.ms after.asked,…`.
+    r  S   how those that pull share the shard (domain/pull_share): `epoch;began ms;left;rank.taken.ms after.asked,…`.
            Written by their claims only; it is no harm to lose it.
     z  N   in the place of a cursor whose group was deleted (all of it beyond any offset): when TTL may remove it, s
-  A span reads `[start][+count or %mask][*attempt][~unit][@due ms]`, defaults left out, and in a lease the start of one
-  that begins where the one before ends. A mask has a bit for each offset from the start on, six in a character, the
+  A span reads `[start][+count or %mask][*attempt][~unit][@due ms]`, defaults left out. In a lease, a span's start is
+  left out if the span before ends there. A mask has a bit for each offset from the start on, six in a character, the
   lowest first. The item stays below 8 KB: claims and what is given back expect so many entries in `w` at most. Maps,
   not sets or lists, so that one expression can add and remove entries beside each other, and two writers never touch
   the same entry.

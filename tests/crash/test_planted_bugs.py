@@ -92,7 +92,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a delay that nobody waits for": (
-        Bug(transitions, "returned", "s.due_ms <= now_ms", "True"),
+        Bug(transitions, "due_spans", "s.due_ms <= now_ms", "True"),
         "nack in order with a delay",
         None,
         Kind.EARLY,

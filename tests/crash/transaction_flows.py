@@ -65,8 +65,8 @@ class World:
 
 def prepare(world: World, deps: Deps, **settings: Any) -> Transaction:
     given: Draft = draft("m", **settings)
-    floats = given.due_ms is not None
-    made, _ = deps.transactor.prepare(world.topic(deps), given, CHECKS, floats=floats)
+    delay_from_commit = given.due_ms is not None
+    made, _ = deps.transactor.prepare(world.topic(deps), given, CHECKS, delay_from_commit=delay_from_commit)
     world.answered.append(made)
     return made
 

@@ -79,7 +79,7 @@ def row(number: int, **fields: Any) -> Row:
     return Row(**{"id": f"m{number}", "shard": 0, "body": b"%d" % number, **plain, **fields})
 
 
-def deliverer(
+def dispatcher(
     standing: Standing, time: Time, rate: float = 1000, pauses: tuple[float, ...] = (1, 2)
 ) -> ReplaySender:
     service = Service(standing.url, "hr_x", time.sleep, pauses)
@@ -96,7 +96,7 @@ def ids(batch: list[Any]) -> list[str]:
 
 
 def test_messages_go_in_their_order_and_are_counted(standing: Standing) -> None:
-    assert sent(deliverer(standing, Time()), 1200) == Sent(1200)
+    assert sent(dispatcher(standing, Time()), 1200) == Sent(1200)
     assert [each for batch in standing.batches for each in ids(batch)] == [f"m{n}" for n in range(1200)]
 
 
@@ -104,7 +104,7 @@ def test_no_second_has_more_than_the_rate(standing: Standing) -> None:
     time, asked = Time(), []
     usual = standing.answer
     standing.answer = lambda n, messages: (asked.append((time.now(), len(messages))), usual(n, messages))[1]  # type: ignore[func-returns-value]
-    sent(deliverer(standing, time, rate=50), 400)
+    sent(dispatcher(standing, time, rate=50), 400)
     begins = [at for at, _ in asked]
     assert all(sum(count for at, count in asked if begin <= at < begin + 1) <= 50 for begin in begins)
     assert time.now() == pytest.approx(107, abs=0.1)
@@ -112,7 +112,7 @@ def test_no_second_has_more_than_the_rate(standing: Standing) -> None:
 
 def test_a_rate_below_one_a_second_is_kept(standing: Standing) -> None:
     time = Time()
-    sent(deliverer(standing, time, rate=0.25), 3)
+    sent(dispatcher(standing, time, rate=0.25), 3)
     assert time.slept == [4.0, 4.0]
 
 
@@ -129,23 +129,23 @@ def test_a_pause_is_not_made_up_for() -> None:
 def test_a_busy_service_is_asked_again(standing: Standing, status: int) -> None:
     usual, time = standing.answer, Time()
     standing.answer = lambda n, messages: (status, {}) if n < 3 else usual(n, messages)
-    assert sent(deliverer(standing, time), 5) == Sent(5)
+    assert sent(dispatcher(standing, time), 5) == Sent(5)
     assert time.slept == [1, 2]
 
 
 def test_a_service_that_stays_busy_or_away_fails_the_task(standing: Standing) -> None:
     standing.answer = lambda n, messages: (503, {"code": "UNAVAILABLE", "detail": "Try again."})
     with pytest.raises(Refused, match="UNAVAILABLE"):
-        sent(deliverer(standing, Time()), 5)
+        sent(dispatcher(standing, Time()), 5)
     standing.url = "http://127.0.0.1:1"
     with pytest.raises(Unreachable, match="does not answer"):
-        sent(deliverer(standing, Time()), 5)
+        sent(dispatcher(standing, Time()), 5)
 
 
 def test_a_replay_that_is_over_fails_the_task_at_once(standing: Standing) -> None:
     standing.answer = lambda n, messages: (409, {"code": "REPLAY_OVER", "detail": "It is done."})
     with pytest.raises(Refused, match="REPLAY_OVER"):
-        sent(deliverer(standing, Time()), 5)
+        sent(dispatcher(standing, Time()), 5)
     assert len(standing.batches) == 1
 
 
@@ -159,7 +159,7 @@ def test_only_messages_of_unknown_outcome_are_sent_again(standing: Standing) -> 
         return 200, {"results": results}
 
     standing.answer = answer
-    assert sent(deliverer(standing, Time()), 5) == Sent(5, before=2)
+    assert sent(dispatcher(standing, Time()), 5) == Sent(5, before=2)
     assert [ids(batch) for batch in standing.batches] == [["m0", "m1", "m2", "m3", "m4"], ["m1", "m3"]]
 
 
@@ -173,7 +173,7 @@ def test_what_was_sent_before_is_counted_even_where_the_archive_has_another_edit
         {"duplicate": False},
     ]
     standing.answer = lambda n, messages: (200, {"results": told})
-    assert sent(deliverer(standing, Time()), 4) == Sent(3, 2, Counter({"BODY_TOO_LARGE": 1}))
+    assert sent(dispatcher(standing, Time()), 4) == Sent(3, 2, Counter({"BODY_TOO_LARGE": 1}))
 
 
 def test_batches_are_cut_by_number_and_by_bytes_and_lose_nothing() -> None:
@@ -204,5 +204,5 @@ def test_a_message_for_which_a_whole_batch_is_refused_is_counted_and_its_neighbo
         return 200, {"results": [{"duplicate": False} for _ in messages]}
 
     standing.answer = answer
-    assert sent(deliverer(standing, Time()), 1000) == Sent(997, 0, Counter({"BAD": 3}))
+    assert sent(dispatcher(standing, Time()), 1000) == Sent(997, 0, Counter({"BAD": 3}))
     assert placed == [f"m{n}" for n in range(1000) if f"m{n}" not in bad]

@@ -65,7 +65,7 @@ class SimClient(Client):
         else:
             self.deps.admin.register(self.topic, self.group(group), consumer, contact)
         found = self.group(group)
-        self.deps.waker.joined(self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer))
+        self.deps.waker.wake_for(self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer))
 
     def unregister(self, group: str, consumer: str) -> None:
         if self.world.groups[group].mode == "broadcast":
@@ -75,7 +75,7 @@ class SimClient(Client):
 
     def seek(self, group: str, where: str) -> None:
         super().seek(group, where)
-        self.deps.waker.group(self.topic, self.group(group))
+        self.deps.waker.wake_group(self.topic, self.group(group))
 
     def grow(self) -> None:
         """One more shard."""
@@ -84,7 +84,7 @@ class SimClient(Client):
     def pause(self, group: str, paused: bool) -> None:
         found = self.deps.admin.pause(self.topic, group, paused)
         if not paused:
-            self.deps.waker.group(self.topic, found)
+            self.deps.waker.wake_group(self.topic, found)
 
     def rotate(self, group: str, consumer: str) -> None:
         found = self.group(group)
@@ -160,7 +160,7 @@ class SimClient(Client):
         except HeadraceError as error:
             return told(error)
 
-    def prepare(self, draft: Draft, checks: Checks, *, floats: bool) -> Transaction:
+    def prepare(self, draft: Draft, checks: Checks, *, delay_from_commit: bool) -> Transaction:
         """What comes of it is not known before it is decided."""
         asked = self._event(
             Op.PRODUCE,
@@ -171,7 +171,9 @@ class SimClient(Client):
             later=True,
         )
         with self._asking(asked) as asking:
-            made, _ = self.deps.transactor.prepare(self.topic, draft, checks, floats=floats)
+            made, _ = self.deps.transactor.prepare(
+                self.topic, draft, checks, delay_from_commit=delay_from_commit
+            )
             asking.note([replace(asked, message_id=made.message_id)])
         return made
 

@@ -149,9 +149,9 @@ def _prepare(world: World, label: str) -> Transaction | None:
     given = _draft(world, label, due_ms)
     url = "https://bank.example/" if rng.random() < 0.8 else None
     checks = Checks(url, rng.choice(_CHECKED_EVERY_S))
-    floats = due_ms is not None and rng.random() < 0.5
+    delay_from_commit = due_ms is not None and rng.random() < 0.5
     while True:
-        held = world.ask(SimClient.prepare, given, checks, floats=floats)
+        held = world.ask(SimClient.prepare, given, checks, delay_from_commit=delay_from_commit)
         if held or not given.dedup_id:
             return held
         world.pause(rng.uniform(0, 2))

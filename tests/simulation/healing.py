@@ -9,7 +9,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.services.core.positions import all_keys
-from chalicelib.services.core.wake import job_of
+from chalicelib.services.core.wake import task_of
 from chalicelib.services.produce.check_back import Check
 from tests.simulation.clients import SimClient
 from tests.simulation.operators import contact
@@ -79,7 +79,7 @@ def _minute(world: World, process: Process, inbox: Inbox) -> None:
     while inbox.asked:
         function, event = inbox.asked.popleft()
         if function == "deliver":
-            deps.deliverer.deliver(job_of(event), lambda: 600.0)
+            deps.dispatcher.deliver(task_of(event), lambda: 600.0)
         elif function == "check":
             deps.checker.check([Check(*each) for each in event["checks"]], lambda: 600.0)
 

@@ -12,7 +12,7 @@ from typing import Any
 from chalicelib.domain.cursor import Fate
 from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.outcome import Attempt, Outcome, Parcel, Verdict
-from chalicelib.domain.signing import Receipt
+from chalicelib.domain.receipt import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction
 from chalicelib.services.consume.claim import Claimer
@@ -142,11 +142,11 @@ class NotingSettler:
         self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide
     ) -> list[SettleAnswer]:
         notes = self._notes
-        ruled: dict[Receipt, tuple[SettleDecision, int]] = {}
+        decisions: dict[Receipt, tuple[SettleDecision, int]] = {}
 
         def noting(receipt: Receipt, attempt: int) -> SettleDecision:
-            ruled[receipt] = rule(receipt, attempt), attempt
-            return ruled[receipt][0]
+            decisions[receipt] = rule(receipt, attempt), attempt
+            return decisions[receipt][0]
 
         asked = notes.asked(op=Op.SETTLE)
         answers: Sequence[SettleAnswer | None] | None = None
@@ -155,15 +155,15 @@ class NotingSettler:
         finally:
             for i, receipt in enumerate(receipts):
                 answer = Told.UNKNOWN if answers is None else told(answers[i])
-                ruling, attempt = ruled.get(receipt) or (rule(receipt, 0), receipt.before + 1)
-                self._note(asked, receipt, ruling, attempt, answer)
+                decision, attempt = decisions.get(receipt) or (rule(receipt, 0), receipt.before + 1)
+                self._note(asked, receipt, decision, attempt, answer)
         return list(answers)
 
     def _note(
-        self, asked: Event, receipt: Receipt, ruling: SettleDecision, attempt: int, answer: Told
+        self, asked: Event, receipt: Receipt, decision: SettleDecision, attempt: int, answer: Told
     ) -> None:
         reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
-        if ruling.fate is Fate.RELEASED:
+        if decision.fate is Fate.RELEASED:
             self._notes.returned(receipt.token, receipt.id, counts=answer is not Told.OK)
             return
         self._notes.add(
@@ -174,8 +174,8 @@ class NotingSettler:
                 message_id=receipt.id,
                 token=receipt.token,
                 attempt=attempt,
-                fate=_FATES[ruling.fate],
-                delay_ms=max(0, ruling.due_ms - asked.began_ms),
+                fate=_FATES[decision.fate],
+                delay_ms=max(0, decision.due_ms - asked.began_ms),
             )
         )
 
@@ -289,4 +289,4 @@ def observed(process: Process) -> None:
     process.notes = Notes(process)
     claimer: Any = NotingClaimer(deps.claimer, process.notes, world)
     settler: Any = NotingSettler(deps.settler, process.notes, world)
-    deps.__dict__["deliverer"] = replace(deps.deliverer, claimer=claimer, settler=settler)
+    deps.__dict__["dispatcher"] = replace(deps.dispatcher, claimer=claimer, settler=settler)

@@ -295,7 +295,9 @@ def _prepare(client: SimClient) -> None:
     label = f"bad {client.world.stamp()}"
     client.world.promises.deals[label] = Deal(None, "hanging")
     made = draft(label, tag="nobody")
-    client.deps.transactor.prepare(client.topic, made, Checks("https://bank.example/", 10), floats=False)
+    client.deps.transactor.prepare(
+        client.topic, made, Checks("https://bank.example/", 10), delay_from_commit=False
+    )
 
 
 def _has_many_topics(world: World) -> None:

@@ -68,7 +68,7 @@ BUGS: dict[str, Bug] = {
         claim_plan, "attempts_before", "draft.origin.attempts if draft.origin else 0", "0"
     ),
     "a retry that is due a second early": Bug(
-        transitions, "returned", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
+        transitions, "due_spans", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
     ),
     "a unit that its dead message never lets go": Bug(
         Serial, "select", "settled.append((offset, offset + 1))\n", "busy.add(span.unit)\n"

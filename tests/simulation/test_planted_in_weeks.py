@@ -9,7 +9,7 @@ from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
-from chalicelib.services.consume import retry_queue
+from chalicelib.services.consume import retry_lane
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.core import segment_cache
 from chalicelib.services.core.tails import Tails
@@ -63,7 +63,7 @@ BUGS: dict[str, Bug] = {
         ClaimPlanner, "plan_burial", "passed_over=tuple(passed)", "passed_over=()"
     ),
     "a lane's entry that outlives the row it points to": Bug(
-        retry_queue, "meant", "min(message.ends_ms, entry.ends_ms)", "entry.ends_ms"
+        retry_lane, "resolve", "min(message.ends_ms, entry.ends_ms)", "entry.ends_ms"
     ),
     "a cancelled message that is given all the same": Bug(
         ClaimPlanner, "_candidate", "is_owed and not draft.cancelled and", "is_owed and"

@@ -19,7 +19,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
         Bug(
             Capacity,
             "room",
-            "max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))",
+            "max(part - self._others_by.get(consumer.uid, 0), sources.guaranteed_part_of(shard))",
             "part - self._others_by.get(consumer.uid, 0)",
         ),
     ),
@@ -27,10 +27,10 @@ BUGS: dict[str, tuple[int, Bug]] = {
         0,
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
-    "a mover that is not woken": (2, Bug(Waker, "filed", "if asleep and", "if False and")),
+    "a mover that is not woken": (2, Bug(Waker, "wake_movers", "if asleep and", "if False and")),
     "an unpaused group that nobody wakes": (
         3,
-        Bug(Waker, "group", "self.start(job, News(changed=True))", "pass"),
+        Bug(Waker, "wake_group", "self.start(task, News(changed=True))", "pass"),
     ),
 }
 """With a seed that sees it."""

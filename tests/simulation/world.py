@@ -15,7 +15,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.ports.cursors import WriteRefused
 from chalicelib.ports.log import Stored
-from chalicelib.services.core.wake import job_of, news_of
+from chalicelib.services.core.wake import news_of, task_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
@@ -258,10 +258,10 @@ class Wakes(Nobody):
         )
 
     def _deliver(self, event: Mapping[str, Any], delay_ms: float) -> None:
-        job, news, left = job_of(event), news_of(event), self._world.seconds_left
+        job, news, left = task_of(event), news_of(event), self._world.seconds_left
         self._world.start(
             "worker",
-            lambda deps, task: deps.deliverer.deliver(job, lambda: left(task), news),
+            lambda deps, task: deps.dispatcher.deliver(job, lambda: left(task), news),
             delay_ms,
             _RETRIES,
         )

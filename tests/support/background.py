@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.services.core.wake import job_of
+from chalicelib.services.core.wake import task_of
 from chalicelib.wiring import Deps
 
 from .http import ShiftingClock, Topic
@@ -37,9 +37,9 @@ class Background:
                 self.move()
             if function != "deliver":  # checks of other tests' transactions, which time has made due
                 continue
-            job = job_of(event)
+            job = task_of(event)
             with at_work("deliver"):
-                report = self.deps.deliverer.deliver(job, lambda: 60.0).as_dict()
+                report = self.deps.dispatcher.deliver(job, lambda: 60.0).as_dict()
             if topic is not None and job.topic != topic.name:
                 continue
             for name in report.keys() - {"finished"}:
@@ -51,7 +51,7 @@ class Background:
         found = self.deps.catalog.topic(topic.name)
         for group in self.deps.catalog.groups(found):
             with at_work("route"):
-                for job in self.deps.waker.jobs_of(found, group):
+                for job in self.deps.waker.tasks_of(found, group):
                     self.deps.waker.start(job)
         return self.run(topic)
 

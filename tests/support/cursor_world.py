@@ -61,7 +61,7 @@ class World:
 
     def plan(self, known: Cursor, most: int) -> tuple[Cursor, Selection]:
         current = transitions.expire(known, self.now_ms)
-        spans = transitions.returned(current, self.now_ms)
+        spans = transitions.due_spans(current, self.now_ms)
         due = sorted((offset, span.attempt) for span in spans for offset in span.offsets())
         back = [self._candidate(offset, attempt) for offset, attempt in due]
         fresh = list(self._fresh(current.next))

@@ -10,8 +10,8 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
+from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.segment import Segment, ShardKey
-from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import Delivery

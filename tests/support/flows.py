@@ -14,8 +14,8 @@ from typing import Any
 from chalicelib.adapters import Adapters, SystemRandom, dynamo_adapters
 from chalicelib.domain.errors import HeadraceError, Unavailable
 from chalicelib.domain.message import Draft
+from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.replay import Replay
-from chalicelib.domain.signing import seal_receipt
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
 from chalicelib.ports.world import Clock, Random
 from chalicelib.services.consume.claimant import Delivery

@@ -14,7 +14,7 @@ from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover import MoveReport
-from chalicelib.services.core.wake import DeliveryTask, job_of
+from chalicelib.services.core.wake import DeliveryTask, task_of
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.wiring import Deps
@@ -129,7 +129,7 @@ class Runner(Client):
     def push(self, group: str) -> None:
         """All deliveries of a group."""
         topic, found, _ = self._find(group, None)
-        for job in self.deps.waker.jobs_of(topic, found):
+        for job in self.deps.waker.tasks_of(topic, found):
             self.deliver(job)
 
     def deliver(self, job: DeliveryTask) -> None:
@@ -137,7 +137,7 @@ class Runner(Client):
         told = Told.UNKNOWN
         with self._asking(self._event(Op.CLAIM, reader=job.group)):
             try:
-                report = self.deps.deliverer.deliver(job, lambda: PUSH_SECONDS)
+                report = self.deps.dispatcher.deliver(job, lambda: PUSH_SECONDS)
                 told = Told.UNKNOWN if report.stale else Told.OK
             finally:
                 self._audience.delivered(told)
@@ -147,7 +147,7 @@ class Runner(Client):
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
             if function == "deliver":
-                self.deliver(job_of(event))
+                self.deliver(task_of(event))
 
     def move(self) -> MoveReport:
         """Move what is due now."""

@@ -14,7 +14,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import CheckAnswer, Transaction
-from chalicelib.services.core.wake import job_of
+from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.admin import Contact
 from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
@@ -161,8 +161,8 @@ class PushDesk(Desk):
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
             if function == "deliver":
-                if (job := job_of(event)).topic == self.topic.name:
-                    self.deps.deliverer.deliver(job, lambda: 60.0)
+                if (task := task_of(event)).topic == self.topic.name:
+                    self.deps.dispatcher.deliver(task, lambda: 60.0)
             elif function == "check":
                 self.deps.checker.check([Check(*check) for check in event["checks"]], lambda: 60.0)
             else:

@@ -97,7 +97,7 @@ class BoundMachine(RuleBasedStateMachine):
                 }
 
     def _select(self, current: Cursor, most: int) -> Selection:
-        spans = transitions.returned(current, self.now_ms)
+        spans = transitions.due_spans(current, self.now_ms)
         due = sorted((o, span) for span in spans for o in span.offsets())
         back = [Candidate(o, 1, span.attempt, span.unit) for o, span in due]
         fresh = [Candidate(o, 1, 1, self._unit(o)) for o in range(current.next, current.next + most + 50)]

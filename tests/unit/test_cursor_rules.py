@@ -11,7 +11,7 @@ from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Fate, Lease, Position, Result, Selection, position
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
-from chalicelib.domain.sharing import Part, Round
+from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.spans import Span
 
 LEASE = Lease("t", (Span(4, 2, attempt=3),), 100, "ann")
@@ -27,8 +27,8 @@ def test_a_lease_is_over_at_its_deadline(now_ms: int, is_over: bool) -> None:
 
 
 def test_what_waits_for_a_time_comes_back_then() -> None:
-    assert transitions.returned(CURSOR, 49) == (Span(8, 1),)
-    assert transitions.returned(CURSOR, 50) == CURSOR.waiting
+    assert transitions.due_spans(CURSOR, 49) == (Span(8, 1),)
+    assert transitions.due_spans(CURSOR, 50) == CURSOR.waiting
 
 
 def test_a_claim_moves_on() -> None:
@@ -143,9 +143,9 @@ def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:
     giving = cursor_write.change(CURSOR, back)
     assert giving.set_waiting == {4: Span(4, 1, attempt=4)}
     assert giving.most_waiting is not None
-    crowd = [Span(20 + 2 * n) for n in range(giving.most_waiting)]
-    assert cursor_write.holds(giving, replace(CURSOR, waiting=tuple(crowd)))
-    assert not cursor_write.holds(giving, replace(CURSOR, waiting=(*crowd, Span(9_000))))
+    in_flight_of = [Span(20 + 2 * n) for n in range(giving.most_waiting)]
+    assert cursor_write.holds(giving, replace(CURSOR, waiting=tuple(in_flight_of)))
+    assert not cursor_write.holds(giving, replace(CURSOR, waiting=(*in_flight_of, Span(9_000))))
 
 
 def test_where_little_room_is_left_few_may_have_given_back_meanwhile() -> None:

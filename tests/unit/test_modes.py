@@ -82,11 +82,11 @@ def test_no_more_is_granted_than_was_asked_for() -> None:
 def test_so_many_are_passed_over_and_then_the_shard_waits() -> None:
     busy = waits("a")
     room = MAX_PASSED_OVER - 1
-    crowd = [of("a", 1 + n) for n in range(room)]
-    at_the_bound = serial(busy, *crowd, of("b", 1 + room))
+    in_flight_of = [of("a", 1 + n) for n in range(room)]
+    at_the_bound = serial(busy, *in_flight_of, of("b", 1 + room))
     assert granted(at_the_bound) == [1 + room]
     assert len(at_the_bound.passed_over) == room
-    behind = serial(busy, *crowd, of("a", 1 + room), of("b", 2 + room))
+    behind = serial(busy, *in_flight_of, of("a", 1 + room), of("b", 2 + room))
     assert (granted(behind), behind.passed_over, behind.next) == ([], (), 1)
 
 

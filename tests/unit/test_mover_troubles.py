@@ -263,7 +263,7 @@ def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
     topic = topic_of(deps, max_body_bytes=1_000_000)
     began_ms = stage.clock.now_ms()
     draft = make.draft("x" * 300_000, due_ms=began_ms + 10 * SECOND_MS)
-    made, _ = deps.transactor.prepare(topic, draft, Checks(), floats=True)
+    made, _ = deps.transactor.prepare(topic, draft, Checks(), delay_from_commit=True)
     assert (made.prepared_ms, made.delay_ms) == (began_ms, 10 * SECOND_MS)
     decided = deps.transactor.decide(made, TransactionState.COMMITTED)
     assert decided.due_ms == stage.clock.now_ms() + 10 * SECOND_MS

@@ -132,7 +132,7 @@ class World(Nobody):
             ]
             self.owed |= {timer.id: due_ms for timer in filed}
             self.timers.file(filed)
-            self.random.choice(self.wakers).filed(filed)
+            self.random.choice(self.wakers).wake_movers(filed)
             mine += filed
 
     def run(self) -> None:

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain import sharing
-from chalicelib.domain.sharing import PATIENCE_MS, Round, Seat
+from chalicelib.domain import pull_share
+from chalicelib.domain.pull_share import PATIENCE_MS, Round, Seat
 from chalicelib.store.cursors import _parse_round, _round_text
 
 NOW_MS = 1_795_248_525_000
@@ -27,9 +27,9 @@ class Shard:
     def receive(self, rank: int, asked: int, now_ms: int = NOW_MS) -> int:
         seat = Seat(1, rank, self.total, asked)
         seen = min(self.available, asked * self.total)
-        granted = min(asked, sharing.room(self.held, seat, seen, now_ms))
+        granted = min(asked, pull_share.room(self.held, seat, seen, now_ms))
         if granted:
-            self.held = sharing.after(self.held, seat, granted, seen - granted, now_ms)
+            self.held = pull_share.after(self.held, seat, granted, seen - granted, now_ms)
         self.available -= granted
         self.taken[rank] += granted
         return granted
@@ -103,16 +103,16 @@ def test_a_slow_one_keeps_no_more_than_it_asks_for() -> None:
 
 
 def test_other_ranks_begin_a_new_round() -> None:
-    held = sharing.after(None, Seat(1, 0, 2, 10), 10, 0, NOW_MS)
-    assert sharing.room(held, Seat(1, 0, 2, 10), 10, NOW_MS) == 0
-    assert sharing.room(held, Seat(2, 0, 2, 10), 10, NOW_MS) == 5
+    held = pull_share.after(None, Seat(1, 0, 2, 10), 10, 0, NOW_MS)
+    assert pull_share.room(held, Seat(1, 0, 2, 10), 10, NOW_MS) == 0
+    assert pull_share.room(held, Seat(2, 0, 2, 10), 10, NOW_MS) == 5
 
 
 @pytest.mark.parametrize("claims", [1, 40])
 def test_a_round_is_kept_small_and_reads_as_it_was_written(claims: int) -> None:
     held: Round | None = None
     for n in range(claims):
-        held = sharing.after(held, Seat(7, n, 64, 1000), 9_000, n, NOW_MS + n)
+        held = pull_share.after(held, Seat(7, n, 64, 1000), 9_000, n, NOW_MS + n)
     assert held
     assert len(_round_text(held)) < 300
     assert _parse_round(_round_text(held)) == held

@@ -113,11 +113,11 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: test_push_runs.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
     ),
     "a delivery that failed, in the way of others": (
-        Bug(Dispatcher, "deliver", "del self._running[job]", "pass"),
+        Bug(Dispatcher, "deliver", "del self._running[task]", "pass"),
         lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
     ),
     "a run out of time that nobody goes on with": (
-        Bug(DispatchRun, "leave", "self._of.waker.start(self._job)", "pass"),
+        Bug(DispatchRun, "leave", "self._of.waker.start(self._task)", "pass"),
         lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an open circuit that one process knows of": (
@@ -129,7 +129,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: delayed.test_another_topic_does_not_find_it(memory_stage()),
     ),
     "a hurried message that waits for the schedule": (
-        Bug(Delayed, "_amend", "self._waker.filed([new])", "pass"),
+        Bug(Delayed, "_amend", "self._waker.wake_movers([new])", "pass"),
         lambda: delayed.test_whoever_hurries_it_wakes_a_mover(memory_stage()),
     ),
     "a seat for those that are called": (
@@ -139,7 +139,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         ),
     ),
     "a retry whose row may go before it": (
-        Bug(StepMaker, "_timer", "ruled.due_ms + _LANE_SLACK_MS", "ruled.due_ms - _LANE_SLACK_MS"),
+        Bug(StepMaker, "_timer", "decision.due_ms + _LANE_SLACK_MS", "decision.due_ms - _LANE_SLACK_MS"),
         lambda: expiring.test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(
             memory_stage()
         ),
@@ -182,7 +182,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: waking.test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(memory_stage()),
     ),
     "a stale read that a delivery believes": (
-        Bug(LogReader, "expect", "in last.items()", "in ()"),
+        Bug(LogReader, "expect_rows", "in last.items()", "in ()"),
         lambda: waking.test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(
             memory_stage()
         ),
@@ -192,18 +192,18 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(memory_stage()),
     ),
     "a seek that a delivery has not heard of": (
-        Bug(Dispatcher, "_hear", "self.claimer.look_again(", "("),
+        Bug(Dispatcher, "_hear", "self.claimer.reread(", "("),
         lambda: waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(memory_stage()),
     ),
     "a first subscriber that a router has not heard of": (
-        Bug(Waker, "joined", "if consumer.is_called:", "if False:"),
+        Bug(Waker, "wake_for", "if consumer.is_called:", "if False:"),
         lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(memory_stage()),
     ),
     "others have all places, and nobody comes back": (
         Bug(
             Capacity,
             "room",
-            "max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))",
+            "max(part - self._others_by.get(consumer.uid, 0), sources.guaranteed_part_of(shard))",
             "part - self._others_by.get(consumer.uid, 0)",
         ),
         lambda: in_flight.test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
@@ -254,7 +254,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
     ),
     "a settlement that was throttled, forgotten": (
-        Bug(DispatchRun, "_settle", "self._owed[receipt] = rulings[receipt]", "pass"),
+        Bug(DispatchRun, "_settle", "self._owed[receipt] = decisions[receipt]", "pass"),
         lambda: troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for(
             memory_stage(), "queue", 3
         ),
@@ -278,7 +278,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         ),
     ),
     "one busy shard that has an equal part only": (
-        Bug(Claimant, "room", "max(self.sure - in_flight, self.spare)", "self.sure - in_flight"),
+        Bug(Claimant, "room", "max(self.guaranteed - in_flight, self.free)", "self.guaranteed - in_flight"),
         lambda: in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it(memory_stage(), 4, 64, 51),
     ),
     "a waiting message that is not there while its time is changed": (
@@ -306,7 +306,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(memory_stage(), 2, 60, 60),
     ),
     "a puller that takes what others came for": (
-        Bug(Claimant, "part", "min(most, sharing.room(share, self.seat, available, now_ms))", "most"),
+        Bug(Claimant, "part", "min(most, pull_share.room(share, self.seat, available, now_ms))", "most"),
         lambda: sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
             memory_stage(), 4, 10, 1
         ),

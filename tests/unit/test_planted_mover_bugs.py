@@ -47,7 +47,12 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(False),
     ),
     "a mover believed in whose invocation was refused": (
-        Bug(Waker, "filed", "if asleep and self.mover(asleep):", "if asleep and [self.mover(asleep)]:"),
+        Bug(
+            Waker,
+            "wake_movers",
+            "if asleep and self.start_mover(asleep):",
+            "if asleep and [self.start_mover(asleep)]:",
+        ),
         lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(True),
     ),
     "a woken mover that leaves at once": (

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain.signing import Receipt, open_receipt, open_sealed, seal, seal_receipt
+from chalicelib.domain.receipt import Receipt, open_receipt, seal_receipt
+from chalicelib.domain.signing import open_sealed, seal
 
 KEY = b"k" * 32
-RECEIPT = Receipt("g1", "c1", "0123456789ab-3-1000", 3, 2**15, "1f.0abc", 16, 1_000)
+RECEIPT = Receipt(
+    group_uid="g1",
+    consumer_uid="c1",
+    id="0123456789ab-3-1000",
+    shard=3,
+    offset=2**15,
+    token="1f.0abc",
+    last_attempt=16,
+    claimed_ms=1_000,
+)
 URL_SAFE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -25,7 +36,7 @@ def test_what_was_sealed_opens_for_its_purpose_alone(text: str, purpose: str) ->
 
 
 def test_a_receipt_comes_back_as_it_was_given() -> None:
-    for receipt in (RECEIPT, Receipt("g", "", "0123456789ab-0-0", 0, 0, "1.0000", 1, 0, 7, 3, 2)):
+    for receipt in (RECEIPT, replace(RECEIPT, consumer_uid="", claimed_ms=0, entry=7, before=3, spent=2)):
         assert open_receipt(KEY, seal_receipt(KEY, receipt)) == receipt
 
 

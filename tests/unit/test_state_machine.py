@@ -42,7 +42,7 @@ STATES: Mapping[str, Callable[[], Cursor]] = {
 
 def _claim(cursor: Cursor) -> Cursor:
     """Claim the offset if it is waiting or was never claimed, as a policy would."""
-    waiting = [s for s in transitions.returned(cursor, NOW) if s.start <= OFFSET < s.end]
+    waiting = [s for s in transitions.due_spans(cursor, NOW) if s.start <= OFFSET < s.end]
     if waiting:
         return transitions.claim(
             cursor, Selection((waiting[0],), next=cursor.next), "2.efgh", "", NOW + 30_000
@@ -140,8 +140,8 @@ def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not(
 
 def test_what_is_hurried_need_not_wait_any_more() -> None:
     waiting = transitions.settle(_running(), TOKEN, [Result(OFFSET, Fate.RETRY, due_ms=NOW + 1)])[0]
-    assert transitions.returned(waiting, NOW) == ()
+    assert transitions.due_spans(waiting, NOW) == ()
     hurried = transitions.hurry(waiting, OFFSET)
     assert hurried is not None
-    assert [span.start for span in transitions.returned(hurried, NOW)] == [OFFSET]
+    assert [span.start for span in transitions.due_spans(hurried, NOW)] == [OFFSET]
     assert transitions.hurry(hurried, OFFSET) is None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from ...domain.message import Message
 from ..problems import Problem
 from .common import Count, Time, at, either
-from .deliveries import Reason
 from .messages import StoredContent, content
+from .statuses import Reason
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter

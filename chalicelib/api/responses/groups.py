@@ -58,7 +58,7 @@ class GroupCounts(TypedDict):
 
 
 class LeaseView(TypedDict):
-    """Messages in flight: ranges of offsets, first and last, and whose they are until when."""
+    """Messages in flight: ranges of offsets (first and last), the consumer that holds them, and until when."""
 
     offsets: list[list[Count]]
     attempt: Count

@@ -8,14 +8,14 @@ from msgspec import Raw
 
 from ...domain import ids
 from ...domain.message import Draft, Message, holds_json, overall
-from ...domain.signing import seal_receipt
+from ...domain.receipt import seal_receipt
 from ...domain.status import OVER
 from ...domain.timer import ANY
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ..problems import Problem
 from .common import Base64, Count, MessageStatus, Time, at, either
-from .deliveries import DeliveryView, GroupFate, delivery
+from .statuses import DeliveryView, GroupFate, delivery
 
 if TYPE_CHECKING:
     from ...services.consume.claimant import Delivery

@@ -29,7 +29,7 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     topic, group = context.group(fresh=True)
     contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.admin.register(topic, group, context.params["consumer"], contact)
-    context.deps.waker.joined(topic, group, member.consumer)
+    context.deps.waker.wake_for(topic, group, member.consumer)
     text = format_secret(secret) if secret else None
     return Response(consumers.registered(_view(context, member), text), 201 if created else 200)
 

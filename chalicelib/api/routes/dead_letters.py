@@ -19,10 +19,10 @@ from .. import merge_patch, parse
 from ..http import Context, Response, call, check_group, invalid
 from ..problems import problem
 from ..requests import BodyBody, MergeBody, RedriveBody, RetryNowBody
-from ..responses import dead_letters, deliveries
+from ..responses import dead_letters, statuses
 from ..responses.common import Page, page
 from ..responses.dead_letters import DeadLetterView, Merged, MergedLetter, Redriven
-from ..responses.deliveries import Retried
+from ..responses.statuses import Retried
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter
@@ -160,9 +160,8 @@ def retry_now(context: Context) -> Response[Retried]:
     group = context.deps.catalog.group(topic, context.body.group)
     message = context.deps.lookup.find(topic, id)
     context.deps.redriver.try_now(topic, group, id, context.by)
-    statuses = context.deps.statuses
-    status = statuses.delivery(topic, group, message) if isinstance(message, Message) else None
-    return Response(deliveries.retried(id, group.name, status))
+    status = context.deps.statuses.delivery(topic, group, message) if isinstance(message, Message) else None
+    return Response(statuses.retried(id, group.name, status))
 
 
 def _views(

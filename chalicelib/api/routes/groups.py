@@ -62,7 +62,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
 def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
-    The answer takes some three seconds: behind it, nobody works for the group any more."""
+    The answer takes some three seconds: after it, no process works for the group any more."""
     topic, admin = context.topic(fresh=True), context.deps.admin
     admin.delete_group(topic, admin.group_to_delete(topic, context.params["group"]))
     return Response(None, 204)
@@ -80,7 +80,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     """Hand out messages again."""
     topic = context.topic(fresh=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
-    context.deps.waker.group(topic, group)
+    context.deps.waker.wake_group(topic, group)
     return Response(groups.view(group))
 
 
@@ -97,7 +97,7 @@ def seek_group(context: Context) -> Response[GroupDetail]:
                 context.deps.positions.seek(topic, key, where)
         if shard is None:
             context.deps.positions.mend_lane(topic, group, uid)
-    context.deps.waker.group(topic, group)
+    context.deps.waker.wake_group(topic, group)
     return Response(_detail(context, topic, group))
 
 

@@ -15,10 +15,10 @@ from ...services.core.bodies import with_body
 from .. import parse
 from ..http import Context, Response, call, check_group, check_name, check_producer, invalid
 from ..requests import AmendBody
-from ..responses import deliveries, messages
+from ..responses import messages, statuses
 from ..responses.common import Page, page
-from ..responses.deliveries import TraceView
 from ..responses.messages import FateView, MessageSummary, MessageView
+from ..responses.statuses import TraceView
 
 if TYPE_CHECKING:
     from ...services.inspect.lookup import Filters, Seen
@@ -99,7 +99,7 @@ def get_trace(context: Context) -> Response[TraceView]:
     message, tracer = _find(context, topic), context.deps.tracer
     path = tracer.path(topic, message) if isinstance(message, Message) else tracer.before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
-    return Response({"events": [deliveries.event(e, names) for e in path]})
+    return Response({"events": [statuses.event(e, names) for e in path]})
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
@@ -115,7 +115,7 @@ def get_fate(context: Context) -> Response[FateView]:
     return Response(
         {
             "message": cast(MessageSummary, summary),
-            "groups": {name: deliveries.fate(fate) for name, fate in fates.items()},
+            "groups": {name: statuses.fate(fate) for name, fate in fates.items()},
             "complete": view["status"] == "CANCELLED" or is_complete(fates),
             "adds_up": all(fate.adds_up for fate in fates.values()),
         }

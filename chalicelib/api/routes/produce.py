@@ -66,7 +66,7 @@ def _view(topic: Topic, placed: Placed, standing: Callable[[], Callable[[str], s
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Placed | HeadraceError]:
     traced = [tracing.joined(draft, context.headers) for draft in drafts]
-    outcomes = context.deps.intake.produce(topic, traced, context.by, parse.request(context))
+    outcomes = context.deps.rate_limited_producer.produce(topic, traced, context.by, parse.request(context))
     placed = [o for o in outcomes if not isinstance(o, HeadraceError)]
     context.deps.waker.appended(topic, {p.shard for p in placed if p.shard is not None})
     return outcomes

@@ -83,7 +83,7 @@ def list_topics(context: Context) -> Response[Page[TopicDetail]]:
 def delete_topic(context: Context) -> Response[None]:
     """Delete a topic with its groups; `confirm` must repeat its name.
 
-    The answer takes some three seconds: behind it, nobody meets the topic any more."""
+    The answer takes some three seconds; after it, the topic is gone in all processes."""
     check_every_group(context.caller)
     name = context.params["topic"]
     topic = context.deps.admin.topic_to_delete(name)

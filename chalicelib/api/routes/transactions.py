@@ -39,9 +39,10 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     from ...services.produce.transactions import Checks
 
     checks = Checks(body.check_url, body.check_after_seconds)
-    floats = bool(body.message.delay_seconds)
-    admitted = deps.intake.admit(topic, tracing.joined(draft, context.headers))
-    transaction, created = deps.transactor.prepare(topic, admitted, checks, floats=floats, by=context.by)
+    admitted = deps.rate_limited_producer.admit(topic, tracing.joined(draft, context.headers))
+    transaction, created = deps.transactor.prepare(
+        topic, admitted, checks, delay_from_commit=bool(body.message.delay_seconds), by=context.by
+    )
     secret = format_secret(deps.transactor.secret(topic))
     shown: PreparedTransaction = {
         **transactions.view(transaction),

@@ -45,17 +45,17 @@ class Claimer:
         self._clock = clock
         self._random = random
 
-    def expect(self, last: Mapping[str, int]) -> None:
-        """Believe no read that ends before the last row of a shard (by the log's partition key)."""
-        self._reader.expect(last)
+    def expect_rows(self, last: Mapping[str, int]) -> None:
+        """Take a read for stale that ends before these rows (the last offset by the log's partition key)."""
+        self._reader.expect_rows(last)
 
-    def look_again(self, key: CursorKey) -> None:
-        """Read a cursor as it stands: who was at it may have set it back."""
+    def reread(self, key: CursorKey) -> None:
+        """Read a cursor consistently: another process may have moved it back (seek)."""
         self._states.read(key)
 
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
-        """When what waits in a cursor is due, when leases of so many seconds end if nobody settles them, and when what
-        stands behind a hole may be had; as last seen."""
+        """The times at which a cursor may have something to claim, as last read: when waiting messages are due, when
+        leases of up to `lease_seconds` end if nobody settles them, and when a hole in the log may be skipped."""
         cursor = self._states.last(key).cursor
         until_ms = self._clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
@@ -63,8 +63,9 @@ class Claimer:
         return [*ends, *(span.due_ms for span in cursor.waiting), *([closes_ms] if closes_ms else ())]
 
     def turn(self, claimant: Claimant, shard: int | None) -> int:
-        """A number that goes on with what is claimed from one cursor, whoever claims it; as last seen. What was given
-        back doesn't move the frontier, and is to meet somebody else, too."""
+        """A rotation number that rises with each claim from one cursor, in whichever process; as last read. With
+        waiting messages it includes the epoch, since messages that were given back do not move `next` but should go
+        to another consumer."""
         cursor = self._states.last(claimant.key(shard)).cursor
         return cursor.next // claimant.batch + (cursor.epoch if cursor.waiting else 0)
 
@@ -116,8 +117,8 @@ class Claimer:
         dead: Sequence[Record],
         token: str,
     ) -> bool:
-        """Write a claim; False where it lost a race. Of one whose answer was lost the cursor tells: what it granted
-        would be nobody's until its lease ends."""
+        """Write a claim; False where it lost a race. If the write's answer was lost, the cursor is read again:
+        otherwise the granted messages would be stuck until the lease ends."""
         try:
             return self._states.write(key, state, change, dead) is not None
         except Unavailable:
@@ -145,15 +146,16 @@ class Claimer:
                 return buried
 
     def _may_begin(self, claimant: Claimant) -> bool:
-        """May a cursor be made? The cursors of a broadcast's consumer went when it left: one who has not heard of that
-        must not begin again at the first message."""
+        """May a cursor be created? When a broadcast's consumer leaves, its cursors are deleted; a process that has
+        not noticed must not start them again at the first message."""
         uid = claimant.consumer_uid
         return not uid or self._is_registered(claimant.topic, claimant.group, uid)
 
     def _note_lapsed(
         self, claimant: Claimant, shard: int | None, cursor: Cursor, plan: ClaimPlan, now_ms: int
     ) -> None:
-        """Attempts that nobody settled in time end with the claim that takes their leases over."""
+        """Trace attempts that nobody settled in time: they end, at their lease's deadline, with the claim that takes
+        their messages over."""
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue

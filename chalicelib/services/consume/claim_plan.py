@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import itemgetter
 
-from ...domain import cursor_size, ranges, sharing
+from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Selection
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import DeadReason, Draft, Message, expired
+from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
-from ...domain.signing import Receipt
 from ...domain.spans import Span
 from ...domain.status import Status
 from ...domain.topic import CursorKey, cursor_key, matches
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
-from . import retry_queue
+from . import retry_lane
 from .claimant import Claimant, Delivery
 
 _DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
@@ -70,7 +70,9 @@ class ClaimPlanner:
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
             if seat := self._claimant.seat:
                 left = plan.available - granted
-                after = replace(after, round=sharing.after(cursor.round, seat, granted, left, self._now_ms))
+                after = replace(
+                    after, round=pull_share.after(cursor.round, seat, granted, left, self._now_ms)
+                )
             if not granted or cursor_size.has_room(plan.cursor, after, granted):
                 return plan, after
             most = granted // 2
@@ -81,12 +83,12 @@ class ClaimPlanner:
         room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
-        spans = transitions.returned(current, self._now_ms) if most else ()
+        spans = transitions.due_spans(current, self._now_ms) if most else ()
         due = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
         due = due if self._policy.reads_units else due[:most]
         trust = self._trust(cursor)
         rows = self._reader.fetch(self._key.shard, (offset for offset, _ in due), trust)
-        slots = self._meant(rows.values(), trust)
+        slots = self._resolved(rows.values(), trust)
         by_offset = {slot.offset: slot for slot in slots if not slot.newer}
         back = [self._candidate(by_offset[offset], span) for offset, span in due if offset in by_offset]
         want = min(most, MAX_RECEIVE)
@@ -114,7 +116,7 @@ class ClaimPlanner:
         waiting = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(cursor)
         rows = self._reader.fetch(self._key.shard, (offset for offset, _ in waiting), trust)
-        slots = {slot.offset: slot for slot in self._meant(rows.values(), trust)}
+        slots = {slot.offset: slot for slot in self._resolved(rows.values(), trust)}
         back = [self._candidate(slots[offset], span) for offset, span in waiting if not slots[offset].newer]
         ahead = self._ahead(current, _BURIED_AT_ONCE, trust)
         fresh = [self._candidate(slot, None) for slot in ahead]
@@ -145,23 +147,23 @@ class ClaimPlanner:
         return ClaimPlan(self._with_hint(ahead, current, counted), current, messages, records, available)
 
     def _ahead(self, current: Cursor, want: int, trust: Freshness) -> list[Slot]:
-        slots = self._reader.fresh(self._key.shard, current.next, current.segment_at, want, trust)
-        return list(takewhile(lambda slot: not slot.newer, self._meant(slots, trust)))
+        slots = self._reader.unclaimed(self._key.shard, current.next, current.segment_at, want, trust)
+        return list(takewhile(lambda slot: not slot.newer, self._resolved(slots, trust)))
 
     def _trust(self, cursor: Cursor) -> Freshness:
         """Which copies of messages will do: a lane's cursor has no notes, and needs none."""
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
 
-    def _meant(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
+    def _resolved(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
         """What a lane's entries stand for, kept as long as the entries are; a topic's messages as they are."""
         if self._shard is not None:
             return list(slots)
-        return [self._meant_by(slot, trust) for slot in slots]
+        return [self._resolve(slot, trust) for slot in slots]
 
-    def _meant_by(self, slot: Slot, trust: Freshness) -> Slot:
+    def _resolve(self, slot: Slot, trust: Freshness) -> Slot:
         if slot.message is None:
             return slot
-        message = retry_queue.meant(self._reader, self._claimant.topic, slot.message, trust)
+        message = retry_lane.resolve(self._reader, self._claimant.topic, slot.message, trust)
         return replace(slot, message=message, newer=message is None)
 
     def _with_hint(self, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
@@ -195,15 +197,17 @@ class ClaimPlanner:
         """What the claim's holder gets for one leased offset."""
         origin = message.draft.origin
         receipt = Receipt(
-            self._key.group_uid,
-            self._key.consumer_uid,
-            message.id,
-            message.shard,
-            message.offset,
-            token,
-            self._claimant.last_attempt(message.draft),
-            self._now_ms,
-            *((offset, origin.attempts, origin.spent) if origin else ()),
+            group_uid=self._key.group_uid,
+            consumer_uid=self._key.consumer_uid,
+            id=message.id,
+            shard=message.shard,
+            offset=message.offset,
+            token=token,
+            last_attempt=self._claimant.last_attempt(message.draft),
+            claimed_ms=self._now_ms,
+            entry=offset if origin else None,
+            before=origin.attempts if origin else 0,
+            spent=origin.spent if origin else 0,
         )
         return Delivery(message, attempts_before(message.draft) + attempt, receipt)
 
@@ -233,7 +237,7 @@ class ClaimPlanner:
             or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
             spent=origin.spent if origin else 0,
             of=place if origin else None,
-            message=retry_queue.content(message),
+            message=retry_lane.content(message),
         )
 
 

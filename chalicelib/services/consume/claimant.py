@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...domain import sharing
+from ...domain import pull_share
 from ...domain.message import Draft, Message
-from ...domain.sharing import Round, Seat
-from ...domain.signing import Receipt
+from ...domain.pull_share import Round, Seat
+from ...domain.receipt import Receipt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
 from ...modes import POLICIES, Policy
 
@@ -23,21 +23,20 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims, for what group, under which settings. `most_in_flight` bounds what one cursor has leased: `sure` in
-    any case, more only while there are `spare` places. It takes one of so many equal `parts` of what is there, in
-    multiples of `batch`; where it has a `seat`, what those beside it leave."""
+    """Who claims, for which group, under which settings. It may have `guaranteed` messages leased by one cursor in any
+    case, more only while the group has `free` slots, and never more than `most_in_flight`."""
 
     topic: Topic
     group: Group
     lease_seconds: int
-    owner: str = ""
-    consumer_uid: str = ""
+    owner: str = ""  # uid of the consumer that will hold the lease
+    consumer_uid: str = ""  # in a broadcast: whose cursor it is
     most_in_flight: int = 1 << 30
-    sure: int = 1 << 30
-    spare: int = 0
-    parts: int = 1
-    batch: int = 1
-    seat: Seat | None = None
+    guaranteed: int = 1 << 30
+    free: int = 0
+    parts: int = 1  # among how many consumers the source's messages are divided
+    batch: int = 1  # it takes multiples of it
+    seat: Seat | None = None  # of a consumer that pulls: it leaves the others their share
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -49,7 +48,7 @@ class Claimant:
 
     def room(self, in_flight: int) -> int:
         """How many more one cursor may have leased that has so many."""
-        return max(0, min(self.most_in_flight - in_flight, max(self.sure - in_flight, self.spare)))
+        return max(0, min(self.most_in_flight - in_flight, max(self.guaranteed - in_flight, self.free)))
 
     @property
     def claimants(self) -> int:
@@ -59,7 +58,7 @@ class Claimant:
     def part(self, share: Round | None, available: int, most: int, now_ms: int) -> int:
         """How many to take of what is there."""
         if self.seat:
-            return min(most, sharing.room(share, self.seat, available, now_ms))
+            return min(most, pull_share.room(share, self.seat, available, now_ms))
         batches = -(-available // (self.parts * self.batch))
         return min(most, batches * self.batch)
 

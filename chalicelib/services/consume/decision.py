@@ -10,7 +10,7 @@ from ...domain.cursor import Fate
 from ...domain.ladder import Retry, next_wait_ms, overridden
 from ...domain.message import DeadReason, Draft
 from ...domain.outcome import Outcome, Verdict
-from ...domain.signing import Receipt
+from ...domain.receipt import Receipt
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from .claimant import Delivery
@@ -32,7 +32,7 @@ class SettleDecision:
 
 
 Decide = Callable[[Receipt, int], SettleDecision]
-"""Receipt and attempt number → ruling."""
+"""Receipt and attempt number → decision."""
 
 
 def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
@@ -43,8 +43,8 @@ def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
 def decision_after(
     topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int, *, is_split: bool = False
 ) -> SettleDecision:
-    """What becomes of a delivery after an attempt. `is_split`: in a batch that is to be cut and tried again at once;
-    but nobody's last attempt comes at once."""
+    """What becomes of a delivery after an attempt. `is_split`: it was in a batch that is cut and tried again at once;
+    the last attempt is never immediate."""
     detail, took = outcome.detail or None, outcome.duration_ms
     if outcome.verdict is Verdict.DONE:
         return SettleDecision(Fate.SUCCESS, duration_ms=took)
@@ -67,14 +67,14 @@ def decision_after(
         if delivery.attempt >= receipt.last_attempt:  # buried by the claim that finds it due
             return SettleDecision(Fate.RETRY, ended_ms, None, detail, took)
         due_ms = max(due_ms, ended_ms)
-    ruled = decision_after_failure(group, receipt, delivery.attempt, due_ms, detail)
-    return SettleDecision(ruled.fate, ruled.due_ms, ruled.reason, ruled.detail, took)
+    decision = decision_after_failure(group, receipt, delivery.attempt, due_ms, detail)
+    return SettleDecision(decision.fate, decision.due_ms, decision.reason, decision.detail, took)
 
 
 def decision_after_failure(
     group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None
 ) -> SettleDecision:
-    """The ruling on a failed delivery: another attempt at `due_ms` (0: at once) in the manner of the group's mode,
+    """What becomes of a failed delivery: another attempt at `due_ms` (0: at once) in the manner of the group's mode,
     or none is left."""
     if attempt >= receipt.last_attempt:
         return SettleDecision(Fate.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)

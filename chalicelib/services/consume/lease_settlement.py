@@ -10,7 +10,7 @@ from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import RETURNING, Fate
 from ...domain.errors import Conflict, HeadraceError
-from ...domain.signing import Receipt
+from ...domain.receipt import Receipt
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic
 from ...domain.trace import Tried
@@ -27,7 +27,7 @@ _MISSES = 2  # of one lease: then its other receipts are not looked up either
 
 
 class Already(Enum):
-    """What this lease has settled before, and just so: a lost answer was asked for again."""
+    """The same settlement was recorded under this lease before: the client repeats a call whose answer was lost."""
 
     SETTLED = "settled"
 
@@ -84,10 +84,10 @@ class LeaseSettlement:
             try:
                 in_order = sorted(live_receipts, key=lambda r: r.leased)
                 numbers = [r.before + attempts[r.leased] for r in in_order]
-                ruled = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
-                steps = that_fit(self._steps.step(*each) for each in ruled)
+                decisions = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+                steps = that_fit(self._steps.step(*each) for each in decisions)
                 if not self._can_wait(state, steps):
-                    steps = that_fit(self._steps.step_onwards(*each) for each in ruled)
+                    steps = that_fit(self._steps.step_onwards(*each) for each in decisions)
                 written = self._write(state, steps)
             except HeadraceError as error:
                 return settled, error
@@ -102,8 +102,9 @@ class LeaseSettlement:
         return settled, None
 
     def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
-        """Already, where this lease has settled the delivery before just as `rule` would now. The traces tell, as far
-        as they go: what they do not know of is as good as stale."""
+        """`Already`, if this lease settled the delivery before with the same result as `rule` gives now; else
+        RECEIPT_STALE. It is looked up in the traces, which are best effort: an attempt that they lack is answered as
+        stale."""
         try:
             tried = self._traced(receipt)
         except HeadraceError as error:

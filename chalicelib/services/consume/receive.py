@@ -87,13 +87,13 @@ class Receiver:
         """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""
         opened = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
         now_ms = self._clock.now_ms()
-        rulings = {
+        decisions = {
             delivery.receipt: decision_after(topic, group, delivery, outcome, now_ms)
             for delivery, outcome in zip(granted, opened, strict=True)
             if isinstance(outcome, Outcome)
         }
-        if rulings:
-            self._settler.settle(topic, group, list(rulings), lambda receipt, _: rulings[receipt])
+        if decisions:
+            self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
             replace(delivery, message=message)
             for delivery, message in zip(granted, opened, strict=True)

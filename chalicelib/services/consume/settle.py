@@ -12,7 +12,7 @@ from ...domain import cursor_write
 from ...domain.cursor import Fate
 from ...domain.errors import Conflict, HeadraceError, Malformed
 from ...domain.message import DeadReason
-from ...domain.signing import Receipt, open_receipt
+from ...domain.receipt import Receipt, open_receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ..core.signing_keys import SigningKeys
 from .decision import Decide, SettleDecision, decision_after_failure

@@ -12,14 +12,14 @@ from ...domain.ladder import overridden, wait_ms
 from ...domain.limits import RETENTION_GRACE
 from ...domain.message import DeadReason, Draft, Message, Origin
 from ...domain.ranges import Ranges
+from ...domain.receipt import Receipt
 from ...domain.record import Record
-from ...domain.signing import Receipt
 from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import Tried
 from ..core.log_reader import LogReader
-from . import retry_queue
+from . import retry_lane
 from .decision import SettleDecision
 
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
@@ -65,51 +65,54 @@ class StepMaker:
         self._now_ms = now_ms
         self.amended: Ranges = ()  # which messages of the cursor's shard were edited, as last seen
 
-    def step(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Step:
-        ruled = self._climbed(receipt, ruled, attempt) if ruled.climbs else ruled
-        tried = _tried(receipt, ruled, attempt, self._now_ms)
-        step = Result(receipt.leased, ruled.fate, ruled.due_ms)
-        if ruled.fate is Fate.RETRY_LATER:
-            timer = self._timer(receipt, ruled, attempt)
+    def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
+        decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
+        tried = _tried(receipt, decision, attempt, self._now_ms)
+        step = Result(receipt.leased, decision.fate, decision.due_ms)
+        if decision.fate is Fate.RETRY_LATER:
+            timer = self._timer(receipt, decision, attempt)
             return Step(
-                step, tried, receipt.shard, self._record(receipt, Status.RETRYING, ruled, attempt), timer
+                step, tried, receipt.shard, self._record(receipt, Status.RETRYING, decision, attempt), timer
             )
-        status = _STATUSES.get(ruled.fate)
+        status = _STATUSES.get(decision.fate)
         has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
         in_lane = receipt.entry is not None  # where only the record tells of attempts
         is_recorded = (
-            has_record if ruled.fate is Fate.SUCCESS else ruled.detail or in_lane or ruled.fate is Fate.DEAD
+            has_record
+            if decision.fate is Fate.SUCCESS
+            else decision.detail or in_lane or decision.fate is Fate.DEAD
         )
-        record = self._record(receipt, status, ruled, attempt) if status and is_recorded else None
+        record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         return Step(step, tried, receipt.shard, record)
 
-    def step_onwards(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Step:
+    def step_onwards(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
-        if ruled.fate not in RETURNING:
-            return self.step(receipt, ruled, attempt)
-        was_tried = ruled.fate is Fate.RETRY
-        later = replace(ruled, fate=Fate.RETRY_LATER, due_ms=max(ruled.due_ms, self._now_ms))
+        if decision.fate not in RETURNING:
+            return self.step(receipt, decision, attempt)
+        was_tried = decision.fate is Fate.RETRY
+        later = replace(decision, fate=Fate.RETRY_LATER, due_ms=max(decision.due_ms, self._now_ms))
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, tried=None)
 
-    def _climbed(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> SettleDecision:
-        """The ruling with the time that the message's ladder says. What retention took has no ladder of its own."""
+    def _climbed(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
+        """The decision with the due time of the message's ladder; of the group's, if the message has gone from the
+        log."""
         message = self._message(receipt)
         policy = self._group.retry or self._topic.retry
         if message:
             policy = overridden(policy, message.draft.ladder, message.draft.jitter)
         wait = wait_ms(policy, attempt - receipt.spent, receipt.id)
-        return replace(ruled, due_ms=self._now_ms + wait)
+        return replace(decision, due_ms=self._now_ms + wait)
 
-    def _next_ms(self, receipt: Receipt, ruled: SettleDecision) -> int | None:
+    def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
         """When the next attempt of what has left its shard's cursor is due. Of what waits in it, the cursor tells."""
-        if ruled.fate is Fate.RETRY_LATER:
-            return ruled.due_ms
-        return self._now_ms if ruled.fate is Fate.RETRY and receipt.entry is not None else None
+        if decision.fate is Fate.RETRY_LATER:
+            return decision.due_ms
+        return self._now_ms if decision.fate is Fate.RETRY and receipt.entry is not None else None
 
-    def _record(self, receipt: Receipt, status: Status, ruled: SettleDecision, attempt: int) -> Record:
-        dead = ruled.fate is Fate.DEAD
-        ends_ms = max(self._now_ms, ruled.due_ms)
+    def _record(self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int) -> Record:
+        dead = decision.fate is Fate.DEAD
+        ends_ms = max(self._now_ms, decision.due_ms)
         return Record(
             receipt.shard,
             receipt.offset,
@@ -117,9 +120,9 @@ class StepMaker:
             attempt,
             self._now_ms,
             receipt.consumer_uid,
-            ruled.reason,
-            ruled.detail,
-            self._next_ms(receipt, ruled),
+            decision.reason,
+            decision.detail,
+            self._next_ms(receipt, decision),
             receipt.spent,
             self.place(receipt.shard) if receipt.entry is not None else None,
             self._content(receipt) if dead else None,
@@ -135,27 +138,27 @@ class StepMaker:
         reader = self._reader
         trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
         slot = reader.fetch(self._key.shard, [receipt.leased], trust)[receipt.leased]
-        message = retry_queue.meant(reader, self._topic, slot.message, trust) if slot.message else None
+        message = retry_lane.resolve(reader, self._topic, slot.message, trust) if slot.message else None
         if slot.newer or (slot.message and message is None):
             raise unavailable("Only a later release can read this message; try again.")
         return message
 
     def _content(self, receipt: Receipt) -> Message | None:
         message = self._message(receipt)
-        return retry_queue.content(message) if message else None
+        return retry_lane.content(message) if message else None
 
-    def _timer(self, receipt: Receipt, ruled: SettleDecision, attempt: int) -> Timer:
+    def _timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Timer:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
         message = self._message(receipt)
         if message is not None:
-            outlived = ruled.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
-            draft = retry_queue.entry_of(message, attempt, receipt.spent, whole=outlived)
+            outlived = decision.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
+            draft = retry_lane.entry_of(message, attempt, receipt.spent, whole=outlived)
         else:
             gone = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.spent)
             draft = Draft(b"", is_json=False, origin=gone)
         consumer_uid = self._key.consumer_uid
         return Timer(
-            ruled.due_ms,
+            decision.due_ms,
             retry_id(self._group.uid, consumer_uid, receipt.shard, receipt.offset, attempt),
             TimerKind.RETRY,
             lane.shard_key(0),
@@ -166,11 +169,11 @@ class StepMaker:
         )
 
 
-def _tried(receipt: Receipt, ruled: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
-    if ruled.fate is Fate.RELEASED or ruled.reason == DeadReason.UNDECODABLE:
+def _tried(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int) -> Tried | None:
+    if decision.fate is Fate.RELEASED or decision.reason == DeadReason.UNDECODABLE:
         return None
-    took_ms = now_ms - receipt.claimed_ms if ruled.duration_ms is None else ruled.duration_ms
-    return Tried(receipt.offset, attempt, outcome_of(ruled.fate), took_ms, ruled.detail or "")
+    took_ms = now_ms - receipt.claimed_ms if decision.duration_ms is None else decision.duration_ms
+    return Tried(receipt.offset, attempt, outcome_of(decision.fate), took_ms, decision.detail or "")
 
 
 def outcome_of(fate: Fate) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...domain.assignment import EVERYONE, Assignment, Team, deal, is_online
-from ...domain.sharing import Seat
+from ...domain.pull_share import Seat
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
 from ...ports.control import Control, Staffed

@@ -34,7 +34,7 @@ class CursorStore:
     """Reads and conditional writes of cursors, with the last state kept."""
 
     def __init__(self, cursors: Cursors, clock: Clock, counters: Counters) -> None:
-        """`tally` counts what becomes a dead letter: that is always part of a cursor's write."""
+        """`counters` counts dead letters: each is part of a write of a cursor."""
         self.cursors = cursors
         self._counters = counters
         self._seen: TtlCache[CursorKey, CursorSnapshot] = TtlCache(clock, _FRESH_MS)

@@ -44,8 +44,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Which copies of what is kept will do: those read from moment `since` on, and of the offsets in `amended` those
-    read consistently from moment `now` on."""
+    """Which cached segments are acceptable: those read since `since`; for the offsets in `amended`, those read
+    consistently since `now`. `since` and `now` are not times but numbers of the cache's reads."""
 
     since: int = 0
     amended: Ranges = ()
@@ -59,7 +59,7 @@ class LogReader:
     """Reads segments, keeps them, and answers offsets and messages."""
 
     def __init__(self, log: Log, clock: Clock, counters: Counters) -> None:
-        """`tally` counts the reads that ended before a row of a later release."""
+        """`counters` counts the reads that ended before a row of a later release."""
         self._counters = counters
         self._log = log
         self._clock = clock
@@ -74,10 +74,12 @@ class LogReader:
         self._met: BoundedCache[str, int] = BoundedCache()
 
     def trust(self, group: Group, consumer_uid: str = "", amended: Ranges = ()) -> Freshness:
-        """What will do for a group (in a broadcast, a consumer) whose cursor has these notes.
+        """Which cached segments are acceptable for a group (in a broadcast, a consumer) whose cursor has the notes
+        `amended`.
 
-        What was amended before the group was there is in no note of its cursor. So it takes nothing that was read
-        before this process knew of the group, unless the group is older than anything that is kept.
+        A message that was edited before the group existed is in no note of the group's cursor. So segments that were
+        cached before this process first met the group are not used, unless the group is older than everything in the
+        cache.
         """
         now = self._segments.moment()
         if not consumer_uid and group.created_ms + _SKEW_MS < self._began_ms:
@@ -85,7 +87,7 @@ class LogReader:
         return Freshness(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
 
     def recent(self) -> Freshness:
-        """What will do for people who look: what was read within the last second."""
+        """For people who look at messages: segments read within the last second."""
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._marked_ms <= _RECENT_MS:
             self._marked_ms, self._mark = now_ms, self._segments.moment()
@@ -95,8 +97,9 @@ class LogReader:
         """Keep a segment as it was just written."""
         self._segments.keep(shard, segment, 0, sure=False)
 
-    def expect(self, last: Mapping[str, int]) -> None:
-        """The log has these rows (offsets by the log's partition key): a read that ends before them is stale."""
+    def expect_rows(self, last: Mapping[str, int]) -> None:
+        """Note that the log has these rows (offsets by the log's partition key): a read that ends before them is
+        stale."""
         for shard, offset in last.items():
             self._last.put(shard, max(offset, self._last.get(shard) or 0))
 
@@ -104,7 +107,7 @@ class LogReader:
         last = self._last.get(str(shard))
         return -1 if last is None else last
 
-    def fresh(
+    def unclaimed(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
     ) -> list[Slot]:
         """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young, where

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...domain.errors import NotFound, Unavailable, Unreadable
-from ...domain.in_flight import sure_of
+from ...domain.push_limit import guaranteed_of
 from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, TimerKind
 from ...domain.topic import Consumer, ConsumerState, Group, Topic, lane_of
 from ...modes import POLICIES
@@ -28,8 +28,8 @@ _AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the st
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTask:
-    """One delivery's work: the shards that leave `worker` over when divided by the number of workers; worker 0 also
-    has the retry lane. `consumer_uid` is a broadcast's consumer."""
+    """What one run of the function `deliver` works on: the shards with `shard % workers == worker`; worker 0 also has
+    the retry lane. `consumer_uid` is a broadcast's consumer."""
 
     topic: str
     group: str
@@ -40,26 +40,25 @@ class DeliveryTask:
         return asdict(self)
 
 
-def job_of(event: Mapping[str, Any]) -> DeliveryTask:
-    """The job in an event of the `deliver` function."""
+def task_of(event: Mapping[str, Any]) -> DeliveryTask:
+    """The task in an event of the `deliver` function."""
     return DeliveryTask(
         event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", "")
     )
 
 
 def workers_of(topic: Topic, group: Group) -> int:
-    """How many deliveries of a group run beside one another: one for each shard, if each may have a whole batch under
-    way, and something whatever the others do."""
-    if not sure_of(topic, group):
+    """How many runs of `deliver` a group has in parallel: one for each shard, if each may have a whole batch under
+    way and is guaranteed some messages whatever the others do."""
+    if not guaranteed_of(topic, group):
         return 1
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What who wakes a delivery knows, and its process may not have heard of: the last row of shards (by the log's
-    partition key), so that a read which ends before it is seen to be stale; and whether somebody has just `changed`
-    the group, so that nothing that is cached of it will do."""
+    """Hints passed with a wake-up: `last`, the last offset of shards (by the log's partition key), so that a stale
+    read is recognised; `changed`, if the group was just changed, so that nothing cached of it is used."""
 
     last: Mapping[str, int] = field(default_factory=dict)
     changed: bool = False
@@ -72,7 +71,7 @@ NO_NEWS = News()
 
 
 def news_of(event: Mapping[str, Any]) -> News:
-    """What an event of the `deliver` function tells beside its job."""
+    """The hints in an event of the `deliver` function."""
     return News(event.get("last", {}), event.get("changed", False))
 
 
@@ -88,7 +87,7 @@ class Waker:
         clock: Clock,
         counters: Counters,
     ) -> None:
-        """`mark` is called where a group has to be woken for what lies there already; `file` files timers."""
+        """`mark` notes that a topic has something to deliver; `file` stores timers."""
         self._counters = counters
         self._told: TtlCache[str, bool] = TtlCache(clock, _TOLD_MS)
         self._catalog = catalog
@@ -100,70 +99,70 @@ class Waker:
         self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
 
     def route(self, shards: Mapping[str, int | None]) -> int:
-        """Wake the deliveries of log shards that have new rows (partition keys of the log), and tell them the last of
-        these, where it is known; how many deliveries. A group that cannot be read keeps no other waiting: the sweep
-        looks at its topic until it can. Raises Unavailable where the store does not answer for some, after the
+        """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
+        it is known). Returns how many runs were started. A group that cannot be read keeps no other waiting: the
+        sweep looks at its topic until it can. Raises Unavailable where the store does not answer for some, after the
         others were woken."""
-        jobs: dict[DeliveryTask, dict[str, int]] = {}
+        tasks: dict[DeliveryTask, dict[str, int]] = {}
         refusals: list[Unavailable] = []
         for text, last in shards.items():
             try:
-                for job in self._jobs(text):
-                    jobs.setdefault(job, {}).update({} if last is None else {text: last})
+                for task in self._tasks(text):
+                    tasks.setdefault(task, {}).update({} if last is None else {text: last})
             except Unavailable as error:
                 refusals.append(error)
-        for job, rows in jobs.items():
-            self._invoker.invoke("deliver", job.event() | News(rows).event())
+        for task, rows in tasks.items():
+            self._invoker.invoke("deliver", task.event() | News(rows).event())
         for refusal in refusals:
             raise refusal
-        return len(jobs)
+        return len(tasks)
 
     def appended(self, topic: Topic, shards: Iterable[int]) -> None:
         """Wake a topic's deliveries at once, if it wants that: called after a produce was stored."""
         if topic.wake != "direct":
             return
-        for job in {job: None for shard in shards for job in self._jobs(str(topic.shard_key(shard)))}:
-            if not self._woken.get(job):
-                self._woken.put(job, True)
-                self._start("deliver", job.event())
+        for task in {task: None for shard in shards for task in self._tasks(str(topic.shard_key(shard)))}:
+            if not self._woken.get(task):
+                self._woken.put(task, True)
+                self._start("deliver", task.event())
 
-    def start(self, job: DeliveryTask, news: News = NO_NEWS) -> None:
+    def start(self, task: DeliveryTask, news: News = NO_NEWS) -> None:
         """Start one delivery."""
-        self._start("deliver", job.event() | news.event())
+        self._start("deliver", task.event() | news.event())
 
-    def group(self, topic: Topic, group: Group) -> None:
+    def wake_group(self, topic: Topic, group: Group) -> None:
         """Wake all deliveries of a group: after a seek, a resumption, a redrive."""
         self._mark(topic)
-        for job in self.jobs_of(topic, group):
-            self.start(job, News(changed=True))
+        for task in self.tasks_of(topic, group):
+            self.start(task, News(changed=True))
 
-    def joined(self, topic: Topic, group: Group, consumer: Consumer) -> None:
-        """Wake what a registration changes: the deliveries of the group; in a broadcast the consumer's own."""
-        jobs = [job for job in self.jobs_of(topic, group) if job.consumer_uid in ("", consumer.uid)]
-        for job in jobs:
-            self.start(job, News(changed=True))
+    def wake_for(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Wake what a registration changes: the group's runs; in a broadcast the consumer's own."""
+        tasks = [task for task in self.tasks_of(topic, group) if task.consumer_uid in ("", consumer.uid)]
+        for task in tasks:
+            self.start(task, News(changed=True))
         if consumer.is_called:
-            self._wake_again(topic, group, jobs)
+            self._wake_again(topic, group, tasks)
 
-    def _wake_again(self, topic: Topic, group: Group, jobs: Sequence[DeliveryTask]) -> None:
-        """Once more when all processes know of a consumer: until then, a message's own wake-up may come to one that
-        thinks that nobody is to be called, and end there."""
+    def _wake_again(self, topic: Topic, group: Group, tasks: Sequence[DeliveryTask]) -> None:
+        """Wake once more when the caches of all processes have expired: until then, the wake-up for a message may
+        reach a process that does not know the consumer yet, and end there."""
         due_ms = self._clock.now_ms() + CACHE_MS + _SLACK_MS
         lanes = [
-            lane_of(topic, group, uid).shard_key(ANY) for uid in dict.fromkeys(j.consumer_uid for j in jobs)
+            lane_of(topic, group, uid).shard_key(ANY) for uid in dict.fromkeys(j.consumer_uid for j in tasks)
         ]
         timers = [Timer(due_ms, f"again.{lane}", TimerKind.WAKE, lane) for lane in lanes]
         if timers:
             self._file(timers)
-            self.filed(timers)
+            self.wake_movers(timers)
 
-    def jobs_of(self, topic: Topic, group: Group) -> Iterator[DeliveryTask]:
-        """All jobs of a group; none where Headrace calls nobody."""
+    def tasks_of(self, topic: Topic, group: Group) -> Iterator[DeliveryTask]:
+        """All tasks of a group; none where no consumer is called."""
         for uid in self._called(topic, group):
             for worker in range(workers_of(topic, group)):
                 yield DeliveryTask(topic.name, group.name, worker, uid)
 
-    def _jobs(self, partition: str) -> Iterator[DeliveryTask]:
+    def _tasks(self, partition: str) -> Iterator[DeliveryTask]:
         name, _, place = partition.partition(":")
         uid, _, number = place.partition("/")
         name, _, group_name = name.partition("~")
@@ -215,37 +214,37 @@ class Waker:
             return [c.uid for c in called]
         return ("",) if called else ()
 
-    def due(self, timers: Sequence[Timer]) -> None:
+    def wake_due(self, timers: Sequence[Timer]) -> None:
         """Wake what WAKE timers stand for: a shard or (ANY) all of a topic, which is also marked."""
         self.route(dict.fromkeys(str(timer.shard) for timer in timers))
 
-    def check(self, timers: Sequence[Timer]) -> None:
+    def start_checks(self, timers: Sequence[Timer]) -> None:
         """Start checks of the transactions whose CHECK timers these are; each comes again if one goes missing."""
         checks = [[timer.id, timer.due_ms] for timer in timers]
         for start in range(0, len(checks), _CHECKS_TOGETHER):
             self._start("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
 
-    def filed(self, timers: Sequence[Timer]) -> None:
+    def wake_movers(self, timers: Sequence[Timer]) -> None:
         """Wake a mover for timers that are due before its schedule would see to them.
 
-        A timer may be taken away by anybody at any moment, and its mover leaves: so nothing is concluded from timers
-        that were filed before, only from a mover that was woken a moment ago.
+        An earlier timer that is still pending does not prove that a mover is awake: it may have been cancelled
+        meanwhile. Only a mover that was woken a moment ago counts.
         """
         now_ms = self._clock.now_ms()
         fragments = {timer.fragment for timer in timers if timer.due_ms <= now_ms + SOON_MS}
         asleep = sorted(f for f in fragments if not self._is_awake(f, now_ms))
-        if asleep and self.mover(asleep):
+        if asleep and self.start_mover(asleep):
             self._movers_ms |= dict.fromkeys(asleep, now_ms)
 
-    def again(self, job: str, run: int) -> None:
-        """Start a job that time ended anew; `run` says for how manieth time."""
+    def restart(self, job: str, run: int) -> None:
+        """Start a scheduled job again that ran out of time; `run` is the number of the new run."""
         self._start(job, as_if_scheduled({"run": run}))
 
     def _is_awake(self, fragment: int, now_ms: int) -> bool:
         woken_ms = self._movers_ms.get(fragment)
         return woken_ms is not None and 0 <= now_ms - woken_ms < AWAKE_MS  # a clock may step back
 
-    def mover(self, fragments: Sequence[int]) -> bool:
+    def start_mover(self, fragments: Sequence[int]) -> bool:
         """Start a mover for these fragments; False: that was refused."""
         return self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
 

@@ -61,8 +61,8 @@ class Tracer:
         self._clock = clock
 
     def path(self, topic: Topic, message: Message, only: Sequence[Group] | None = None) -> list[Event]:
-        """Everything that happened to the message, in order of time. What came of it is told by other clocks than
-        its entry into the log: whatever they say, that was before."""
+        """Everything that happened to the message, in order of time. Other processes have other clocks: no event is
+        shown before the message's entry into the log."""
         events = [replace(e, shard=message.shard) for e in _entry(message)]
         for group in self._catalog.groups(topic) if only is None else only:
             groups = (*self._of_group(topic, group, message), *self._leased(topic, group, message))

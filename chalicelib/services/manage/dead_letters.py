@@ -18,7 +18,7 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import DELETED, EDITED, REDRIVEN, Tried
 from ...ports.records import Records
 from ...ports.world import Clock
-from ..consume import retry_queue
+from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorSnapshot, CursorStore
@@ -197,7 +197,7 @@ class Redriver:
             self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
         if went:
-            self._waker.group(topic, group)
+            self._waker.wake_group(topic, group)
         return went
 
     def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
@@ -226,7 +226,7 @@ class Redriver:
         ]
         if not any(tried):
             raise self._nothing_to_try(topic, group, message_id)
-        self._waker.group(topic, group)
+        self._waker.wake_group(topic, group)
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
         places = self._places(topic, group, message_id)
@@ -293,7 +293,7 @@ def _is_unreadable(letter: DeadLetter) -> bool:
 
 def _entry_of(letter: DeadLetter) -> Draft:
     """What goes into the lane: the whole message, for its row may go; without an expiry, for somebody wants it now."""
-    entry = retry_queue.entry_of(letter.message, letter.attempts, letter.attempts, whole=True)
+    entry = retry_lane.entry_of(letter.message, letter.attempts, letter.attempts, whole=True)
     return replace(entry, expires_ms=None)
 
 

@@ -26,5 +26,5 @@ class Consent:
             return False
         active = self._setup.activate(topic, group, consumer)
         if active:
-            self._waker.joined(topic, group, active)
+            self._waker.wake_for(topic, group, active)
         return active is not None

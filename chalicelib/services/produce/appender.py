@@ -67,8 +67,8 @@ class Appender:
         by: str = "",
         trail: Trail | None = None,
     ) -> list[Placed] | Known | AlreadyMoved | Found:
-        """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the token's id
-        that all of it was produced with; `trail` tells what a named request wrote before."""
+        """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the id of the
+        producer's token; `trail` finds what a named request wrote before."""
         losses = 0
         self._mark(topic)
         while True:
@@ -91,7 +91,7 @@ class Appender:
                 if trail:
                     trail.stored(segment)
                 with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
-                    self._mark(topic)  # once more, where storing it took so long that the first is let go
+                    self._mark(topic)  # the first mark may have expired if storing took long
                 return [_placed(key, segment, i) for i in range(segment.count)]
             losses += 1
             if shard is None:
@@ -100,7 +100,7 @@ class Appender:
     def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, turn: bool) -> Segment:
         """The segment at the offset to try for: behind the tail, or reserved from the shard's counter.
 
-        Each try has a request id of its own, so that what was noted for one that lost names no other's messages.
+        Each try has its own request id, so that key entries of a lost try never match another writer's message.
         """
         tail = self._tails.get(key) or self._tails.put(key, self._read_tail(key, topic.created_ms))
         count = len(pack.drafts)

@@ -176,7 +176,7 @@ class Delayed:
             self._producer.note_keys(topic, [(draft, due_ms)], _noted_ms(old))
         if not self._timers.amend(old, new, self._keep_s(topic, new)):
             return None
-        self._waker.filed([new])
+        self._waker.wake_movers([new])
         return Waiting(replace(new, edits=old.edits + 1))
 
     def _acts(self, changes: Mapping[str, Any], due_ms: int, by: str) -> Iterator[Act]:

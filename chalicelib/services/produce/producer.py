@@ -48,7 +48,8 @@ class Producer:
         filed: Callable[[Sequence[Timer]], None],
         mark: Callable[[Topic], None],
     ) -> None:
-        """`filed` is told of new timers; `mark` is called before anything is put into a topic's log."""
+        """`filed` is called with new timers; `mark` is called before an append, to note that the topic has something
+        to deliver."""
         self._log = log
         self._appender = Appender(log, tails, keys, mark, clock, random)
         self._timers = timers
@@ -62,8 +63,9 @@ class Producer:
     def produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
     ) -> list[Placed | HeadraceError]:
-        """Store drafts, all of one shard in as few rows as possible; per draft its place or why not. `by` is the
-        producer's token's id; `request` names what may be sent again (it counts for what enters the log at once).
+        """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
+        the error. `by` is the id of the producer's token; `request` names a request that may be sent again (it counts
+        for messages that enter the log at once).
 
         A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
@@ -120,8 +122,8 @@ class Producer:
         members: Sequence[tuple[int, Draft]],
         outcomes: list[Placed | HeadraceError | None],
     ) -> None:
-        """Store drafts that are due later as timers, each under an id of its own. In its line nothing comes behind what
-        failed."""
+        """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
+        the same ordering key are not stored."""
         stopped: dict[str | None, HeadraceError] = {}
         for run in _filings([(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]):
             try:

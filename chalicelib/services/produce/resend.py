@@ -1,7 +1,7 @@
 """A request that is sent again: what it wrote before is looked for near the end of its shard, and not written twice.
 
 Before each try for an offset, every row between where the last look ended and that offset is read: the log is dense, so
-of two tries of one request at once, whichever comes second meets the row of the first. (Where offsets are reserved,
+of two tries of one request at once, the later one finds the row of the earlier one. (Where offsets are reserved,
 holes are closed on the way.) A first try that wins its first offset reads nothing.
 """
 
@@ -50,7 +50,7 @@ class Trail:
         self._seen = segment.end
 
     def before(self, segment: Segment) -> Found | None:
-        """What of it stands below this segment, which is about to be put, and was not looked at yet.
+        """Rows of this request below the segment, which is about to be put, that were not checked before.
 
         Raises Conflict (RESEND_TOO_LATE) where too much was stored since it was sent first.
         """

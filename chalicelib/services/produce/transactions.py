@@ -73,10 +73,10 @@ class Transactor:
         self._counters = counters
 
     def prepare(
-        self, topic: Topic, draft: Draft, checks: Checks, *, floats: bool = False, by: str = ""
+        self, topic: Topic, draft: Draft, checks: Checks, *, delay_from_commit: bool = False, by: str = ""
     ) -> tuple[Transaction, bool]:
-        """Store a message out of everybody's sight. `floats`: its delay counts from the commit. `by` is the producer's
-        token's id.
+        """Store a message that no consumer sees before it is committed. `delay_from_commit`: its delay counts from
+        the commit. `by` is the id of the producer's token.
 
         With a dedup id that was used for the same, the transaction it was used for; True: this one is new.
         """
@@ -86,7 +86,9 @@ class Transactor:
         if checks.url:
             self._keys.present()  # `check`, which signs with it, may not make it
         now_ms = self._clock.now_ms()  # before the upload: what counts from here shall not wait for it
-        new = self._new(topic, self._producer.offload(topic, replace(draft, by=by)), checks, floats, now_ms)
+        new = self._new(
+            topic, self._producer.offload(topic, replace(draft, by=by)), checks, delay_from_commit, now_ms
+        )
         assert new.draft is not None
         self._producer.note_keys(topic, [(new.draft, _patience_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
@@ -95,10 +97,12 @@ class Transactor:
                 raise mismatch()
             return self.find(ids.parse_half_id(entry.message_id) or ""), False
         if checks.after_seconds < _WAKES_BELOW_SECONDS:
-            self._waker.filed([check_timer(new)])
+            self._waker.wake_movers([check_timer(new)])
         return new, True
 
-    def _new(self, topic: Topic, draft: Draft, checks: Checks, floats: bool, now_ms: int) -> Transaction:
+    def _new(
+        self, topic: Topic, draft: Draft, checks: Checks, delay_from_commit: bool, now_ms: int
+    ) -> Transaction:
         after_ms = checks.after_seconds * 1000
         name = self._producer.waiting_name(topic, draft, ids.half_id) if draft.due_ms else None
         id = name or self._random.id(ids.TRANSACTION_ID_CHARS)
@@ -113,8 +117,8 @@ class Transactor:
             draft=replace(draft, id=ids.half_id(id), due_ms=None),
             check_url=checks.url,
             shard=draft.shard,
-            delay_ms=draft.due_ms - now_ms if draft.due_ms and floats else 0,
-            due_ms=None if floats else draft.due_ms,
+            delay_ms=draft.due_ms - now_ms if draft.due_ms and delay_from_commit else 0,
+            due_ms=None if delay_from_commit else draft.due_ms,
         )
         return replace(new, keys_until_s=topic.expires_s(_patience_ms(new)))
 
@@ -203,7 +207,7 @@ class Transactor:
         new = committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
         if not self._transactions.change(transaction, new, file=[timer], drop=[check_timer(transaction)]):
             return None
-        self._waker.filed([timer])
+        self._waker.wake_movers([timer])
         return new
 
 

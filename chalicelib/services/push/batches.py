@@ -13,8 +13,8 @@ _SMALL = 8  # a batch of so many is cut into single messages at once
 
 
 def batch_limit(batch_size: int, delivery: Delivery) -> int:
-    """With how many others a message may travel: after a failure in a piece of the batch, after the next one alone, and
-    so on its last attempt; so one bad message ends up by itself and the others get through."""
+    """The largest batch that a message may be in: the full size at first, its square root after one failure, 1 after
+    two failures or on the last attempt. So a bad message ends up alone, and the others get through."""
     receipt = delivery.receipt
     failures = delivery.attempt - receipt.spent - 1
     if not failures:

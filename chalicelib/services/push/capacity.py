@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ...domain.in_flight import crowd
+from ...domain.push_limit import in_flight_of
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..consume.claim import Claimer
@@ -66,17 +66,17 @@ class Capacity:
         topic, group = sources.topic, sources.group
         now_ms = self._clock.now_ms()
         cursors = self._claimer.cursors(group, self._consumer_uid)
-        leases = crowd(topic, group, cursors, self._catalog.consumers(topic, group), now_ms)
+        leases = in_flight_of(topic, group, cursors, self._catalog.consumers(topic, group), now_ms)
         own = self._by_consumer + (granted or Counter())
-        self._others = max(0, leases.places - own.total()) + leases.claims_of_others(sources.keys())
+        self._others = max(0, leases.slots - own.total()) + leases.slots_for_others(sources.keys())
         self._others_by = {uid: n - own[uid] for uid, n in leases.by_consumer.items()}
         self._others_ms = now_ms
-        return leases.places
+        return leases.slots
 
     def is_stale(self) -> bool:
         return self._clock.now_ms() - self._others_ms > _LOOK_MS
 
-    def spare(self, sources: Sources) -> int:
+    def free(self, sources: Sources) -> int:
         """How many more messages may be under way, as far as is known."""
         return sources.most - self._others - self.under_way
 
@@ -91,7 +91,7 @@ class Capacity:
         if not allowed and not any(at_ms > now_ms for at_ms in self.circuits_ms):
             self.circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
         part = sources.part_of(shard)
-        left = max(part - self._others_by.get(consumer.uid, 0), sources.sure_part_of(shard))
+        left = max(part - self._others_by.get(consumer.uid, 0), sources.guaranteed_part_of(shard))
         self.is_limited |= left < part
         room = min(sources.most_here - self.under_way, min(allowed, left) - self._by_consumer[consumer.uid])
         return room if shard is not None else min(room, lane_share(allowed) - self._from_lane)

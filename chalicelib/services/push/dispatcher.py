@@ -15,7 +15,7 @@ from ...domain.cursor import Fate
 from ...domain.errors import Conflict, NotFound, Unavailable, unavailable
 from ...domain.message import Message
 from ...domain.outcome import Attempt, Outcome, Parcel, Verdict
-from ...domain.signing import Receipt
+from ...domain.receipt import Receipt
 from ...domain.timer import Timer, TimerKind
 from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ...ports.timers import Timers
@@ -55,7 +55,7 @@ Events = queue.SimpleQueue[Finished | None]
 
 @dataclass(frozen=True)
 class Dispatcher:
-    """Delivers. Within a process one delivery runs for a job: a second one only rings the first one's bell."""
+    """Runs deliveries. A process has one run for a task; a second call only wakes the first one's run."""
 
     catalog: Catalog
     claimer: Claimer
@@ -73,51 +73,52 @@ class Dispatcher:
     _running: dict[DeliveryTask, Events] = field(default_factory=dict)
 
     def deliver(
-        self, job: DeliveryTask, seconds_left: Callable[[], float], news: News = NO_NEWS
+        self, task: DeliveryTask, seconds_left: Callable[[], float], news: News = NO_NEWS
     ) -> DispatchReport:
-        """Deliver until there is nothing left to claim. Where time ends first, the job is started anew.
+        """Deliver until there is nothing left to claim. If time ends first, the task is started again.
 
         No attempt begins that could not end, with its settlement, within `seconds_left()`.
         """
-        self._hear(job, news)
+        self._hear(task, news)
         events: Events = queue.SimpleQueue()
         with self._lock:
-            if self._running.setdefault(job, events) is not events:
-                self._running[job].put(None)
+            if self._running.setdefault(task, events) is not events:
+                self._running[task].put(None)
                 return DispatchReport()
-        run = DispatchRun(self, job, events, seconds_left)
+        run = DispatchRun(self, task, events, seconds_left)
         try:
             run.until_drained()
-            while not self._may_end(job, events, run.report):
+            while not self._may_end(task, events, run.report):
                 run.until_drained()
         except BaseException:
-            del self._running[job]
+            del self._running[task]
             raise
         run.leave()
         return run.report
 
-    def _hear(self, job: DeliveryTask, news: News) -> None:
-        """Read anew what may have changed since it was read: the group and its cursors."""
-        self.claimer.expect(news.last)
+    def _hear(self, task: DeliveryTask, news: News) -> None:
+        """Drop what is cached of the group and its cursors, if the wake-up says that it changed."""
+        self.claimer.expect_rows(news.last)
         if not news.changed:
             return
         try:
-            topic = self.catalog.topic(job.topic)
-            group = self.catalog.group(topic, job.group)
+            topic = self.catalog.topic(task.topic)
+            group = self.catalog.group(topic, task.group)
         except NotFound:
             return
         self.catalog.forget(topic, group)
-        sources = Sources(topic, group, job, Team((), ()))
+        sources = Sources(topic, group, task, Team((), ()))
         for shard in sources.in_turn(0, sources.most):
-            self.claimer.look_again(cursor_key(topic, group, shard, job.consumer_uid))
+            self.claimer.reread(cursor_key(topic, group, shard, task.consumer_uid))
 
-    def _may_end(self, job: DeliveryTask, events: Events, report: DispatchReport) -> bool:
-        """Was the bell not rung since the last look? From now on who rings starts anew."""
+    def _may_end(self, task: DeliveryTask, events: Events, report: DispatchReport) -> bool:
+        """End the run unless it was woken since its last look; False: it was. After the end, a wake-up starts a new
+        run."""
         with self._lock:
             if report.finished and not events.empty():
                 events.get()
                 return False
-            del self._running[job]
+            del self._running[task]
             return True
 
 
@@ -125,10 +126,10 @@ class DispatchRun:
     """One delivery at work."""
 
     def __init__(
-        self, of: Dispatcher, job: DeliveryTask, events: Events, seconds_left: Callable[[], float]
+        self, of: Dispatcher, task: DeliveryTask, events: Events, seconds_left: Callable[[], float]
     ) -> None:
         self._of = of
-        self._job = job
+        self._task = task
         self._events = events
         self._seconds_left = seconds_left
         self._seconds_given = seconds_left()
@@ -137,7 +138,7 @@ class DispatchRun:
             claimer=of.claimer,
             health=of.subscriber_health,
             clock=of.clock,
-            consumer_uid=job.consumer_uid,
+            consumer_uid=task.consumer_uid,
         )
         self._looked_ms = 0
         self._looks = 0
@@ -157,22 +158,22 @@ class DispatchRun:
             raise self._fault
 
     def leave(self) -> None:
-        """See to it that somebody comes back: at once if time ran out, else when something is due."""
+        """Make sure that a run follows: at once if time ran out, else when something is due."""
         if not self.report.finished:
-            self._of.waker.start(self._job)
+            self._of.waker.start(self._task)
         elif (found := self._find()) and (due_ms := self._next_due_ms(*found)) is not None:
-            lane = lane_of(*found, self._job.consumer_uid)
-            shard = replace(lane.shard_key(0), shard=self._job.worker)
+            lane = lane_of(*found, self._task.consumer_uid)
+            shard = replace(lane.shard_key(0), shard=self._task.worker)
             wake = Timer(due_ms, f"wake.{shard}", TimerKind.WAKE, shard)
             self._of.timers.file([wake])
-            self._of.waker.filed([wake])
+            self._of.waker.wake_movers([wake])
 
     def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
-        """When there will be something to do that there was not at the last look. What was due then waits for
-        nothing that time brings. The cursors say so, not what this run has settled: others settled before it."""
-        sources = Sources(topic, group, self._job, self._of.teams(topic, group))
+        """The next time at which new work becomes due. Work that was due at the last look is not counted: time alone
+        does not bring it back. The cursors are asked, since other processes settle too."""
+        sources = Sources(topic, group, self._task, self._of.teams(topic, group))
         keys = (
-            cursor_key(topic, group, shard, self._job.consumer_uid)
+            cursor_key(topic, group, shard, self._task.consumer_uid)
             for shard in sources.in_turn(self._looks, sources.most)
         )
         seconds = max((self._lease_seconds(sources, c) for c in sources.called()), default=0)
@@ -182,8 +183,8 @@ class DispatchRun:
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
         try:
-            topic = self._of.catalog.topic(self._job.topic)
-            group = self._of.catalog.group(topic, self._job.group)
+            topic = self._of.catalog.topic(self._task.topic)
+            group = self._of.catalog.group(topic, self._task.group)
         except NotFound:
             return None
         return None if group.paused and not even_paused else (topic, group)
@@ -192,7 +193,7 @@ class DispatchRun:
         """Send what may be sent now; whether anything is under way."""
         found = self._find()
         self._looked_ms = self._of.clock.now_ms()
-        sources = Sources(*found, self._job, self._of.teams(*found)) if found else None
+        sources = Sources(*found, self._task, self._of.teams(*found)) if found else None
         if found and sources and self._has_time(sources) and not self._fault:
             self._capacity.see_circuits(*found)
             try:
@@ -202,8 +203,8 @@ class DispatchRun:
         return self._capacity.under_way > 0
 
     def _launch_all(self, pool: Executor, sources: Sources) -> None:
-        """From all sources. Whoever goes empty-handed because others have all places makes sure that they still have
-        them, after it gave back the last one: then they will look at what is left here."""
+        """Claim from all sources. If the group's limit left nothing for us, read the cursors again after our last
+        return: a run that still holds slots will come back for the rest; if slots are free by now, claim again."""
         for _ in range(_LOST_RACES):
             self._looks += 1
             if self._capacity.is_limited and self._capacity.is_stale():
@@ -216,12 +217,12 @@ class DispatchRun:
             if self._capacity.under_way or self._fault or not self._capacity.is_limited:
                 return
             self._capacity.look_around(sources)
-            if self._capacity.spare(sources) <= 0:
+            if self._capacity.free(sources) <= 0:
                 return
 
     def _has_time(self, sources: Sources) -> bool:
-        """Is there time for an attempt at whoever may take longest? Else all wait for the next run, lest the slow ones
-        wait for ever."""
+        """Is there time for an attempt at the slowest consumer? If not, all wait for the next run; otherwise the slow
+        ones would wait for ever."""
         seconds = max((self._attempt_seconds(sources, c) for c in sources.called()), default=0)
         self.report.finished = self._seconds_left() >= seconds + _MARGIN_SECONDS
         return self.report.finished
@@ -240,7 +241,7 @@ class DispatchRun:
         return int(seconds + _MARGIN_SECONDS) + 1
 
     def _launch_from(self, pool: Executor, sources: Sources, shard: int | None) -> None:
-        """Those who may have messages of a source take turns; each claims its part of what is there."""
+        """The consumers of a source take turns; each claims its part of what is there."""
         lost = 0
         served: set[str] = set()
         consumers = self._in_order(sources, shard)
@@ -251,7 +252,7 @@ class DispatchRun:
             waiting = [c for c in rooms if c.uid not in served]
             if not waiting:
                 served, waiting = set(), list(rooms)
-            self._capacity.is_limited |= self._capacity.spare(sources) <= 0
+            self._capacity.is_limited |= self._capacity.free(sources) <= 0
             claimant = self._claimant(sources, shard, waiting[0], len(waiting))
             granted = self._of.claimer.claim(claimant, shard, rooms[waiting[0]])
             if granted is None:
@@ -266,8 +267,8 @@ class DispatchRun:
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
-        """Who may claim from a source, another one first as its messages go by, whichever process claims; and another
-        one first in each shard, for where little comes each has only its first messages."""
+        """The consumers of a source, rotated with each claim (in whichever process), and by shard: where little is
+        produced, only the first in order would ever get messages."""
         consumers = sources.consumers_of(shard)
         if len(consumers) < 2:
             return consumers
@@ -279,7 +280,7 @@ class DispatchRun:
         self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[Delivery]
     ) -> Sequence[Delivery]:
         """What may be sent of what was granted; the rest is given back, and no attempt is counted."""
-        unsure = self._of.claimer.in_flight(claimant, shard) - claimant.sure
+        unsure = self._of.claimer.in_flight(claimant, shard) - claimant.guaranteed
         if unsure <= 0:
             return granted
         try:
@@ -307,10 +308,10 @@ class DispatchRun:
             sources.group,
             max(self._lease_seconds(sources, c) for c in sources.called_for(shard, consumer)),
             consumer.uid,
-            self._job.consumer_uid,
+            self._task.consumer_uid,
             sources.most_of(shard),
-            sources.sure_of(shard),
-            max(0, self._capacity.spare(sources)),
+            sources.guaranteed_of(shard),
+            max(0, self._capacity.free(sources)),
             parts,
             batch_of(sources.group, consumer),
         )
@@ -332,7 +333,8 @@ class DispatchRun:
     def _came(
         self, consumer: Consumer, parcel: Sequence[Delivery], sent: Future[tuple[Outcome, ...]]
     ) -> None:
-        """A parcel is back; a fault of our own is a failed attempt, so that it shows and comes to an end."""
+        """A request has ended. An exception of our own counts as a failed attempt, so that it is visible and does not
+        repeat for ever."""
         error = sent.exception()
         failed = Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
         self._events.put((consumer, parcel, (failed,) * len(parcel) if error else sent.result()))
@@ -353,7 +355,7 @@ class DispatchRun:
             if isinstance(message, Message)
         )
         waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
-        # For a thread, or the store was slow: the lease, or what is left of the function, is too short now.
+        # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > _MARGIN_SECONDS * 1000 or self._seconds_left() < seconds:
             return (Outcome(Verdict.NOT_ATTEMPTED),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
@@ -361,7 +363,8 @@ class DispatchRun:
         return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in opened)
 
     def _may_settle_yet(self) -> bool:
-        """Is something left to settle, and time for it? A lease that nobody settles is delivered again when it ends."""
+        """Is something left to settle, and time for it? What cannot be settled is delivered again when its lease
+        ends."""
         if not self._owed or self._pauses >= _PAUSES or self._seconds_left() < _MARGIN_SECONDS:
             return False
         self._pauses += 1
@@ -369,7 +372,8 @@ class DispatchRun:
         return True
 
     def _gather(self) -> list[Finished]:
-        """What has come back, with what comes right behind it. Nothing after a while, or at a bell: look again."""
+        """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
+        new messages."""
         got: list[Finished] = []
         waiting = self._capacity.under_way
         try:
@@ -384,7 +388,7 @@ class DispatchRun:
 
     def _settle(self, finished: Sequence[Finished]) -> None:
         found = self._find(even_paused=True)
-        rulings, self._owed = self._owed, {}
+        decisions, self._owed = self._owed, {}
         for consumer, deliveries, outcomes in finished:
             self._capacity.count(consumer, deliveries, -1)
             self.report.add(consumer, deliveries, outcomes)
@@ -395,14 +399,14 @@ class DispatchRun:
                 is_split = is_to_be_split(deliveries, outcomes)
                 now_ms = self._of.clock.now_ms()
                 for delivery, outcome in zip(deliveries, outcomes, strict=True):
-                    rulings[delivery.receipt] = decision_after(
+                    decisions[delivery.receipt] = decision_after(
                         *found, delivery, outcome, now_ms, is_split=is_split
                     )
-        if not found or not rulings:
+        if not found or not decisions:
             return
-        answers = self._of.settler.settle(*found, list(rulings), lambda receipt, _: rulings[receipt])
-        for receipt, answer in zip(rulings, answers, strict=True):
+        answers = self._of.settler.settle(*found, list(decisions), lambda receipt, _: decisions[receipt])
+        for receipt, answer in zip(decisions, answers, strict=True):
             self.report.stale += isinstance(answer, Conflict)
             if isinstance(answer, Unavailable):
-                self._owed[receipt] = rulings[receipt]
-        self._pauses = 0 if len(self._owed) < len(rulings) else self._pauses
+                self._owed[receipt] = decisions[receipt]
+        self._pauses = 0 if len(self._owed) < len(decisions) else self._pauses

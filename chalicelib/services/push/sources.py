@@ -1,12 +1,12 @@
-"""Where a delivery takes messages from, and whom they may go to."""
+"""The shards and the retry lane that a delivery claims from, and the consumers that their messages may go to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ...domain.assignment import Team
-from ...domain.in_flight import sure_of
 from ...domain.limits import MAX_CALLS
+from ...domain.push_limit import guaranteed_of
 from ...domain.topic import Consumer, Group, Topic, lane_of
 from ...modes import POLICIES
 from ..consume.claimant import Delivery
@@ -17,20 +17,20 @@ from ..core.wake import DeliveryTask, workers_of
 class Sources:
     """The shards and the lane of one job: who may have their messages, and how many may be under way."""
 
-    def __init__(self, topic: Topic, group: Group, job: DeliveryTask, team: Team) -> None:
+    def __init__(self, topic: Topic, group: Group, task: DeliveryTask, team: Team) -> None:
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
         self.most_here = min(self.most, MAX_CALLS * group.batch_size)
-        self._lane = str(lane_of(topic, group, job.consumer_uid).shard_key(0))
+        self._lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         workers = workers_of(topic, group)
         # There may have been more of them, before settings changed or by another release.
-        worker = job.worker % workers
+        worker = task.worker % workers
         self._shards = range(worker, topic.shards, workers)
         self._has_lane = worker == 0
         owners = team.owners
-        if job.consumer_uid:
-            owners = [next((c for c in owners if c and c.uid == job.consumer_uid), None)] * topic.shards
+        if task.consumer_uid:
+            owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
         self._owners = [c if c and c.is_called else None for c in owners]
         policy = POLICIES[group.mode]
         self._is_shared = not policy.per_consumer and not policy.holds_back
@@ -51,18 +51,18 @@ class Sources:
         """How many messages of one source may be under way."""
         return self.most if shard is not None else lane_share(self.most)
 
-    def sure_of(self, shard: int | None) -> int:
+    def guaranteed_of(self, shard: int | None) -> int:
         """How many of them whatever else is under way."""
-        return min(sure_of(self.topic, self.group), self.most_of(shard))
+        return min(guaranteed_of(self.topic, self.group), self.most_of(shard))
 
     def part_of(self, shard: int | None) -> int:
         """How many one consumer may have under way: its equal part, but a whole batch."""
         return max(-(-self.most // max(1, len(self.consumers_of(shard)))), self.group.batch_size)
 
-    def sure_part_of(self, shard: int | None) -> int:
+    def guaranteed_part_of(self, shard: int | None) -> int:
         """How many one consumer may have under way whatever else is: else nobody would come back to this source when
         others have given up their places, for each source has one job."""
-        return -(-self.sure_of(shard) // max(1, len(self.consumers_of(shard))))
+        return -(-self.guaranteed_of(shard) // max(1, len(self.consumers_of(shard))))
 
     def keys(self) -> set[str]:
         """The log's partition keys of all sources."""
@@ -70,8 +70,8 @@ class Sources:
         return {str(self.topic.shard_key(s)) for s in self._shards} | lane
 
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
-        """Who claims from a source. Where order has no holder, that is everybody who is called: what is shared out is
-        messages, not shards."""
+        """Who claims from a source: in QUEUE all called consumers, which share its messages; else the owner of the
+        shard."""
         owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()

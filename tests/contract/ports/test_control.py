@@ -254,7 +254,7 @@ PLACE = control_rows.Key("p", "s")
 
 @pytest.mark.parametrize("model", control_rows.MODELS)
 def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_rows.Row[Any]]) -> None:
-    names = {field.name for field in fields(model.noun)} - {"epoch"}
+    names = {field.name for field in fields(model.entity)} - {"epoch"}
     assert names <= set(model.get_attributes())
     item = model.of(PLACE, NOUNS[model], 1).serialize()
     assert "doc" not in item
@@ -263,8 +263,8 @@ def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_row
 
 @pytest.mark.parametrize("model", control_rows.MODELS)
 def test_a_row_without_what_has_a_default_is_read_with_todays(model: type[control_rows.Row[Any]]) -> None:
-    needed = {field.name for field in fields(model.noun) if field.default is MISSING}
-    noun = model.noun(**{name: getattr(NOUNS[model], name) for name in needed})
+    needed = {field.name for field in fields(model.entity) if field.default is MISSING}
+    noun = model.entity(**{name: getattr(NOUNS[model], name) for name in needed})
     item = model.of(PLACE, noun, 1).serialize()
     kept = needed | {"pk", "sk", "v", "version"}
     assert model.decoded({name: value for name, value in item.items() if name in kept}) == model.decoded(item)

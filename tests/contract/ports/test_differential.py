@@ -176,7 +176,7 @@ class CursorCalls:
     def _claim(self, known: Cursor, n: int, _: Fate) -> Cursor:
         self.written += 1
         current = transitions.expire(known, self.now_ms)
-        granted = (*transitions.returned(current, self.now_ms)[:n], Span(current.next, 3))
+        granted = (*transitions.due_spans(current, self.now_ms)[:n], Span(current.next, 3))
         selection = Selection(
             granted, (Span(current.next + 3, 1, 1, "ab"),), (), current.next + 4, current.next
         )

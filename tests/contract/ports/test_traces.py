@@ -118,11 +118,11 @@ def test_a_crowd_of_rows_around_an_offset_hides_none(traces: Traces, key: Cursor
         Tried(offset, 1, "RETRY", offset * 7919 % 9973, f"{offset * 104729 % 99991}" * 9)
         for offset in range(990)
     ]
-    crowd = [make.trace(key, wide, started_ms=START_MS + n) for n in range(60)]
+    in_flight_of = [make.trace(key, wide, started_ms=START_MS + n) for n in range(60)]
     behind = make.trace(key, make.tried([900]), started_ms=START_MS + 999)
-    traces.write([*crowd, behind])
+    traces.write([*in_flight_of, behind])
     found = traces.covering(key, 900)
-    assert [row.id for row in found] == [row.id for row in [*crowd, behind]]
+    assert [row.id for row in found] == [row.id for row in [*in_flight_of, behind]]
 
 
 def test_an_attempt_never_comes_before_its_message_whatever_the_clocks_say(stage: Stage) -> None:

@@ -53,14 +53,14 @@ def mark(stage: Stage, name: str) -> None:
     stage.adapters.marks.mark(Mark(name, stage.clock.now_ms()))
 
 
-def job_of(stage: Stage, visits: Visits) -> Assigner:
+def task_of(stage: Stage, visits: Visits) -> Assigner:
     a = stage.another()
     return Assigner(a.control, a.marks, a.rounds, visits.look_after, lambda *_: False, a.clock, Inline)
 
 
 def test_marked_topics_are_all_visited_in_every_run_and_no_others(empty_stage: Stage) -> None:
     visits = Visits()
-    job = job_of(empty_stage, visits)
+    job = task_of(empty_stage, visits)
     assert visits.of_a_run(job) == ""
     staff(empty_stage, "a", "b", "c")
     assert [sorted(visits.of_a_run(job)) for _ in range(3)] == [["a", "b", "c"]] * 3
@@ -73,7 +73,7 @@ def test_marked_topics_are_all_visited_in_every_run_and_no_others(empty_stage: S
 def test_runs_that_are_out_of_time_go_on_where_the_last_stopped_in_any_process(empty_stage: Stage) -> None:
     visits = Visits()
     staff(empty_stage, *"abcde")
-    seen = "".join(visits.of_a_run(job_of(empty_stage, visits), 2) for _ in range(5))
+    seen = "".join(visits.of_a_run(task_of(empty_stage, visits), 2) for _ in range(5))
     assert seen in "abcde" * 3
     assert len(seen) == 10
 

@@ -24,7 +24,7 @@ from chalicelib.ports.rounds import Marks, Place
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.wake import job_of
+from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.admin import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -126,7 +126,7 @@ class World:
         finally:
             asked = cast(Inbox, deps.adapters.invoker).asked
             while asked:
-                job = job_of(asked.popleft()[1])
+                job = task_of(asked.popleft()[1])
                 self.woken[job.topic] += 1
                 self._serve(job.topic)
 
@@ -414,10 +414,10 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
         group = desk.group("late")
     rest(desk)
     if how == "resume":
-        desk.deps.waker.group(desk.topic, admin.pause(desk.topic, group.name, False))
+        desk.deps.waker.wake_group(desk.topic, admin.pause(desk.topic, group.name, False))
     elif how == "seek":
         desk.seek(group, "earliest")
-        desk.deps.waker.group(desk.topic, group)
+        desk.deps.waker.wake_group(desk.topic, group)
     else:
         admin.register(desk.topic, group, "one", Contact(ConsumerKind.URL, "one"))
     assert minutes_to_find(desk) == 1

@@ -58,7 +58,7 @@ class World:
         self.began_ms = self.moved_ms = self.desk.stage.clock.now_ms()
         a: Adapters = self.desk.deps.adapters
         ports = {name: Slow(getattr(a, name), self._passes) for name in ("log", "cursors", "traces")}
-        self.deliverer = Deps(replace(a, **ports)).deliverer  # type: ignore[arg-type]
+        self.dispatcher = Deps(replace(a, **ports)).dispatcher  # type: ignore[arg-type]
 
     def _answer(self, parcel: Parcel) -> Outcome:
         (attempt,) = parcel.attempts
@@ -87,7 +87,7 @@ class World:
     def longest_ms(self) -> int:
         while len(self.late_ms) < GOOD_ONES:
             self._passes(1)
-            self.deliverer.deliver(DeliveryTask(self.desk.topic.name, self.group.name), lambda: 900.0)
+            self.dispatcher.deliver(DeliveryTask(self.desk.topic.name, self.group.name), lambda: 900.0)
         return sorted(self.late_ms.values())[-1]
 
 

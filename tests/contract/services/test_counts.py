@@ -75,7 +75,7 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     first, *_ = desk.produce(*(make.draft(n, due_ms=due_ms + n) for n in range(3)))
     other.produce(make.draft("x", due_ms=due_ms))
     prepare = desk.deps.transactor.prepare
-    halves = [prepare(desk.topic, make.draft(n), Checks(), floats=False)[0] for n in range(3)]
+    halves = [prepare(desk.topic, make.draft(n), Checks(), delay_from_commit=False)[0] for n in range(3)]
     seen = stats(desk)
     assert (seen.accepted, seen.delayed.number, seen.prepared.number) == (0, 3, 3)
     assert seen.delayed.whole

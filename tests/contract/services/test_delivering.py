@@ -179,7 +179,7 @@ def test_a_registration_wakes_no_delivery_that_it_does_not_concern(
     group = desk.group(mode=mode)
     desk.subscriber(group, "old")
     new = desk.subscriber(group, "new")
-    desk.deps.waker.joined(desk.topic, group, new)
+    desk.deps.waker.wake_for(desk.topic, group, new)
     names = {new.uid: "new", "": ""}
     deliveries = [event for function, event in desk.inbox.asked if function == "deliver"]
     assert {names.get(event["consumer_uid"]) for event in deliveries} == woken

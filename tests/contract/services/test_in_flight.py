@@ -64,7 +64,7 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
         if depth[0] < 4:
             depth[0] += 1
             deps = twin(desk, another if at.startswith("between") else lambda: None)
-            deps.deliverer.deliver(jobs[depth[0] % len(jobs)], lambda: 60.0)
+            deps.dispatcher.deliver(jobs[depth[0] % len(jobs)], lambda: 60.0)
             depth[0] -= 1
 
     def takes(parcel: Parcel) -> Outcome:
@@ -105,7 +105,7 @@ def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
         if waiting:
             job = waiting.pop()
             deps = twin(desk, another if at.startswith("between") else lambda: None)
-            deps.deliverer.deliver(job, lambda: 60.0)
+            deps.dispatcher.deliver(job, lambda: 60.0)
 
     def takes(parcel: Parcel) -> Outcome:
         if at == "while it sends":
@@ -153,7 +153,7 @@ def test_a_few_messages_cost_no_look_at_the_other_cursors(stage: Stage) -> None:
     for shard in range(4):
         desk.produce(*(make.draft(shard=shard) for _ in range(3)))
     for worker in range(4):
-        deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name, worker), lambda: 60.0)
+        deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name, worker), lambda: 60.0)
     assert len(desk.subscribers.calls) == 12
     assert looks == [0]
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from chalicelib.domain.errors import HeadraceError, NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.signing import seal_receipt
+from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
@@ -166,7 +166,7 @@ class Lives(RuleBasedStateMachine):
         label = str(len(self.sent))
         draft = make.draft(label, due_ms=at_ms + DELAY_MS if delayed else None)
         try:
-            (outcome,) = deps.intake.produce(deps.catalog.topic(NAME), [draft])
+            (outcome,) = deps.rate_limited_producer.produce(deps.catalog.topic(NAME), [draft])
         except NotFound:
             assert self.topic is None or not certain
             return

@@ -74,9 +74,9 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     desk.produce(make.draft())
     left = iter([900.0, 614.0])
     desk.inbox.asked.clear()
-    report = desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: next(left))
+    report = desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: next(left))
     assert not report.finished
     assert desk.subscribers.calls == []
     assert [function for function, _ in desk.inbox.asked] == ["deliver"], "somebody goes on"
-    desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 900.0)
+    desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 900.0)
     assert len(desk.subscribers.calls) == 1

@@ -44,7 +44,7 @@ def test_a_worker_that_there_is_no_more_does_the_work_of_one_that_is_there(stage
     last = DeliveryTask(desk.topic.name, group.name, worker=3)
     desk.group(max_in_flight=1)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
-    desk.deps.deliverer.deliver(last, lambda: 60.0)
+    desk.deps.dispatcher.deliver(last, lambda: 60.0)
     assert len(desk.subscribers.calls) == 4
 
 
@@ -85,7 +85,7 @@ def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: St
 
     desk.subscriber(group, "one", does=slow)
     desk.produce(*(make.draft(shard=shard) for shard in range(4)))
-    report = desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: seconds[0])
+    report = desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: seconds[0])
     assert not report.finished
     assert len(desk.subscribers.calls) == 1
     assert sum(desk.cursor(group, shard).epoch > 0 for shard in range(4)) == 1
@@ -103,7 +103,7 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
     desk.subscriber(group, "one", does=pauses)
     desk.produce(*make.drafts(3))
     desk.push()
-    desk.deps.deliverer.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 60.0)
+    desk.deps.dispatcher.deliver(DeliveryTask(desk.topic.name, group.name), lambda: 60.0)
     assert len(desk.subscribers.calls) == 1
     cursor = desk.cursor(group)
     assert (cursor.next, cursor.in_flight, cursor.waiting) == (1, 0, ())
@@ -133,8 +133,8 @@ class Watched:
 
 
 def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Dispatcher:
-    deliverer = desk.deps.deliverer
-    return replace(deliverer, claimer=cast(Claimer, Watched(deliverer.claimer, first, at_the_end)))
+    dispatcher = desk.deps.dispatcher
+    return replace(dispatcher, claimer=cast(Claimer, Watched(dispatcher.claimer, first, at_the_end)))
 
 
 def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) -> None:
@@ -146,10 +146,10 @@ def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) 
 
     def rings() -> None:
         desk.produce(make.draft())
-        assert deliverer.deliver(job, lambda: 60.0).outcomes == {}, "another is at work"
+        assert dispatcher.deliver(job, lambda: 60.0).outcomes == {}, "another is at work"
 
-    deliverer = _watched(desk, lambda: None, rings)
-    deliverer.deliver(job, lambda: 60.0)
+    dispatcher = _watched(desk, lambda: None, rings)
+    dispatcher.deliver(job, lambda: 60.0)
     assert len(desk.subscribers.calls) == 2
 
 
@@ -163,8 +163,8 @@ def test_i10_a_delivery_that_failed_stands_in_nobodys_way(stage: Stage) -> None:
     def fail() -> None:
         raise unavailable()
 
-    deliverer = _watched(desk, fail, lambda: None)
+    dispatcher = _watched(desk, fail, lambda: None)
     with pytest.raises(Unavailable):
-        deliverer.deliver(job, lambda: 60.0)
-    deliverer.deliver(job, lambda: 60.0)
+        dispatcher.deliver(job, lambda: 60.0)
+    dispatcher.deliver(job, lambda: 60.0)
     assert len(desk.subscribers.calls) == 1

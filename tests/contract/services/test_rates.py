@@ -88,26 +88,26 @@ def over(outcomes: list[Placed | HeadraceError]) -> list[int]:
 
 def test_of_a_batch_the_first_are_stored_and_the_rest_are_told_so(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=10)
-    outcomes = desk.deps.intake.produce(desk.topic, make.drafts(8))
+    outcomes = desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(8))
     assert over(outcomes) == [5, 6, 7]
     [refused] = {(o.code, o.retryable, o.retry_after_seconds) for o in outcomes if isinstance(o, TooMany)}
     assert refused == ("RATE_LIMITED", True, 1)
     assert [d.body for row in desk.rows() for d in row.drafts] == [d.body for d in make.drafts(5)]
     stage.clock.advance(1_000)
-    assert over(desk.deps.intake.produce(desk.topic, make.drafts(5))) == []
+    assert over(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(5))) == []
 
 
 def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=10, max_body_bytes=20)
     drafts = [*(make.draft("x" * 20) for _ in range(9)), *make.drafts(5)]
-    outcomes = desk.deps.intake.produce(desk.topic, drafts)
+    outcomes = desk.deps.rate_limited_producer.produce(desk.topic, drafts)
     assert [type(o) for o in outcomes] == [TooLarge] * 9 + [Placed] * 5
 
 
 def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=4)
     later = [make.draft(n, due_ms=stage.clock.now_ms() + 60_000) for n in range(4)]
-    assert over(desk.deps.intake.produce(desk.topic, later)) == [2, 3]
+    assert over(desk.deps.rate_limited_producer.produce(desk.topic, later)) == [2, 3]
     group = desk.group()
     stage.clock.advance(60_000)
     assert len(desk.receive(group)) == 2
@@ -116,23 +116,23 @@ def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
 def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=2)
     twin = make.draft(1, dedup_id="d")
-    [first] = placed(desk.deps.intake.produce(desk.topic, [twin]))
-    assert over(desk.deps.intake.produce(desk.topic, [twin])) == [0]
+    [first] = placed(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
+    assert over(desk.deps.rate_limited_producer.produce(desk.topic, [twin])) == [0]
     stage.clock.advance(1_000)
-    [again] = placed(desk.deps.intake.produce(desk.topic, [twin]))
+    [again] = placed(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
     assert (again.id, again.duplicate) == (first.id, True)
 
 
 def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
     desk = Desk.at(stage)
     deps = Deps(replace(stage.another(), rates=cast(Rates, None)))
-    assert len(placed(deps.intake.produce(desk.topic, make.drafts(20)))) == 20
+    assert len(placed(deps.rate_limited_producer.produce(desk.topic, make.drafts(20)))) == 20
 
 
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[Placed]]:
     """A topic that took these messages at once, though it takes but one or two."""
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter", **settings)
-    return desk, placed(desk.deps.intake.produce(desk.topic, drafts))
+    return desk, placed(desk.deps.rate_limited_producer.produce(desk.topic, drafts))
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -154,7 +154,7 @@ def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter")
     group = desk.group(mode="broadcast")
     fans = [desk.consumer(group, name) for name in ("one", "two")]
-    places = placed(desk.deps.intake.produce(desk.topic, make.drafts(2)))
+    places = placed(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(2)))
     for fan in fans:
         assert desk.drain(group, consumer=fan) == [0]
     assert len(desk.deps.redriver.find(desk.topic, group, places[1].id)) == 2

@@ -45,9 +45,9 @@ def test_i6_an_attempt_does_not_begin_when_it_waited_so_long_for_a_thread_that_i
     desk.subscriber(group, "one")
     (placed,) = desk.produce(make.draft())
     busy = Deps(replace(desk.deps.adapters, threads=lambda: Busy(stage.clock, 6)))
-    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    (job,) = desk.deps.waker.tasks_of(desk.topic, group)
     end_ms = stage.clock.now_ms() + 40 * SECOND_MS
-    busy.deliverer.deliver(job, lambda: (end_ms - stage.clock.now_ms()) / 1000)
+    busy.dispatcher.deliver(job, lambda: (end_ms - stage.clock.now_ms()) / 1000)
     assert desk.subscribers.calls == []
     desk.pass_time(61)
     assert desk.subscribers.numbers() == {placed.id: [1]}
@@ -58,9 +58,9 @@ def test_i19_an_attempt_does_not_begin_when_the_claim_took_what_time_the_functio
     group = desk.group()
     desk.subscriber(group, "one")
     (placed,) = desk.produce(make.draft())
-    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    (job,) = desk.deps.waker.tasks_of(desk.topic, group)
     left = iter((40.0, 40.0))  # as the run begins, and before it claims
-    desk.deps.deliverer.deliver(job, lambda: next(left, 3.0))
+    desk.deps.dispatcher.deliver(job, lambda: next(left, 3.0))
     assert desk.subscribers.calls == []
     desk.pass_time(61)
     assert desk.subscribers.numbers() == {placed.id: [1]}

@@ -142,7 +142,7 @@ def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
     def prepare(name: str, delay_ms: int = 0) -> str:
         due_ms = now_ms() + delay_ms if delay_ms else None
         draft = make.draft(name, keys=("k",), due_ms=due_ms)
-        transaction, _ = deps.transactor.prepare(topic, draft, Checks(), floats=bool(delay_ms))
+        transaction, _ = deps.transactor.prepare(topic, draft, Checks(), delay_from_commit=bool(delay_ms))
         return transaction.id
 
     def message_of(transaction: str) -> str:

@@ -95,7 +95,7 @@ def test_i12_of_racing_deciders_one_sort_wins(stage: Stage, delay: int) -> None:
     others = [stage.process() for _ in range(4)]
     for _ in range(5):
         due_ms = stage.clock.now_ms() + delay * SECOND_MS if delay else None
-        transaction = prepare(desk, make.draft("x", due_ms=due_ms), floats=bool(delay))
+        transaction = prepare(desk, make.draft("x", due_ms=due_ms), delay_from_commit=bool(delay))
         before = sum(len(desk.rows(shard)) for shard in range(2))
         with ThreadPoolExecutor(8) as pool:
             wanted = [COMMIT, ROLLBACK] * 8
@@ -169,7 +169,7 @@ def test_i9_a_delay_counts_from_the_commit(stage: Stage) -> None:
     group = desk.group()
     now_ms = stage.clock.now_ms()
     draft = make.draft("x", due_ms=now_ms + 30_000, expires_ms=now_ms + 40_000)
-    transaction = prepare(desk, draft, floats=True)
+    transaction = prepare(desk, draft, delay_from_commit=True)
     stage.clock.advance(20 * SECOND_MS)
     done = decide(desk.deps, transaction, COMMIT)
     assert isinstance(done, Transaction)
@@ -201,7 +201,7 @@ def test_i9_a_time_that_the_producer_named_holds_and_one_that_is_past_means_now(
 
 def test_what_is_committed_for_later_can_be_changed_and_cancelled_by_its_id(stage: Stage) -> None:
     desk = Desk.at(stage)
-    transaction = prepare(desk, make.draft("x", due_ms=stage.clock.now_ms() + 30_000), floats=True)
+    transaction = prepare(desk, make.draft("x", due_ms=stage.clock.now_ms() + 30_000), delay_from_commit=True)
     decide(desk.deps, transaction, COMMIT)
     delayed = desk.deps.delayed
 

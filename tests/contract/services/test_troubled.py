@@ -234,14 +234,14 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
         stage, lambda name, *args: bool(trouble[0] and name == "write" and settles(*args)), mode="serial"
     )
     desk.produce(*make.drafts(2))
-    desk.deps.waker.group(desk.topic, group)
+    desk.deps.waker.wake_group(desk.topic, group)
     with pytest.raises(Unavailable):
         desk.run()
     assert [call.offsets for call in desk.subscribers.calls] == [(0,)]
     trouble.clear(), trouble.append(False)  # type: ignore[func-returns-value]
     desk.restarted()
-    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
-    desk.deps.deliverer.deliver(job, lambda: 60.0)  # as an asynchronous invocation is repeated
+    (job,) = desk.deps.waker.tasks_of(desk.topic, group)
+    desk.deps.dispatcher.deliver(job, lambda: 60.0)  # as an asynchronous invocation is repeated
     assert len(desk.subscribers.calls) == 1
     (deadline_ms,) = [lease.deadline_ms for lease in desk.cursor(group).leases.values()]
     while stage.clock.now_ms() < deadline_ms + SECOND_MS:
@@ -255,12 +255,12 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
 def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_not(stage: Stage) -> None:
     desk, group, _ = troubled_push(stage, first(1, "write", settles))
     (_,) = desk.produce(make.draft())
-    (job,) = desk.deps.waker.jobs_of(desk.topic, group)
+    (job,) = desk.deps.waker.tasks_of(desk.topic, group)
     assert isinstance(job, DeliveryTask)
-    assert desk.deps.deliverer.deliver(job, lambda: 60.0).stale == 0
+    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).stale == 0
     desk.subscribers.behaviours["one"] = lambda _: _sought(desk, group)
     desk.produce(make.draft())
-    assert desk.deps.deliverer.deliver(job, lambda: 60.0).stale == 1
+    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).stale == 1
 
 
 def _sought(desk: PushDesk, group: Group) -> Outcome:

@@ -140,7 +140,7 @@ def test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(stage: Stage) -
     desk.produce(make.draft())
     desk.deps.admin.pause(desk.topic, group.name, True)
     warm = warmed(desk)
-    desk.deps.waker.group(desk.topic, desk.deps.admin.pause(desk.topic, group.name, False))
+    desk.deps.waker.wake_group(desk.topic, desk.deps.admin.pause(desk.topic, group.name, False))
     woken(desk, warm)
     assert len(desk.subscribers.calls) == 1
 
@@ -153,7 +153,7 @@ def test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(stage: Stage)
     desk.push()
     warm = warmed(desk)
     desk.seek(group, "earliest")
-    desk.deps.waker.group(desk.topic, group)
+    desk.deps.waker.wake_group(desk.topic, group)
     woken(desk, warm)
     assert len(desk.subscribers.calls) == 2
 
@@ -162,7 +162,7 @@ def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage:
     desk = PushDesk.at(stage)
     group = desk.group()
     warm = warmed(desk)
-    desk.deps.waker.joined(desk.topic, group, desk.subscriber(group, "one"))
+    desk.deps.waker.wake_for(desk.topic, group, desk.subscriber(group, "one"))
     desk.run()
     desk.produce(make.draft())
     assert warm.waker.route({str(desk.topic.shard_key(0)): 0}) == 0

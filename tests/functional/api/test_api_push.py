@@ -345,7 +345,7 @@ def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterat
         )
         deps = background.deps
         monkeypatch.setitem(vars(deps), "sender", sender)
-        monkeypatch.setitem(vars(deps), "deliverer", replace(deps.deliverer, sender=sender))
+        monkeypatch.setitem(vars(deps), "dispatcher", replace(deps.dispatcher, sender=sender))
 
     yield go
     for egress in made:

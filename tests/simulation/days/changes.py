@@ -157,7 +157,7 @@ def seeks(days: Days) -> None:
         group = deps.catalog.group(topic, member.group.name)
         for shard in range(topic.shards):
             deps.positions.seek(topic, cursor_key(topic, group, shard), where)
-        deps.waker.group(topic, group)
+        deps.waker.wake_group(topic, group)
         return topic.shards
 
     sought = days.ask(f"seek {member.group.name} of {topic_name} to {where}", request, mortal=False)

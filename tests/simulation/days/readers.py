@@ -72,7 +72,7 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
         group = known or deps.admin.put_group(topic, group_name, settings)[0]
         consumer = deps.admin.register(topic, group, name, contact).member.consumer
         if consumer.is_called and consumer.state == "ACTIVE":
-            deps.waker.joined(topic, group, consumer)
+            deps.waker.wake_for(topic, group, consumer)
         return group, consumer
 
     what = f"{name} joins {group_name} of {home.topic.name}: {kind}{' (a stranger)' * is_stranger}"
@@ -125,4 +125,4 @@ def _registers_anew(days: Days, deps: Deps, home: Home, member: Member) -> None:
     for consumer in deps.catalog.consumers(topic, group):
         if consumer.state == "DISABLED" and consumer.uid in days.moods:
             deps.admin.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
-            deps.waker.group(topic, group)
+            deps.waker.wake_group(topic, group)

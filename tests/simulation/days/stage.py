@@ -21,7 +21,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import Delivery
-from chalicelib.services.core.wake import DeliveryTask, job_of
+from chalicelib.services.core.wake import DeliveryTask, task_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.wiring import Deps
@@ -46,7 +46,7 @@ def _checked(checks: list[Check], deps: Deps) -> object:
 
 
 def _delivered(job: DeliveryTask, deps: Deps) -> DispatchReport:
-    return deps.deliverer.deliver(job, lambda: 600.0)
+    return deps.dispatcher.deliver(job, lambda: 600.0)
 
 
 class Days:
@@ -205,7 +205,7 @@ class Days:
                 checks = [Check(*each) for each in event["checks"]]
                 self.ask("check", partial(_checked, checks))
             elif function == "deliver":
-                job = job_of(event)
+                job = task_of(event)
                 report = self.ask(f"deliver {job}", partial(_delivered, job))
                 self._settled(certain=report is not None and not report.stale)
                 self._explain_disabled()

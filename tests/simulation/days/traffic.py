@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from chalicelib.domain.signing import seal_receipt
+from chalicelib.domain.receipt import seal_receipt
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack

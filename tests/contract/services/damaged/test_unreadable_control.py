@@ -11,7 +11,7 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.topic import Group, Topic, cursor_key
 from chalicelib.functions import route
-from chalicelib.services.core.wake import job_of
+from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.store.layout import Item
 from tests.support import factories as make
@@ -56,7 +56,7 @@ def two_groups(stage: Stage) -> tuple[PushDesk, Group, Group]:
 
 
 def woken(desk: PushDesk) -> set[tuple[str, str]]:
-    jobs = [job_of(event) for function, event in desk.inbox.asked if function == "deliver"]
+    jobs = [task_of(event) for function, event in desk.inbox.asked if function == "deliver"]
     return {(job.topic, job.group) for job in jobs}
 
 

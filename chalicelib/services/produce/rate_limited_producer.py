@@ -1,4 +1,4 @@
-"""Where producers' messages come in: within the topic's rate, or as its setting says."""
+"""Applies a topic's rate limit before producing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .producer import Producer, refusal
 from .rate_limiter import RateLimits
 
 
-class Intake:
+class RateLimitedProducer:
     """Producer.produce for topics that may have a rate limit."""
 
     def __init__(self, producer: Producer, limits: RateLimits, counters: Counters) -> None:
@@ -49,7 +49,8 @@ class Intake:
         return [_too_many(topic) if i in over else next(stored) for i in range(len(drafts))]
 
     def admit(self, topic: Topic, draft: Draft) -> Draft:
-        """A message that is about to be prepared, which counts like one that is produced. Raises TooMany."""
+        """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
+        perhaps marked as a dead letter. Raises TooMany."""
         if refusal(topic, draft) or self._limits.admit(topic, 1):
             return draft
         if topic.on_rate_limit == "dead_letter":

@@ -85,7 +85,8 @@ def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
 
 
 def _taken(current: Round, seat: Seat, now_ms: int) -> int:
-    """What the asking one has taken. Who was away has not saved anything up: it goes on with who has least."""
+    """What the asking one has taken. A consumer that returns starts at the lowest count of those present: nothing is
+    saved up while it is away."""
     own = current.parts.get(seat.rank)
     if own and _is_recent(own.last_ms, now_ms):
         return own.taken

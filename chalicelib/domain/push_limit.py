@@ -1,4 +1,5 @@
-"""How much a group has under way, over all its shards and in all processes: its cursors tell, by their leases.
+"""The limit of a group that is pushed to (`max_in_flight`), over all its shards and in all processes. Its cursors'
+leases tell how much is under way.
 
 Each cursor may always have a few messages leased. Whoever takes more looks at all cursors *after* the claim, and gives
 back at once what is too much: of several that claim at the same time the last one sees all the others, so what is sent
@@ -18,38 +19,39 @@ from .topic import Consumer, Group, Topic
 _SURE = 4  # one place in so many is divided among the cursors for good
 
 
-def sure_of(topic: Topic, group: Group) -> int:
+def guaranteed_of(topic: Topic, group: Group) -> int:
     """How many messages each cursor of a group, its lane's too, may have under way without a look at the others."""
     return group.max_in_flight // (_SURE * (topic.shards + 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
-    """What a group's cursors had under way at one moment, by the log's partition key; each may have `sure` anyway."""
+class InFlight:
+    """What a group's cursors had under way at one moment, by the log's partition key. Each cursor may always have
+    `guaranteed` messages under way."""
 
     leased: Mapping[str, int]
     cursors: int
-    sure: int
+    guaranteed: int
     most: int
     by_consumer: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def places(self) -> int:
-        """How many places are taken, or may be at any moment."""
-        return self.cursors * self.sure + sum(max(0, n - self.sure) for n in self.leased.values())
+    def slots(self) -> int:
+        """How many slots are taken, or may be at any moment."""
+        return self.cursors * self.guaranteed + sum(max(0, n - self.guaranteed) for n in self.leased.values())
 
-    def claims_of_others(self, own: Iterable[str]) -> int:
-        """How many places more should be left to cursors that aren't `own`: one that has all that it is sure of wants
-        its equal part."""
-        busy = {key for key, n in self.leased.items() if n and n >= self.sure}
+    def slots_for_others(self, own: Iterable[str]) -> int:
+        """How many more slots to leave to cursors that aren't `own`. A cursor that uses its whole guarantee is taken
+        to want an equal part."""
+        busy = {key for key, n in self.leased.items() if n and n >= self.guaranteed}
         part = self.most // max(1, len(busy.union(own)))
         return sum(max(0, part - self.leased[key]) for key in busy.difference(own))
 
 
-def crowd(
+def in_flight_of(
     topic: Topic, group: Group, cursors: Mapping[str, Cursor], consumers: Iterable[Consumer], now_ms: int
-) -> Crowd:
-    """What these cursors have under way; who pulls is not bounded and does not count."""
+) -> InFlight:
+    """What these cursors have under way. Consumers that pull are not limited and do not count."""
     pulling = {"", *(c.uid for c in consumers if not c.is_called)}
     leased: dict[str, int] = {}
     by_consumer: Counter[str] = Counter()
@@ -62,4 +64,4 @@ def crowd(
         leased[key] = sum(count for _, count in counts)
         for owner, count in counts:
             by_consumer[owner] += count
-    return Crowd(leased, topic.shards + 1, sure_of(topic, group), group.max_in_flight, by_consumer)
+    return InFlight(leased, topic.shards + 1, guaranteed_of(topic, group), group.max_in_flight, by_consumer)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from chalicelib.domain.cursor import Cursor, Lease
-from chalicelib.domain.in_flight import Crowd, crowd, sure_of
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_BATCH, MAX_IN_FLIGHT, MAX_SHARDS
 from chalicelib.domain.message import Origin
-from chalicelib.domain.sharing import Seat
+from chalicelib.domain.pull_share import Seat
+from chalicelib.domain.push_limit import InFlight, guaranteed_of, in_flight_of
 from chalicelib.domain.spans import Span
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.core.wake import workers_of
@@ -29,31 +29,31 @@ def test_what_cursors_are_sure_of_is_a_quarter_at_most_and_workers_have_somethin
 ) -> None:
     topic = make.topic(shards=shards)
     group = make.group(topic, batch_size=batch_size, max_in_flight=most)
-    sure, workers = sure_of(topic, group), workers_of(topic, group)
-    assert 4 * sure * (shards + 1) <= most
+    guaranteed, workers = guaranteed_of(topic, group), workers_of(topic, group)
+    assert 4 * guaranteed * (shards + 1) <= most
     assert 1 <= workers <= shards
-    assert workers == 1 or (sure > 0 and workers * batch_size <= most)
+    assert workers == 1 or (guaranteed > 0 and workers * batch_size <= most)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), MOST)
 def test_places_count_what_is_leased_and_what_may_be_at_any_moment(counts: list[int], most: int) -> None:
     cursors = len(counts) + 1
-    sure = most // (4 * cursors)
+    guaranteed = most // (4 * cursors)
     leased = {str(n): count for n, count in enumerate(counts)}
-    seen = Crowd(leased, cursors, sure, most)
-    assert seen.places == sum(max(sure, n) for n in (*counts, 0))
-    assert seen.places >= sum(counts)
-    wanted = seen.claims_of_others(["0"])
+    seen = InFlight(leased, cursors, guaranteed, most)
+    assert seen.slots == sum(max(guaranteed, n) for n in (*counts, 0))
+    assert seen.slots >= sum(counts)
+    wanted = seen.slots_for_others(["0"])
     assert wanted >= 0
     # Whoever has less than it is sure of wants nothing; whoever has its equal part wants no more.
     assert wanted <= sum(
-        max(0, most // cursors_of(n, counts, sure) - n) for n in counts[1:] if n >= sure and n
+        max(0, most // cursors_of(n, counts, guaranteed) - n) for n in counts[1:] if n >= guaranteed and n
     )
 
 
-def cursors_of(n: int, counts: list[int], sure: int) -> int:
+def cursors_of(n: int, counts: list[int], guaranteed: int) -> int:
     """Among how many what is allowed is divided: those at work, and who asks."""
-    return len({i for i, count in enumerate(counts) if count and count >= sure} | {0})
+    return len({i for i, count in enumerate(counts) if count and count >= guaranteed} | {0})
 
 
 def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
@@ -68,7 +68,7 @@ def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
         Lease("5.a", (Span(7, 4),), START_MS + 1, "who has left"),
     ]
     cursor = Cursor(next=11, leases={lease.token: lease for lease in leases})
-    assert crowd(topic, group, {"t/0": cursor}, [called, pulls], START_MS).leased == {"t/0": 6}
+    assert in_flight_of(topic, group, {"t/0": cursor}, [called, pulls], START_MS).leased == {"t/0": 6}
 
 
 def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
@@ -77,28 +77,26 @@ def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
     leases = {
         token: Lease(token, (Span(0, 2), Span(9)), START_MS + 1, token[-1]) for token in ("1.a", "2.a", "3.b")
     }
-    seen = crowd(
+    seen = in_flight_of(
         topic, group, {"t/0": Cursor(next=11, leases=leases), "t/1": Cursor(leases=leases)}, [], START_MS
     )
     assert seen.by_consumer == {"a": 12, "b": 6}
-    assert (seen.cursors, seen.sure, seen.most) == (3, 5, 60)
+    assert (seen.cursors, seen.guaranteed, seen.most) == (3, 5, 60)
 
 
 def test_a_cursor_at_work_wants_its_equal_part() -> None:
-    seen = Crowd({"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, 5, 2, 12)
-    assert seen.claims_of_others(["0"]) == 2, "of three at work, each four: the first is who asks"
-    assert seen.claims_of_others(["2"]) == 0
+    seen = InFlight({"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, 5, 2, 12)
+    assert seen.slots_for_others(["0"]) == 2, "of three at work, each four: the first is who asks"
+    assert seen.slots_for_others(["2"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "spare", "room"),
+    ("in_flight", "free", "room"),
     [(0, 3, 3), (1, 0, 1), (1, 3, 3), (2, 0, 0), (3, 0, 0), (6, 3, 2), (8, 3, 0), (9, 3, 0)],
 )
-def test_a_cursor_may_have_what_it_is_sure_of_and_what_is_spare(
-    in_flight: int, spare: int, room: int
-) -> None:
+def test_a_cursor_may_have_what_it_is_sure_of_and_what_is_spare(in_flight: int, free: int, room: int) -> None:
     topic = make.topic()
-    claimant = Claimant(topic, make.group(topic), 30, most_in_flight=8, sure=2, spare=spare)
+    claimant = Claimant(topic, make.group(topic), 30, most_in_flight=8, guaranteed=2, free=free)
     assert claimant.room(in_flight) == room
 
 

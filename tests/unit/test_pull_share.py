@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.sharing import PATIENCE_MS, Part, Round, Seat, after, room
+from chalicelib.domain.pull_share import PATIENCE_MS, Part, Round, Seat, after, room
 
 NOW = 1_800_000_000_000
 LONG_AGO = NOW - PATIENCE_MS - 1

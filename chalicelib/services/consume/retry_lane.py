@@ -17,7 +17,7 @@ from ..core.log_reader import Freshness, LogReader
 _LONG_AGO_MS = 1
 
 
-def meant(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> Message | None:
+def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> Message | None:
     """The message an entry stands for, with its origin, kept as long as row and entry; an ordinary one is itself.
     None for one that only a later release can read.
 
