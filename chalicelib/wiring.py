@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .services.manage.admin import Admin
     from .services.manage.amend import Amender
     from .services.manage.dead_letters import Redriver
+    from .services.manage.refusals import Refusals
     from .services.manage.replays import Replays
     from .services.manage.sign_in_links import SignInLinks
     from .services.manage.tokens import Tokens
@@ -172,6 +173,13 @@ class Deps:
         from .services.core.expiring_cache import TtlCache
 
         return TtlCache(self.adapters.clock, _DENIALS_MS)
+
+    @cached_property
+    def refusals(self) -> Refusals:
+        from .services.manage.refusals import Refusals
+
+        a = self.adapters
+        return Refusals(a.audit, a.clock, a.random)
 
     @cached_property
     def receiver(self) -> Receiver:

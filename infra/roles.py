@@ -48,7 +48,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
-    names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem"},
+    names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem", "audit": "PutItem"},
     "route": {"rounds": "PutItem", "control#topics": "GetItem", "control#topic": _READ},
     "deliver": {
         "log": "Query PutItem",

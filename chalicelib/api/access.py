@@ -19,11 +19,14 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
     """The policy for a token. It covers every path: API Gateway keeps it for the token's next calls too, and
     which of them the token may make is checked at each call by its scopes."""
     scheme, _, text = request.token.strip().partition(" ")
-    if scheme.lower() != "bearer":
-        raise Unauthenticated
     try:
+        if scheme.lower() != "bearer":
+            raise Unauthenticated
         caller = deps.tokens.authenticate(text.strip())
-    except Unauthorized:
+    except (Unauthorized, Unauthenticated):
+        # arn:aws:execute-api:<region>:<account>:<api>/<stage>/<method>/<path>
+        _, _, method, path = f"{request.method_arn}///".split("/", 3)
+        deps.refusals.note(deps.tokens.claimed(text.strip()), method, f"/{path.rstrip('/')}")
         raise Unauthenticated from None
     context = {
         "scopes": " ".join(sorted(caller.scopes)),

@@ -35,7 +35,11 @@ class Session:
 
 def begin(deps: Deps, text: str, *, secure: bool) -> str:
     """The `Set-Cookie` of a new session, for a token's text. Raises Unauthorized."""
-    caller = deps.tokens.authenticate(text)
+    try:
+        caller = deps.tokens.authenticate(text)
+    except Unauthorized:
+        deps.refusals.note(deps.tokens.claimed(text), "POST", "/console/sign-in")
+        raise
     return _cookie(deps, caller.token_id, deps.tokens.mark_of(text), secure=secure)
 
 

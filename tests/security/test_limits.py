@@ -124,6 +124,30 @@ def test_what_was_refused_at_the_door_is_audited_once_an_hour(world: World, monk
     print(f"{tries} calls refused at the door left 2 entries")
 
 
+def test_calls_whose_token_is_none_are_counted_and_few_of_them_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = world.deps
+    monkeypatch.setattr("chalicelib.wiring.deps", lambda: process)
+    revoked = holder(world)
+    id = str(revoked.token).split("_")[1]
+    world.api.delete(f"/v1/tokens/{id}").expect(204)
+    before = count(world, world.tables.audit)
+    for _ in range(120):
+        revoked.get("/v1/ladders/jmq").refused(401, "UNAUTHORIZED")
+    entries = world.api.get(f"/v1/audit?token={id}").expect(200)["items"]
+    told = [entry["object"] for entry in entries if entry["result"] == "UNAUTHORIZED"]
+    assert told == [f"token {id}, refusal {n} of this hour" for n in (100, 10, 1)]
+    assert {(each["method"], each["path"]) for each in entries[:3]} == {("GET", "/v1/ladders/jmq")}
+    assert count(world, world.tables.audit) == before + 3
+    world.clock.advance(3600)
+    for rubbish in ("Bearer", "hr_<script>_x", "hr_a_" + "b" * 59):
+        world.api.with_token(rubbish).get("/v1/ladders/jmq").refused(401, "UNAUTHORIZED")
+    Browser(world.api.gateway).sign_in("hr_no_token")
+    assert count(world, world.tables.audit) == before + 4
+    print("120 calls with a revoked token left 3 entries")
+
+
 @pytest.mark.parametrize("name", ["x" * 3000, "%00", "<b>", "a b"])
 def test_a_refused_name_that_is_none_leaves_a_small_entry(world: World, name: str) -> None:
     made = world.api.post("/v1/tokens", {"name": "prober", "scopes": ["consume"]}).expect(201)

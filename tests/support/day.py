@@ -209,6 +209,7 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
 def work(world: World, receiver: Receiver) -> None:
     """A little of everything."""
     world.api.get("/v1/health").expect(200)
+    world.api.with_token(f"hr_{'0' * 12}_{'a' * 59}").get("/v1/topics").refused(401, "UNAUTHORIZED")
     topic = world.api.topic(
         shards=2, rate_limit=1000, retry={"max_attempts": 2, "ladder": [5]}, wake="direct"
     )

@@ -97,6 +97,11 @@ class Tokens:
         self._note_use(token.id)
         return Caller.with_token(token)
 
+    def claimed(self, text: str) -> str:
+        """The id that a text claims to be a token's; empty where it is none by its form or checksum."""
+        match = _TOKEN.match(text)
+        return match[1] if match and self._is_plausible(match[1], match[2]) else ""
+
     def _is_plausible(self, token_id: str, secret: str) -> bool:
         body, tail = secret[:-_CHECKSUM_CHARS], secret[-_CHECKSUM_CHARS:]
         return not self._checked or tail == checksum(token_id, body)

@@ -1,0 +1,58 @@
+"""Calls whose token is none (401), counted in the audit trail without a write for each."""
+
+from __future__ import annotations
+
+import threading
+
+from ...domain.audit import AuditEntry
+from ...domain.errors import HeadraceError
+from ...ports.audit import Audit
+from ...ports.world import Clock, Random
+
+_HOUR_MS = 3_600_000
+_ID_CHARS = 20
+_PATH_CHARS = 200
+NOBODY = "nobody"
+
+
+class Refusals:
+    """Of each hour the first is entered, the tenth, the hundredth and so on: a flood of a million leaves seven entries.
+    One per process."""
+
+    def __init__(self, audit: Audit, clock: Clock, random: Random) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._random = random
+        self._lock = threading.Lock()
+        self._hour = 0
+        self._count = 0
+
+    def note(self, token_id: str, method: str, path: str, source: str | None = None) -> None:
+        """Count one. `token_id` is what the token's text claims; empty where it is no token by its form. Nobody has to
+        wait for an entry that cannot be stored."""
+        now_ms = self._clock.now_ms()
+        count = self._counted(now_ms // _HOUR_MS)
+        if count != 10 ** (len(str(count)) - 1):
+            return
+        entry = AuditEntry(
+            at_ms=now_ms,
+            token_id=token_id,
+            token_name=NOBODY,
+            method=method,
+            path=path[:_PATH_CHARS],
+            object=f"token {token_id or '?'}, refusal {count:,} of this hour",
+            result="UNAUTHORIZED",
+            request_id=self._random.id(_ID_CHARS),
+            source=source,
+        )
+        try:
+            self._audit.add(entry)
+        except HeadraceError:
+            return
+
+    def _counted(self, hour: int) -> int:
+        with self._lock:
+            if hour != self._hour:
+                self._hour, self._count = hour, 0
+            self._count += 1
+            return self._count
