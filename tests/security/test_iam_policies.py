@@ -1,0 +1,110 @@
+"""The policies that docs/security.md proposes to callers with IAM, evaluated for every call."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from chalicelib.api import routes
+from chalicelib.api.http import CALLS
+
+PAGE = Path("docs/security.md").read_text()
+SECTION = PAGE.partition("## Callers inside AWS")[2].partition("\n## ")[0]
+HERE = {"topic": "orders", "group": "mailer", "consumer": "me", "name": "jmq", "id": "some-id"}
+ELSEWHERE = {**HERE, "topic": "payroll", "group": "bank"}
+OTHER_GROUP = {**HERE, "group": "bank"}
+GUARDED = [entry for entry in CALLS if entry.scopes]
+assert routes
+
+
+def documented() -> dict[str, list[str]]:
+    """Each policy's resources behind `<api>/api/`, by what it is for."""
+    table = SECTION.partition("| may |")[2].partition("\n\n")[0]
+    rows = (line.split("|") for line in table.splitlines()[2:])
+    return {cells[1].strip(): re.findall(r"`([^`]+)`", cells[2]) for cells in rows}
+
+
+def allows(resources: Iterable[str], method: str, path: str) -> bool:
+    """As IAM matches: `*` is any text, slashes too; `?` one character."""
+    asked = f"{method}{path}"
+    patterns = (re.escape(each).replace(r"\*", ".*").replace(r"\?", ".") for each in resources)
+    return any(re.fullmatch(pattern, asked) for pattern in patterns)
+
+
+def allowed(resources: Iterable[str], names: dict[str, str]) -> set[str]:
+    """The calls that a policy allows, where paths name these."""
+    found = list(resources)
+    return {
+        f"{entry.method} {entry.path}"
+        for entry in GUARDED
+        if allows(found, entry.method, entry.path.format(**names))
+    }
+
+
+G, T = "/v1/topics/{topic}/groups/{group}", "/v1/topics/{topic}"
+MEANT = {
+    "produce to `orders`": {f"POST {T}/messages", f"POST {T}/messages/batch", "POST /v1/publish/{topic}"},
+    "prepare, commit, roll back": {
+        f"POST {T}/transactions",
+        "POST /v1/transactions/{id}/commit",
+        "POST /v1/transactions/{id}/rollback",
+    },
+    "pull as the group `mailer`": {
+        *(f"POST {G}/{verb}" for verb in ("receive", "ack", "nack", "extend")),
+        f"POST {G}/consumers/{{consumer}}/heartbeat",
+    },
+    "have itself called": {f"PUT {G}/consumers/{{consumer}}", f"DELETE {G}/consumers/{{consumer}}"},
+    "mend dead letters": {
+        f"{entry.method} {entry.path}" for entry in GUARDED if entry.path.startswith(f"{G}/dead-letters")
+    },
+    "look at a topic": {
+        f"GET {entry.path}" for entry in GUARDED if entry.method == "GET" and entry.path.startswith(T)
+    },
+    "set up topics and groups": {
+        f"{entry.method} {entry.path}"
+        for entry in GUARDED
+        if entry.method in ("PUT", "DELETE") and entry.path.startswith(T)
+    },
+    "administer": {f"{entry.method} {entry.path}" for entry in GUARDED},
+}
+BY_ID = {"POST /v1/transactions/{id}/commit", "POST /v1/transactions/{id}/rollback"}
+WIDE = {"set up topics and groups", "administer"}
+
+
+def test_every_documented_policy_is_evaluated() -> None:
+    assert documented().keys() == MEANT.keys()
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_policy_allows_what_it_is_for_and_nothing_else(name: str) -> None:
+    resources = documented()[name]
+    assert allowed(resources, HERE) == MEANT[name], resources
+
+
+@pytest.mark.parametrize("name", sorted(MEANT.keys() - WIDE))
+def test_a_policy_for_a_topic_and_a_group_reaches_no_other(name: str) -> None:
+    resources = documented()[name]
+    assert allowed(resources, ELSEWHERE) <= BY_ID
+    of_group = {call for call in allowed(resources, OTHER_GROUP) if "{group}" in call}
+    assert of_group == (
+        {call for call in MEANT[name] if "{group}" in call} if name == "look at a topic" else set()
+    )
+
+
+def test_the_denial_takes_away_every_call_that_reaches_further_than_its_path_names_a_topic() -> None:
+    [text] = re.findall(r"```json\n(.*?)```", SECTION, re.DOTALL)
+    statement = json.loads(text)
+    assert (statement["Effect"], statement["Action"]) == ("Deny", "execute-api:Invoke")
+    denied = [each.partition("<api>/api/")[2] for each in statement["Resource"]]
+    unseen = SECTION.partition("<!-- unseen")[2]
+    listed = dict(re.findall(r"^\| `(\S+ \S+)` \| (.*) \|$", unseen, re.MULTILINE))
+    of_a_topic = {
+        call for call, why in listed.items() if "/{topic}" in call and re.search("`(group|consumer)`", why)
+    }
+    taken = {call for call in listed if call in allowed(denied, HERE)}
+    assert listed.keys() - taken <= of_a_topic
+    assert allowed(denied, HERE) <= listed.keys()
