@@ -111,7 +111,7 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     # A third of the time is the watch's: neither starves the other.
     watched = deps.watch.run_once(_has_time(context, context.get_remaining_time_in_millis() * 2 // 3))
     swept = deps.sweeper.run_once(_has_time(context))
-    read = deps.meter_reader.run_once(watched.moving, _has_time(context))
+    read = deps.meter_reader.run_once(watched.moving, _has_time(context), watched.troubled)
     for backlog in watched.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
         observe.metrics(stage, counts, topic=backlog.topic)

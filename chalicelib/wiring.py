@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer
     from .scheduler.keeper import RetentionGuard
-    from .scheduler.meter_reader import MeterReader
+    from .scheduler.meter_reader import MeterReader, State
     from .scheduler.mover import Mover
     from .scheduler.sweeper import Sweeper
     from .scheduler.watch import Watch
@@ -479,7 +479,14 @@ class Deps:
         from .scheduler.meter_reader import MeterReader
 
         a = self.adapters
-        return MeterReader(a.control, a.marks, a.readings, self.surveyor.reading)
+        return MeterReader(a.control, a.marks, a.readings, self.surveyor.reading, self._state_of)
+
+    def _state_of(self, topic: Topic) -> State:
+        from .scheduler.meter_reader import State
+        from .services.inspect.troubles import worst_of
+
+        survey = self.surveyor.look(topic)
+        return State(worst_of(survey, survey.at_ms), any(group.backlog for group in survey.groups))
 
     @cached_property
     def fates(self) -> Fates:

@@ -82,6 +82,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "sweep": {
         "log": "GetItem Query",
         "cursors": "Query",
+        "records": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
         "control#topics": "GetItem",
         "control#topic": "Query",

@@ -1,6 +1,12 @@
 """The console in Chinese, the pages of those who run it: subscribers, tokens, audit, replays, archive."""
 
 OPERATIONS: dict[str, str] = {
+    "Something is wrong.": "有问题。",
+    "Also in trouble, counted at the next looks:": "另有问题, 将在下次查看时计数:",
+    "dead letters": "死信",
+    "over the alarm": "超过告警值",
+    "nobody at work": "无人处理",
+    "retrying": "重试中",
     "Done": "已完成",
     "Undo puts back what was there before.": "撤销会恢复之前的内容。",
     "{n} messages": "{n} 条消息",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..domain.mark import Mark
@@ -23,11 +23,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class EachMinute:
-    """The topics that are looked at each minute, by name: those `watched`, with the versions told, and those that are
-    `moving`, whose meters are read."""
+    """The topics that are looked at each minute, by name: those `watched`, with the versions told, those that are
+    `moving`, whose meters are read, and those that are `troubled`: the higher the number, the worse."""
 
     watched: Mapping[str, int]
     moving: Set[str]
+    troubled: Mapping[str, int] = field(default_factory=dict)
 
 
 class Rounds(Protocol):
@@ -67,6 +68,15 @@ class Marks(Protocol):
         """Have them read no more."""
         ...
 
+    def trouble(self, topic: str, rank: int, before: int = 0) -> None:
+        """Note how bad the worst thing is that is wrong with a topic, from 1 to 9 (0: nothing is), and what was noted
+        `before`."""
+        ...
+
+    def worst(self, most: int) -> dict[str, int]:
+        """The topics that are worst off, the worst first; it may be a moment old."""
+        ...
+
     def each_minute(self) -> EachMinute:
-        """Both in one read; it may be a moment old."""
+        """All in one read; it may be a moment old."""
         ...

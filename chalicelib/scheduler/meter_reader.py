@@ -3,11 +3,14 @@
 Whoever sees a new row of the log notes its topic: off the road that a message takes. A topic that shows the same twice
 is at rest, and read no more. So a stage at rest costs nothing: the noted topics stand in the list of the watched ones,
 which is read anyway.
+
+When a topic comes to rest, and now and then while it moves, it is seen whether something is wrong with it. That is
+noted in the same list, for those who look at very many topics; a few of the noted ones are looked at again in each run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ..domain import meter
@@ -20,37 +23,83 @@ from ..ports.rounds import Marks
 from .walk import HasTime
 
 _MOST_TOPICS = 2_000  # whose last reading a process remembers
+_LOOK_EVERY_MS = 300_000  # while a topic moves; so long, too, one that shows the same may be undecided
+_LOOKED_AGAIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How bad the worst thing is that is wrong with a topic (0: nothing), and whether something lies in it."""
+
+    trouble: int
+    has_backlog: bool
+
+
 Read = Callable[[Topic], Reading]
+See = Callable[[Topic], State]
 
 
 @dataclass(slots=True)
 class _Known:
-    """The last reading of a topic, and when the last one of each level was."""
+    """The last reading of a topic, when the last one of each level was, when it last moved and was looked at."""
 
     uid: str
     reading: Reading | None = None
     last_ms: dict[str, int] = field(default_factory=dict)
+    moved_ms: int = 0
+    looked_ms: int = 0
 
 
 class MeterReader:
     """Reads the topics that were noted."""
 
-    def __init__(self, control: Control, marks: Marks, readings: Readings, read: Read) -> None:
+    def __init__(self, control: Control, marks: Marks, readings: Readings, read: Read, see: See) -> None:
         self._control = control
         self._marks = marks
         self._readings = readings
         self._read = read
+        self._see = see
+        self._troubled: Mapping[str, int] = {}
+        self._turns = 0
         self._known: dict[str, _Known] = {}
 
-    def run_once(self, moving: Iterable[str], has_time: HasTime = lambda: True) -> int:
-        """Read each, or as many as there is time for, those first that were not read for longest; how many."""
+    def run_once(
+        self,
+        moving: Set[str],
+        has_time: HasTime = lambda: True,
+        troubled: Mapping[str, int] | None = None,
+    ) -> int:
+        """Read each, or as many as there is time for, those first that were not read for longest; how many. `troubled`
+        are those with which something was wrong, as it is noted."""
+        self._troubled = troubled or {}
         number = 0
         for name in sorted(moving, key=self._read_ms):
             if not has_time():
                 break
             self._visit(name)
             number += 1
+        for name in self._due(sorted(self._troubled.keys() - moving)):
+            if has_time():
+                self._look_again(name)
         return number
+
+    def _due(self, names: Sequence[str]) -> Sequence[str]:
+        """Whose turn it is."""
+        first = self._turns * _LOOKED_AGAIN % max(1, len(names))
+        self._turns += 1
+        return names[first : first + _LOOKED_AGAIN]
+
+    def _look_again(self, name: str) -> None:
+        topic = self._control.topic(name, consistent=False)
+        try:
+            self._note(name, self._see(topic).trouble if topic else 0)
+        except Unavailable:
+            return  # its turn comes again
+
+    def _note(self, name: str, trouble: int) -> None:
+        before = self._troubled.get(name, 0)
+        if trouble != before:
+            self._marks.trouble(name, trouble, before)
 
     def _read_ms(self, name: str) -> int:
         known = self._known.get(name)
@@ -61,6 +110,7 @@ class MeterReader:
         known = self._known.pop(name, None)
         if topic is None:
             self._marks.rests(name)
+            self._note(name, 0)
             return
         if known is None or known.uid != topic.uid:
             known = self._stored(topic.uid)
@@ -69,15 +119,27 @@ class MeterReader:
             del self._known[next(iter(self._known))]
         try:
             reading = self._read(topic)
+            is_same = known.reading is not None and not reading.shows_more_than(known.reading)
+            known.moved_ms = known.moved_ms if is_same else reading.at_ms
+            if self._is_at_rest(topic, known, reading.at_ms, is_same=is_same):
+                self._marks.rests(name)
         except Unavailable:
             return  # the next run reads it
-        if known.reading and not reading.shows_more_than(known.reading):
-            self._marks.rests(name)
         level = meter.level_of(known.last_ms, reading.at_ms)
         if level:
             self._readings.keep(topic.uid, level, reading)
             known.last_ms[level.name] = reading.at_ms
         known.reading = reading
+
+    def _is_at_rest(self, topic: Topic, known: _Known, at_ms: int, *, is_same: bool) -> bool:
+        """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""
+        if not is_same and at_ms - known.looked_ms < _LOOK_EVERY_MS:
+            return False
+        state = self._see(topic)
+        known.looked_ms = at_ms
+        self._note(topic.name, state.trouble)
+        is_clear = bool(state.trouble) or not state.has_backlog
+        return is_same and (is_clear or at_ms - known.moved_ms >= _LOOK_EVERY_MS)
 
     def _stored(self, uid: str) -> _Known:
         """What another process knew of a topic."""

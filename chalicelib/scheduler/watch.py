@@ -6,7 +6,7 @@ move can change (a seek back) is looked for every so many runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from ..domain import ranges
@@ -43,10 +43,11 @@ class Backlog:
 @dataclass(slots=True)
 class WatchReport:
     """What one run found: topics with a backlog, or that had one at the last look; those whose meters are to be read,
-    which stand in the same list."""
+    and those with which something is wrong, which stand in the same list."""
 
     backlogs: list[Backlog] = field(default_factory=list)
     moving: Set[str] = frozenset()
+    troubled: Mapping[str, int] = field(default_factory=dict)
     stretch: Stretch = field(default_factory=Stretch)
 
     @property
@@ -87,7 +88,8 @@ class Watch:
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
         """Look at each, or as many as there is time for, those first that the last run had none for."""
         each_minute = self._marks.each_minute()
-        report, versions = WatchReport(moving=each_minute.moving), each_minute.watched
+        report = WatchReport(moving=each_minute.moving, troubled=each_minute.troubled)
+        versions = each_minute.watched
         self._known = {name: entry for name, entry in self._known.items() if name in versions}
         if not versions:
             return report

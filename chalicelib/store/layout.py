@@ -117,7 +117,7 @@ Attribute names are short because a row is billed by its size, names included.
 **rounds** · what the jobs that come by topics have to know.
     r  S   partition key: `place`, `mark`, `watched` or `meter#<topic uid>#<level>`
     k  S   sort key: of a place the job; of a mark `<ms, 15 digits>#<topic's name>`; of a reading `<begin of its hour,
-           ten minutes or minute, ms, 15 digits>`; else a topic's name, or `~<name>`
+           ten minutes or minute, ms, 15 digits>`; else a topic's name, `~<name>` or `!<rank><name>`
   Where a job stands on its way round all topics is its place.
     a  S   the topic it came to last      p  N   when it last came past the end of the list, ms: of the sweeper, earlier
            marks are done with      o  BOOL  a run is under way, or died
@@ -126,7 +126,8 @@ Attribute names are short because a row is billed by its size, names included.
   before the append it is about, once in two minutes; the sweeper reads from its place on, and leaves rows to their
   TTL (`x`).
   In `watched` stand the topics with an `alarm_backlog`; `e` is the version of their settings.
-  So do those (`~<name>`) whose meters are to be read, for something moves in them.
+  So do those (`~<name>`) whose meters are to be read, for something moves in them; and those with which something is
+  wrong (`!<9 - rank><name>`, the worst first), as the meter reader saw them last.
   A reading of meters is kept once, with the first of the levels `h`, `t`, `m` that has none of this hour, ten minutes,
   minute; TTL removes it (`x`).
     a  N   read at, ms      n  N  messages accepted in the topic's life

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..domain.mark import Mark
 from ..ports.rounds import EachMinute
@@ -11,6 +11,8 @@ from .layout import FORMAT, Item, int_of, number, text
 
 _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
+_TROUBLED = "!"  # before what a rank lacks to nine, and the name: the worst come first
+_BEHIND_TROUBLED = '"'
 _KEEP_SECONDS = 7 * 86_400  # longer than anybody leaves the sweep switched off
 
 
@@ -42,10 +44,30 @@ class DynamoMarks:
     def rests(self, topic: str) -> None:
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_MOVING + topic)}])
 
+    def trouble(self, topic: str, rank: int, before: int = 0) -> None:
+        if rank:
+            self._put(_WATCHED, _place(rank, topic), {})
+        if before and before != rank:
+            self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_place(before, topic))}])
+
+    def worst(self, most: int) -> dict[str, int]:
+        items = self._dynamo.page(
+            TableName=self._table,
+            KeyConditionExpression="r = :r AND k BETWEEN :a AND :b",
+            ExpressionAttributeValues={
+                ":r": text(_WATCHED),
+                ":a": text(_TROUBLED),
+                ":b": text(_BEHIND_TROUBLED),
+            },
+            Limit=most,
+        )
+        return _ranks(item["k"]["S"] for item in items)
+
     def each_minute(self) -> EachMinute:
         versions = {item["k"]["S"]: int_of(item, "e") for item in self._query(_WATCHED, "", {})}
+        watched = {key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)}
         moving = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
-        return EachMinute({k: e for k, e in versions.items() if not k.startswith(_MOVING)}, moving)
+        return EachMinute(watched, moving, _ranks(key for key in versions if key.startswith(_TROUBLED)))
 
     def _put(self, home: str, key: str, rest: Item) -> None:
         row = {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}
@@ -57,3 +79,15 @@ class DynamoMarks:
             KeyConditionExpression=f"r = :r {where}",
             ExpressionAttributeValues={":r": text(home), **values},
         )
+
+
+def _place(rank: int, topic: str) -> str:
+    return f"{_TROUBLED}{9 - rank}{topic}"
+
+
+def _ranks(keys: Iterable[str]) -> dict[str, int]:
+    """How bad it is, by the topic's name. One that stands there twice, for two noted it, is as bad as the worse."""
+    ranks: dict[str, int] = {}
+    for key in keys:
+        ranks.setdefault(key[2:], 9 - int(key[1]))
+    return ranks

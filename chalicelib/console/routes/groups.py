@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def group_page(visit: Visit) -> Shown:
     """The strip of this group alone, its leases, and its consumers."""
     from ...domain import ladder
+    from ...services.inspect.troubles import of_group
     from ..views import group as view
     from ..views import strip
     from ..views.blocked import blocked
-    from ..views.overview import of_group
     from .topics import first_shard
 
     deps = visit.deps

@@ -8,24 +8,26 @@ from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
     from ...domain.topic import Topic
+    from ...services.inspect.survey import TopicSurvey
 
 _LINES = 32
 _ROWS = 100
 _WALKED = 4
-_FOR_THE_PAGE = 14  # so much is left to it, when a topic of another page is looked at
+_FOR_THE_PAGE = 12  # so much is left to it, when a topic of another page is looked at
+_MOST_TROUBLED = 50
 _ENOUGH = 11  # what one topic may cost at most, about: so much is left when another is begun
 
 
 @page("GET", "/console")
 def overview(visit: Visit) -> Shown:
     """All is well, or the worst thing first; topics by trouble."""
+    from ...services.inspect.troubles import Kind
     from ..views.overview import overview as view
 
     topics, following = _topics(visit, visit.query.get("after", ""))
     is_all = following is None and "after" not in visit.query
     board = visit.deps.board
-    if not is_all:
-        _look_beyond(visit)
+    troubled = {} if is_all else _look_beyond(visit)
     surveys = board.renewed(topics, lambda: visit.has_units(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
@@ -35,26 +37,53 @@ def overview(visit: Visit) -> Shown:
         if survey.topic.uid not in here and visit.caller.may_use(survey.topic.name) and not is_all
     ]
     history = {topic.uid: board.points(topic) for topic in [*topics, *(other.topic for other in others)]}
-    model = {"overview": view(topics, surveys, history, visit.now_ms, others), "following": following}
+    shown = view(topics, surveys, history, visit.now_ms, others)
+    counted = {line.topic.name for line in shown.lines if line.survey}
+    uncounted = [(name, Kind(rank)) for name, rank in troubled.items() if name not in counted]
+    model = {"overview": shown, "following": following, "uncounted": uncounted}
     return Page("overview.html" if topics or "after" in visit.query else "empty.html", model)
 
 
-def _look_beyond(visit: Visit) -> None:
-    """Where not all topics are on the page: look again at the worst of the others, and at some of them in turn."""
-    from ..views.overview import worst_of
+def _look_beyond(visit: Visit) -> dict[str, int]:
+    """Where not all topics are on the page: look at the worst of the others, as it is noted which they are, and at some
+    in turn. The noted ones that are in trouble still, with how bad it is, the worst first."""
+    from ...services.inspect.troubles import worst_of
 
-    board, control = visit.deps.board, visit.deps.adapters.control
-    worst = [survey for survey in board.known() if worst_of(survey, visit.now_ms)]
-    for survey in sorted(worst, key=lambda survey: survey.at_ms)[:1]:
-        topic = control.topic(survey.topic.name, consistent=False)
-        if topic is None or topic.uid != survey.topic.uid:
-            board.forget(survey.topic.uid)
-        else:
-            board.renewed([topic], lambda: visit.has_units(_ENOUGH))
-    board.walk(
-        lambda after: control.topics(after, _WALKED, consistent=False),
+    deps, now_ms = visit.deps, visit.now_ms
+    noted = {
+        name: rank
+        for name, rank in deps.adapters.marks.worst(_MOST_TROUBLED).items()
+        if visit.caller.may_use(name)
+    }
+    seen = {survey.topic.name: survey for survey in deps.board.known()}
+    in_trouble = {name for name, survey in seen.items() if worst_of(survey, now_ms)}
+    last_ms = {name: seen[name].at_ms if name in seen else 0 for name in {*noted, *in_trouble}}
+    for name in sorted(last_ms, key=lambda name: (last_ms[name], -noted.get(name, 0), name)):
+        if not visit.has_units(_FOR_THE_PAGE):
+            break
+        trouble = _look(visit, name, seen.get(name))
+        if name in noted and not trouble:
+            del noted[name]
+            deps.adapters.marks.moves(name)  # so that it is noted anew
+    deps.board.walk(
+        lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
         lambda: visit.has_units(_FOR_THE_PAGE),
     )
+    return noted
+
+
+def _look(visit: Visit, name: str, before: TopicSurvey | None) -> int:
+    """How bad it is with a topic now; 0 where it is gone."""
+    from ...services.inspect.troubles import worst_of
+
+    board = visit.deps.board
+    topic = visit.deps.adapters.control.topic(name, consistent=False)
+    if before and (topic is None or topic.uid != before.topic.uid):
+        board.forget(before.topic.uid)
+    if topic is None:
+        return 0
+    survey = board.renewed([topic], lambda: visit.has_units(_ENOUGH)).get(topic.uid)
+    return worst_of(survey, visit.now_ms) if survey else 1
 
 
 def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:

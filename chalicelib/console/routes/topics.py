@@ -16,8 +16,9 @@ _RESERVE = 3  # what one group may cost, about
 @page("GET", "/console/topics/{topic}")
 def topic_page(visit: Visit) -> Shown:
     """The strip, and the groups."""
+    from ...services.inspect.troubles import of_group
     from ..views import strip
-    from ..views.overview import of_group, rate_of, spark
+    from ..views.overview import rate_of, spark
 
     topic = visit.topic()
     first = first_shard(visit, topic)

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
 
 from ...domain.topic import Topic
-from ...services.inspect.survey import GroupSurvey, Point, TopicSurvey
+from ...services.inspect.survey import Point, TopicSurvey
+from ...services.inspect.troubles import Kind, Trouble, of_group, worst_of
 
-_STUCK_MS = 60_000
 _MOST_OTHERS = 16
 _RATE_MS = 15_000
 _SPARK_POINTS = 40
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
-
-
-class Kind(IntEnum):
-    """What is wrong with a group; the worst has the highest number."""
-
-    RETRYING = 1
-    PAUSED = 2
-    STUCK = 3  # the oldest waits for long, and nobody is at work
-    ALARM = 4  # more waits than the topic's alarm_backlog
-    DEAD = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """One thing that is wrong, and how much of it."""
-
-    kind: Kind
-    topic: str
-    group: str
-    number: int
-    at_least: bool = False
-    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +93,6 @@ def overview(
     ]
     troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
     return Overview(troubles, lines, sum(line.survey is None for line in lines))
-
-
-def worst_of(survey: TopicSurvey, now_ms: int) -> int:
-    """How bad the worst thing is that is wrong with a topic; 0: nothing is."""
-    kinds = [each.kind for group in survey.groups for each in of_group(survey.topic, group, now_ms)]
-    return max(kinds, default=0)
-
-
-def of_group(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
-    """What is wrong with a group."""
-    name, backlog, oldest_ms = survey.group.name, survey.backlog, survey.oldest_ms
-    troubles = []
-    if survey.dead:
-        troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
-    if topic.alarm_backlog is not None and backlog > topic.alarm_backlog:
-        troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
-    if survey.group.paused and backlog:
-        troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
-    elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and not survey.in_flight:
-        troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, since_ms=oldest_ms))
-    if survey.retrying:
-        troubles.append(Trouble(Kind.RETRYING, topic.name, name, survey.retrying, survey.more_retrying))
-    return troubles
 
 
 def _line(topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int) -> Line:

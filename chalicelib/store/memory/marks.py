@@ -17,6 +17,7 @@ class MemoryMarks:
         self._marks: set[tuple[int, str]] = set()
         self._watched: dict[str, int] = {}
         self._moving: set[str] = set()
+        self._troubled: dict[str, int] = {}
         self.writes = 0
 
     def mark(self, mark: Mark) -> None:
@@ -47,6 +48,18 @@ class MemoryMarks:
             self._moving.discard(topic)
             self.writes += 1
 
+    def trouble(self, topic: str, rank: int, before: int = 0) -> None:
+        with self._lock:
+            self._troubled.pop(topic, None)
+            if rank:
+                self._troubled[topic] = rank
+            self.writes += 1
+
+    def worst(self, most: int) -> dict[str, int]:
+        with self._lock:
+            ranks = sorted(self._troubled.items(), key=lambda each: (-each[1], each[0]))
+        return dict(ranks[:most])
+
     def each_minute(self) -> EachMinute:
         with self._lock:
-            return EachMinute(dict(self._watched), set(self._moving))
+            return EachMinute(dict(self._watched), set(self._moving), dict(self._troubled))

@@ -131,3 +131,69 @@ def test_a_stage_at_rest_writes_nothing(stage: Stage) -> None:
     before = stage.adapters.readings.latest(desk.topic.uid, MINUTES, 99)
     run(desk)
     assert stage.adapters.readings.latest(desk.topic.uid, MINUTES, 99) == before
+
+
+def troubled(desk: Desk) -> int:
+    return desk.stage.adapters.marks.each_minute().troubled.get(desk.topic.name, 0)
+
+
+def look_again(desk: Desk) -> None:
+    """A minute later, for the sake of what is noted as troubled."""
+    desk.stage.clock.advance(MINUTE_MS)
+    noted = desk.stage.adapters.marks.each_minute().troubled
+    mine = {name: rank for name, rank in noted.items() if name == desk.topic.name}
+    desk.deps.meter_reader.run_once(set(), troubled=mine)
+
+
+def test_what_is_wrong_with_a_topic_is_noted_when_it_comes_to_rest(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    note(desk)
+    desk.produce(*make.drafts(2))
+    for _ in range(3):
+        run(desk)
+    stuck = troubled(desk)
+    assert stuck
+    assert not is_noted(desk)
+    (first, second) = desk.receive(group, 2)
+    desk.nack(group, [first], Nack(dead_letter=True))
+    desk.ack(group, [second])
+    look_again(desk)
+    assert troubled(desk) > stuck, "a dead letter is worse than one that waits"
+    marks = stage.adapters.marks
+    assert marks.worst(500)[desk.topic.name] == troubled(desk)
+    desk.deps.admin.delete_topic(desk.topic)
+    stage.clock.advance(HOUR_MS)
+    look_again(desk)
+    assert troubled(desk) == 0
+
+
+def test_the_worst_are_told_first(stage: Stage) -> None:
+    marks = stage.adapters.marks
+    names = [make.uid(f"t{n}") for n in range(3)]
+    for name, rank in zip(names, (1, 5, 3), strict=True):
+        marks.trouble(name, rank)
+    mine = [name for name in marks.worst(500) if name in names]
+    assert mine == [names[1], names[2], names[0]]
+    marks.trouble(names[1], 2, 5)
+    marks.trouble(names[2], 0, 3)
+    ranks = {name: rank for name, rank in marks.worst(500).items() if name in names}
+    assert ranks == {names[1]: 2, names[0]: 1}
+    assert names[0] not in marks.each_minute().watched
+    for name, rank in ranks.items():
+        marks.trouble(name, 0, rank)
+
+
+def test_what_may_be_in_order_yet_is_looked_at_until_that_is_clear(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    note(desk)
+    desk.produce(*make.drafts(1))
+    run(desk)
+    desk.receive(group, 1, lease=200)
+    for _ in range(2):
+        run(desk)
+        assert is_noted(desk), "somebody is at work on it"
+    for _ in range(6):
+        run(desk)
+    assert not is_noted(desk)

@@ -35,8 +35,8 @@ def test_a_topics_line_counts_what_waits_and_what_is_dead(
     group.ack(messages[1])
     clock.advance(120)
     line = " ".join(seen(browser, topic.name, after=before(topic.name)).split())
-    assert '<td class="n">3</td>' in line, "three are not settled"
-    assert 'hot">1</td>' in line
+    assert 'group=mailer&amp;status=NEW">3</a></td>' in line, "three are not settled"
+    assert 'dead-letters">1</a></td>' in line
     made = api.post("/v1/tokens", {"name": "one", "scopes": ["admin"], "topics": [topic.name]}).expect(201)
     screen = stranger.sign_in(made["token"])
     assert f"in {topic.name} / mailer" in screen.text

@@ -14,7 +14,7 @@ def read(background: Background, topic: Topic) -> None:
     """What the sweep's schedule does for a topic in which rows came up."""
     found = background.deps.catalog.topic(topic.name)
     background.deps.meter_notes.see([str(found.shard_key(0))])
-    background.deps.meter_reader.run_once([topic.name])
+    background.deps.meter_reader.run_once({topic.name})
 
 
 def test_the_charts_of_a_topic_and_its_groups(
