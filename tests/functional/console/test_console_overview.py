@@ -12,7 +12,7 @@ def seen(browser: Browser, topic: str, **query: str) -> str:
         screen = browser.get(f"/console?after={query.get('after', '')}")
         assert screen.status == 200
         assert screen.units <= 20
-        rows = [row for row in screen.html.split("<tr ") if f'topics/{topic}"' in row]
+        rows = [row for row in screen.html.split("<tr data-line")[1:] if f'topics/{topic}"' in row]
         if rows and "counted at the next look" not in rows[0]:
             return rows[0]
     raise AssertionError(f"{topic} was never counted")
