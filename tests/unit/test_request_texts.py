@@ -1,0 +1,182 @@
+"""What texts and numbers of a request mean: each bound to the unit, each default, and nothing that goes unsaid."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from chalicelib.api import parse, requests
+from chalicelib.domain import limits
+from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
+from chalicelib.domain.message import Draft
+from chalicelib.domain.topic import matches
+from tests.support.clock import SECOND_MS, START_MS
+
+LONGEST_MS = limits.MAX_DELAY_SECONDS * SECOND_MS
+
+
+def draft(raw: bytes = b"", **fields: Any) -> Draft:
+    fields = {"body": 1} | fields if "body_base64" not in fields else fields
+    return parse.draft(msgspec.convert(fields, requests.MessageBody), START_MS, raw)
+
+
+def time(at_ms: int) -> str:
+    from chalicelib.api.responses.common import at
+
+    return at(at_ms)
+
+
+def refusal(attempt: Any) -> HeadraceError:
+    with pytest.raises(HeadraceError) as error:
+        attempt()
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        (None, None),
+        ("*", None),
+        (" * ", None),
+        ("paid || *", None),
+        ("paid", ("paid",)),
+        ("paid||refunded", ("paid", "refunded")),
+        (" paid ||  refunded || paid ", ("paid", "refunded")),
+        ("x" * limits.MAX_TAG_CHARS, ("x" * limits.MAX_TAG_CHARS,)),
+        ("||".join(map(str, range(limits.MAX_FILTER_TAGS))), tuple(map(str, range(limits.MAX_FILTER_TAGS)))),
+    ],
+)
+def test_a_filter_is_the_tags_that_pass(text: str | None, tags: tuple[str, ...] | None) -> None:
+    assert parse.tags(text) == tags
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "||", "paid ||", "a b", "a|b", "x" * (limits.MAX_TAG_CHARS + 1)),
+        "||".join(map(str, range(limits.MAX_FILTER_TAGS + 1))),
+    ],
+)
+def test_what_is_no_filter_is_refused(text: str) -> None:
+    assert refusal(lambda: parse.tags(text)).issues[0].path == "filter"
+
+
+def test_a_filter_of_no_tags_passes_nothing_and_no_filter_everything() -> None:
+    assert [matches(None, tag) for tag in (None, "a")] == [True, True]
+    assert [matches(("a", "b"), tag) for tag in (None, "a", "b", "c")] == [False, True, True, False]
+    assert not matches((), None)
+
+
+def test_a_delay_may_be_as_long_as_the_limit_and_what_is_past_is_now() -> None:
+    assert parse.due(time(START_MS + LONGEST_MS), START_MS) == START_MS + LONGEST_MS
+    late = refusal(lambda: parse.due(time(START_MS + LONGEST_MS + 1), START_MS))
+    assert (type(late), late.code) == (Refused, "DELAY_TOO_LONG")
+    assert parse.due(time(START_MS - SECOND_MS), START_MS) == START_MS
+
+
+def test_only_what_is_later_waits() -> None:
+    assert draft().due_ms is None
+    assert draft(delay_seconds=0).due_ms is None
+    assert draft(delay_seconds=1).due_ms == START_MS + SECOND_MS
+    assert draft(deliver_at=time(START_MS)).due_ms is None
+    assert draft(deliver_at=time(START_MS + 1)).due_ms == START_MS + 1
+    assert refusal(partial(draft, delay_seconds=0, deliver_at=time(START_MS + 1))).code == "DELAY_AMBIGUOUS"
+
+
+def test_an_expiry_counts_from_when_the_message_is_due() -> None:
+    assert draft().expires_ms is None
+    assert draft(expires_in_seconds=5).expires_ms == START_MS + 5 * SECOND_MS
+    assert draft(expires_in_seconds=5, delay_seconds=60).expires_ms == START_MS + 65 * SECOND_MS
+    at = time(START_MS + 9 * SECOND_MS)
+    assert draft(expires_in_seconds=5, deliver_at=at).expires_ms == START_MS + 14 * SECOND_MS
+
+
+def test_of_a_messages_own_retries_only_what_it_says_is_its_own() -> None:
+    def own(**retry: Any) -> tuple[Any, ...]:
+        made = draft(retry=retry)
+        return made.max_attempts, made.ladder, made.jitter
+
+    assert own() == (None, None, None)
+    assert own(max_attempts=3) == (3, None, None)
+    assert own(jitter=0) == (None, None, 0)
+    assert own(ladder=[1, 2]) == (None, (1, 2), None)
+    assert own(ladder="fixed-30") == (4, (30, 30, 30), None), "DMQ's ladder ends after three retries"
+    assert own(ladder="fixed-30", max_attempts=2) == (2, (30, 30, 30), None)
+    for name, value in {"base_seconds": 7, "factor": 3, "cap_seconds": 9}.items():
+        assert own(ladder="exponential", **{name: value})[1] != own(ladder="exponential")[1], name
+
+
+def test_a_body_is_json_or_bytes_and_says_which() -> None:
+    made = draft(b'{"body": [1.50]}', body=[1.5])
+    assert (made.body, made.is_json, made.content_type) == (b"[1.50]", True, "application/json")
+    made = draft(body_base64="/wA=")
+    assert (made.body, made.is_json, made.content_type) == (b"\xff\x00", False, "application/octet-stream")
+    assert draft(body_base64="", content_type="text/csv").content_type == "text/csv"
+    assert refusal(lambda: draft(body=1, content_type="text/csv")).issues[0].path == "content_type"
+    for text in ("/wA", "ab c", "äöü="):
+        assert refusal(partial(draft, body_base64=text)).issues[0].path == "body_base64"
+    wrong: list[dict[str, Any]] = [{}, {"body": 1, "body_base64": "AA=="}]
+    for fields in wrong:
+        body = msgspec.convert(fields, requests.MessageBody)
+        assert refusal(partial(parse.draft, body, START_MS)).issues[0].path == "body"
+
+
+def test_headers_may_have_so_many_characters_together() -> None:
+    value = "v" * limits.MAX_HEADER_VALUE_CHARS
+    count = limits.MAX_HEADERS_BYTES // (limits.MAX_HEADER_VALUE_CHARS + 2)
+    headers = {f"h{n}": value for n in range(count)}
+    rest = limits.MAX_HEADERS_BYTES - count * (limits.MAX_HEADER_VALUE_CHARS + 2)
+    assert len(draft(headers=headers | {"r": "v" * (rest - 1)}).headers) == count + 1
+    error = refusal(lambda: draft(headers=headers | {"r": "v" * rest}))
+    assert (type(error), error.code) == (TooLarge, "HEADERS_TOO_LARGE")
+
+
+def test_a_change_says_only_what_it_changes() -> None:
+    def changes(**fields: Any) -> dict[str, Any]:
+        body = msgspec.convert(fields, requests.AmendBody)
+        return parse.changes(body, msgspec.json.encode(fields), START_MS)
+
+    whole = {"body": b"null", "is_json": True, "content_type": "application/json"}
+    assert changes(body=None) == whole | {"blob": None, "blob_bytes": 0}, "nothing of a former body is left"
+    assert changes(headers={}) == {"headers": {}}
+    assert changes(deliver_at=time(START_MS - 1)) == {"due_ms": START_MS}
+    assert changes(retry={"max_attempts": 2}) == {"max_attempts": 2}
+    assert refusal(changes).code == "VALIDATION"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(None, limits.DEFAULT_PAGE), ("1", 1), (str(limits.MAX_PAGE), limits.MAX_PAGE), ("007", 7)],
+)
+def test_a_page_has_the_size_asked_for(text: str | None, size: int) -> None:
+    assert parse.limit({} if text is None else {"limit": text}) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", str(limits.MAX_PAGE + 1), "-1", "1.0", "٣", "00001", " 1", "x"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(Malformed):
+        parse.limit({"limit": text})
+
+
+def test_a_shard_is_a_number() -> None:
+    assert [parse.shard({}), parse.shard({"shard": "0"}), parse.shard({"shard": "0255"})] == [None, 0, 255]
+    for text in ("", "-1", "x", "٣", "00000"):
+        with pytest.raises(Malformed):
+            parse.shard({"shard": text})
+
+
+def test_what_an_archived_message_said_is_said_again() -> None:
+    fields: dict[str, Any] = {
+        "id": "i",
+        "shard": 3,
+        "body_base64": "WzFd",
+        "content_type": "application/json",
+    }
+    said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"a": "b"}}
+    archived = parse.archived(msgspec.convert(fields | said, requests.ArchivedBody))
+    assert (archived.id, archived.shard) == ("i", 3)
+    again = Draft(b"[1]", True, "application/json", ("k",), "t", "o", headers={"a": "b"})
+    assert archived.draft == again
