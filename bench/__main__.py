@@ -43,11 +43,11 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    told = "\n".join(f"  {name:<14} {what}" for name, what in MEASURES.items())
+    listing = "\n".join(f"  {name:<14} {what}" for name, what in MEASURES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure the design's figures and print them beside their targets.",
-        epilog=f"measures:\n{told}\n\n"
+        epilog=f"measures:\n{listing}\n\n"
         "The storage forms of a cursor are compared by `python -m bench.claims` (docs/adr/0001).",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

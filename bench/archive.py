@@ -93,12 +93,12 @@ def _archived(
         _write(journal, rows)
     if fresh:
         subprocess.run(["rm", "-r", str(folder / "archive")], check=True)
-    found = _job(
+    result = _job(
         "archive", folder, "--now", _NOW, "--backfill", "no", "--rows-per-file", str(per_file), *argv
     )
-    assert found["messages"] == rows, found
+    assert result["messages"] == rows, result
     size = sum(path.stat().st_size for path in journal.rglob("*.gz"))
-    return {**found, "journal": size}
+    return {**result, "journal": size}
 
 
 def _job(name: str, folder: Path, *argv: str) -> dict[str, Any]:

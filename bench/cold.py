@@ -63,8 +63,8 @@ def _imported(modules: str, then: str = "") -> tuple[float, float]:
 
 def _offenders() -> str:
     lines = [_LINE.match(line) for line in _run("-X", "importtime", "-c", "import app").stderr.splitlines()]
-    found = [(int(line[1]), int(line[2]), line[3]) for line in lines if line]
-    top = sorted(found, reverse=True)[:_TOP]
+    offenders = [(int(line[1]), int(line[2]), line[3]) for line in lines if line]
+    top = sorted(offenders, reverse=True)[:_TOP]
     return "\n".join(
         f"    {own / 1000:6.1f} ms, with what it imports {total / 1000:6.1f} ms  {name}"
         for own, total, name in top

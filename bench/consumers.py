@@ -57,16 +57,20 @@ def _measured(made: Stage, in_flight: int, shards: int) -> Iterator[Figure]:
     topic, _ = deps.admin.put_topic(f"c{in_flight}-{shards}", {"shards": shards})
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
     places, produced = _produce(deps, meter, topic, _MESSAGES + in_flight)
-    held = _hold(made.deps(), topic, group, in_flight)
+    leased_places = _hold(made.deps(), topic, group, in_flight)
     consumed: list[_Consumed] = together(_CONSUMERS, partial(_consume, made, topic, group, _ends(places)))
-    _check(places, held, [place for c in consumed for place in c.places])
+    _check(places, leased_places, [place for c in consumed for place in c.places])
     cost = sum((c.cost for c in consumed), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
     work += "" if shards > 1 else ", one shard"
     writes = produced.per(len(places)).writes + cost.writes
-    lost = sum(c.cost.failed for c in consumed) / _MESSAGES
+    losses = sum(c.cost.failed for c in consumed) / _MESSAGES
     yield at_most(
-        f"{work}: write units per message in all", writes, _LIMIT_WU, "WU", f"{lost:.3f} races lost a message"
+        f"{work}: write units per message in all",
+        writes,
+        _LIMIT_WU,
+        "WU",
+        f"{losses:.3f} races lost a message",
     )
     if shards > 1:
         yield at_most(f"{work}: read units per message", cost.reads, _LIMIT_RU, "RU")
@@ -87,15 +91,15 @@ def _shares(made: Stage, consumers: int) -> Figure:
         deps.producer.produce(topic, [Draft(b"1")] * _PRODUCED_AT_ONCE)
         for _ in range(_SHARED // _PRODUCED_AT_ONCE)
     ]
-    taken: Counter[int] = Counter()
-    while taken.total() < _SHARED:
+    counts: Counter[int] = Counter()
+    while counts.total() < _SHARED:
         for n, (process, member) in enumerate(zip(processes, members, strict=True)):
-            got = process.receiver.receive(topic, group, member, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
-            process.settler.ack(topic, group, receipts(process, got))
-            taken[n] += len(got)
+            deliveries = process.receiver.receive(topic, group, member, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+            process.settler.ack(topic, group, receipts(process, deliveries))
+            counts[n] += len(deliveries)
     mean = _SHARED / consumers
-    worst = max(abs(taken[n] - mean) / mean for n in range(consumers))
-    shares = "/".join(str(taken[n]) for n in range(consumers))
+    worst = max(abs(counts[n] - mean) / mean for n in range(consumers))
+    shares = "/".join(str(counts[n]) for n in range(consumers))
     work = f"{_SHARED} messages of one keyless producer over {consumers} that pull: furthest from the mean"
     return at_most(work, 100 * worst, 20, "%", shares)
 
@@ -118,11 +122,11 @@ def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counte
 
 def _hold(deps: Deps, topic: Topic, group: Group, count: int) -> list[tuple[int, int]]:
     """Receive so many, ten at a time, and never settle them."""
-    held: list[tuple[int, int]] = []
-    while len(held) < count:
-        got = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
-        held += [(d.message.shard, d.message.offset) for d in got]
-    return held
+    places: list[tuple[int, int]] = []
+    while len(places) < count:
+        deliveries = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+        places += [(d.message.shard, d.message.offset) for d in deliveries]
+    return places
 
 
 def _consume(
@@ -136,15 +140,15 @@ def _consume(
     ready()
     began = ended = time.monotonic()
     while time.monotonic() < began + _MOST_SECONDS:
-        got = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
-        if not got:
+        deliveries = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+        if not deliveries:
             if _all_claimed(deps, topic, group, ends):
                 break
             continue
-        answers = deps.settler.ack(topic, group, receipts(deps, got))
+        answers = deps.settler.ack(topic, group, receipts(deps, deliveries))
         if any(answer is not None for answer in answers):
             raise AssertionError(answers)
-        places += [(d.message.shard, d.message.offset) for d in got]
+        places += [(d.message.shard, d.message.offset) for d in deliveries]
         ended = time.monotonic()
     return _Consumed(meter.cost, places, began, ended)
 
@@ -156,8 +160,8 @@ def _ends(places: Counter[tuple[int, int]]) -> dict[int, int]:
 
 def _all_claimed(deps: Deps, topic: Topic, group: Group, ends: dict[int, int]) -> bool:
     """As far as the states tell that the process saw last: that costs no read."""
-    seen = {key.shard.shard: deps.states.last(key).cursor.next for key in keys(topic, group)}
-    return all(seen[shard] >= end for shard, end in ends.items())
+    cursors = {key.shard.shard: deps.states.last(key).cursor.next for key in keys(topic, group)}
+    return all(cursors[shard] >= end for shard, end in ends.items())
 
 
 def _check(produced: Counter[Any], held: list[Any], consumed: list[Any]) -> None:

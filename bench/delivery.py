@@ -71,8 +71,8 @@ class _Bench:
     def send(self, topic: str) -> tuple[str, float]:
         """Produce one message; its id, and when."""
         began = time.time()
-        made: str = self.client.ask("POST", f"/topics/{topic}/messages", {"body": _BODY})["id"]
-        return made, began
+        id: str = self.client.ask("POST", f"/topics/{topic}/messages", {"body": _BODY})["id"]
+        return id, began
 
 
 def _until(done: Callable[[], bool]) -> None:

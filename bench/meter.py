@@ -79,8 +79,8 @@ class Meter:
         if model.name == "TransactWriteItems":
             self.cost.writes += sum(_transacted(action) for action in self._actions)
             return
-        told = parsed.get("ConsumedCapacity") or []
-        for part in told if isinstance(told, list) else [told]:
+        capacities = parsed.get("ConsumedCapacity") or []
+        for part in capacities if isinstance(capacities, list) else [capacities]:
             units = part["CapacityUnits"]
             if model.name in _READS:
                 units = max(units, 0.5)  # the local engine calls an empty query free; AWS does not

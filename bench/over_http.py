@@ -102,7 +102,7 @@ def _produce(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
 
 
 def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
-    client, got, empty = load.server.client(), 0, 0
+    client, count, empty = load.server.client(), 0, 0
     ready()
     began = ended = time.monotonic()
     while empty < 2:
@@ -116,8 +116,8 @@ def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
         )
         if not all(result.get("ok") for result in answer["results"]):
             raise RuntimeError("a receipt was refused")
-        got, ended = got + len(messages), time.monotonic()
-    return _Span(began, ended, got)
+        count, ended = count + len(messages), time.monotonic()
+    return _Span(began, ended, count)
 
 
 def _put(made: Stage, name: str, count: int, number: int, ready: Callable[[], None]) -> _Span:

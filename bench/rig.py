@@ -120,13 +120,13 @@ def together(count: int, work: Callable[[int, Callable[[], None]], Any]) -> list
     ]
     for child in children:
         child.start()
-    got = dict(results.get() for _ in children)
+    by_number = dict(results.get() for _ in children)
     for child in children:
         child.join()
-    failed = [str(result) for result in got.values() if isinstance(result, _Failure)]
+    failed = [str(result) for result in by_number.values() if isinstance(result, _Failure)]
     if failed:
         raise RuntimeError(f"{len(failed)} of {count} processes failed, one with {failed[0]}")
-    return [got[n] for n in range(count)]
+    return [by_number[n] for n in range(count)]
 
 
 class _Failure(str):

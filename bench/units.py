@@ -179,12 +179,12 @@ def _messages(b: _Bench, size: int) -> list[dict[str, Any]]:
 def _cycle(b: _Bench, topic: str, size: int, consumer: dict[str, str]) -> Cost:
     """Claim and settle one batch; RuntimeError unless one receive gives all of it."""
     with b.meter.during() as cost:
-        asked = {"max": size, **consumer}
-        got = b.api.call("POST", f"{_GROUP}/receive", asked, topic=topic, group="g")["messages"]
-        receipts = [m["receipt"] for m in got]
+        request = {"max": size, **consumer}
+        messages = b.api.call("POST", f"{_GROUP}/receive", request, topic=topic, group="g")["messages"]
+        receipts = [m["receipt"] for m in messages]
         b.api.call("POST", f"{_GROUP}/ack", {"receipts": receipts}, topic=topic, group="g")
-    if len(got) != size:
-        raise RuntimeError(f"{topic}: a receive gave {len(got)} of {size}")
+    if len(messages) != size:
+        raise RuntimeError(f"{topic}: a receive gave {len(messages)} of {size}")
     return cost
 
 
@@ -198,11 +198,11 @@ def _others(b: _Bench) -> Iterator[Figure]:
     waited = b.cost("POST", f"{_GROUP}/receive", {"wait_seconds": 5}, topic="rest", group="g")
     yield told("idle receive waiting 5 s: per second", _shown(waited.per(5)))
     body = {"body": b.text(500)}
-    made = b.api.call("POST", f"{_TOPIC}/messages", body, topic="rest")
-    got = b.api.call("POST", f"{_GROUP}/receive", {}, topic="rest", group="g")["messages"]
-    extend = {"receipts": [got[0]["receipt"]], "lease_seconds": 60}
+    answer = b.api.call("POST", f"{_TOPIC}/messages", body, topic="rest")
+    messages = b.api.call("POST", f"{_GROUP}/receive", {}, topic="rest", group="g")["messages"]
+    extend = {"receipts": [messages[0]["receipt"]], "lease_seconds": 60}
     yield told("extend a lease", _shown(b.cost("POST", f"{_GROUP}/extend", extend, topic="rest", group="g")))
-    lookup = b.cost("GET", f"{_TOPIC}/messages/{{id}}", topic="rest", id=made["id"])
+    lookup = b.cost("GET", f"{_TOPIC}/messages/{{id}}", topic="rest", id=answer["id"])
     yield told("look up a message, one group", _shown(lookup))
     seek = b.cost("POST", f"{_GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
     yield told("seek to earliest, 4 shards, and show the group", _shown(seek))

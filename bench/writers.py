@@ -34,13 +34,13 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     with stage(endpoint) as made:
         alone = _rate(_written(made, 1, 4, 400))
         for shards in (4, 1):
-            written = _written(made, _WRITERS, shards, _EACH)
-            cost = sum((w.cost for w in written), Cost()).per(_WRITERS * _EACH)
-            share = _proved(made, shards, written)
-            rate = _rate(written)
+            batches = _written(made, _WRITERS, shards, _EACH)
+            cost = sum((w.cost for w in batches), Cost()).per(_WRITERS * _EACH)
+            share = _proved(made, shards, batches)
+            rate = _rate(batches)
             work = f"{_WRITERS} writers on {shards} shard{'s'[: shards > 1]}"
-            lost = sum(w.cost.failed for w in written) / _WRITERS / _EACH
-            ratio = f"{cost.reads:.2f} RU, {lost:.2f} races lost a message"
+            losses = sum(w.cost.failed for w in batches) / _WRITERS / _EACH
+            ratio = f"{cost.reads:.2f} RU, {losses:.2f} races lost a message"
             name = f"{work}, dense, nothing lost: write units per message"
             if shards > 1:
                 yield at_most(name, cost.writes, _LIMIT_WU, "WU", ratio)
@@ -76,14 +76,14 @@ def _body(writer: int, number: int) -> bytes:
     return f'"{writer}-{number} {"x" * 200}"'.encode()
 
 
-def _rate(written: list[_Written]) -> float:
-    return sum(len(w.places) for w in written) / max(w.seconds for w in written)
+def _rate(batches: list[_Written]) -> float:
+    return sum(len(w.places) for w in batches) / max(w.seconds for w in batches)
 
 
-def _proved(made: Stage, shards: int, written: list[_Written]) -> float:
+def _proved(made: Stage, shards: int, batches: list[_Written]) -> float:
     """Offsets are dense, and each message stands where its writer was told and nowhere else. The share reserved."""
     deps = made.deps()
-    topic = deps.catalog.topic(f"w{len(written)}-{shards}")
+    topic = deps.catalog.topic(f"w{len(batches)}-{shards}")
     reserved = 0
     for shard in range(shards):
         rows = _rows(deps.adapters.log.read, topic, shard)
@@ -93,13 +93,13 @@ def _proved(made: Stage, shards: int, written: list[_Written]) -> float:
                 raise RuntimeError(f"shard {shard}: offsets {at} to {row.first - 1} are missing")
             at = row.end
         told_of = {
-            o: _body(n, i) for n, w in enumerate(written) for i, (s, o) in enumerate(w.places) if s == shard
+            o: _body(n, i) for n, w in enumerate(batches) for i, (s, o) in enumerate(w.places) if s == shard
         }
-        found = {row.first + i: draft.body for row in rows for i, draft in enumerate(row.drafts)}
-        if found != told_of:
+        bodies = {row.first + i: draft.body for row in rows for i, draft in enumerate(row.drafts)}
+        if bodies != told_of:
             raise RuntimeError(f"shard {shard}: the log does not hold what the writers were told")
         reserved += sum(len(row.drafts) for row in rows if row.way is Way.RESERVED)
-    return reserved / sum(len(w.places) for w in written)
+    return reserved / sum(len(w.places) for w in batches)
 
 
 def _rows(read: Callable[..., list[Segment]], topic: Topic, shard: int) -> list[Segment]:

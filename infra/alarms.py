@@ -186,11 +186,13 @@ def _queue(prefix: str) -> Alarm:
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
     failed = "A job of the archive failed, or was incomplete: its log says why and what is missing."
     late = "No archive was made for 26 hours."
-    found = [Alarm("JobFailed", failed, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
+    alarms = [Alarm("JobFailed", failed, _ended(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
         metric = _ended(prefix, names.ARCHIVED)
-        found.append(Alarm("ArchiveLate", late, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True))
-    return found
+        alarms.append(
+            Alarm("ArchiveLate", late, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True)
+        )
+    return alarms
 
 
 def _ended(prefix: str, how: str) -> tuple[str, str, dict[str, str]]:

@@ -134,12 +134,12 @@ def response(status: int, code: str, detail: str, retryable: bool) -> dict[str, 
 
 
 def _domain(domain: dict[str, str]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    resources: dict[str, Any] = {
         "DomainName": domain["name"],
         "CertificateArn": domain["certificate"],
         "EndpointConfiguration": "REGIONAL",
         "SecurityPolicy": "TLS_1_2",
     }
     if domain.get("zone"):
-        told["Route53"] = {"HostedZoneId": domain["zone"]}
-    return told
+        resources["Route53"] = {"HostedZoneId": domain["zone"]}
+    return resources

@@ -50,12 +50,12 @@ class Aws:
         return json.loads(text) if text.strip() else None
 
     def _region(self) -> str:
-        told = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION")
-        told = told or self.run("configure", "get", "region", check=False).strip()
-        if not told:
+        region = self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION")
+        region = region or self.run("configure", "get", "region", check=False).strip()
+        if not region:
             raise Wrong("No region is set. Say where the stack is to be: export AWS_REGION=eu-central-1")
-        self._environment["AWS_REGION"] = self._environment["AWS_DEFAULT_REGION"] = told
-        return told
+        self._environment["AWS_REGION"] = self._environment["AWS_DEFAULT_REGION"] = region
+        return region
 
     def _account(self) -> str:
         try:

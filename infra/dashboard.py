@@ -123,13 +123,13 @@ class _Stage:
         return "Shards", advice, row
 
     def _subscribers(self) -> Row:
-        done, failed = self._own("Delivered", "Sum", id="done"), self._own("Failed", "Sum", id="failed")
-        for line in (done, failed):
+        delivered, failed = self._own("Delivered", "Sum", id="done"), self._own("Failed", "Sum", id="failed")
+        for line in (delivered, failed):
             line[-1]["visible"] = False
         share = [{"expression": "100 * failed / (done + failed)", "label": "failed, %", "id": "share"}]
         at_work = self._of("deliver", "ConcurrentExecutions", "Maximum")
         row = [
-            _graph("Attempts that failed, %", [done, failed, share]),
+            _graph("Attempts that failed, %", [delivered, failed, share]),
             _graph("Came too late; producers asked", [self._own("Stale", "Sum"), self._own("Checks", "Sum")]),
             _graph("Deliveries beside one another", [at_work]),
         ]
@@ -195,12 +195,12 @@ class _Stage:
         accepted = self._own("Accepted", "Sum", id="accepted")
         accepted[-1]["visible"] = False
         total = " + ".join(f"w{n}" for n in range(len(writes)))
-        told = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
-        return [*hidden, accepted, [told]]
+        expression = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
+        return [*hidden, accepted, [expression]]
 
     def _own(self, metric: str, statistic: str, **options: Any) -> Line:
-        told = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
-        return [NAMESPACE, metric, "service", self._prefix, told]
+        metric_options = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
+        return [NAMESPACE, metric, "service", self._prefix, metric_options]
 
     def _by_topic(self, metric: str) -> Line:
         where = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
@@ -223,8 +223,8 @@ def _aws(
     label: str | None = None,
     period: int = _MINUTE,
 ) -> Line:
-    told = {"stat": statistic, "period": period, "label": label or metric}
-    return [namespace, metric, *(text for each in dimensions.items() for text in each), told]
+    metric_options = {"stat": statistic, "period": period, "label": label or metric}
+    return [namespace, metric, *(text for each in dimensions.items() for text in each), metric_options]
 
 
 def _graph(title: str, lines: Sequence[Line]) -> dict[str, Any]:

@@ -24,9 +24,9 @@ class Data:
 
     def tables(self) -> list[str]:
         """The tables that are there."""
-        wanted = [names.table(self._prefix, noun) for noun in names.TABLES]
+        table_names = [names.table(self._prefix, noun) for noun in names.TABLES]
         there = set((self._aws.ask("dynamodb", "list-tables") or {}).get("TableNames", []))
-        return [table for table in wanted if table in there]
+        return [table for table in table_names if table in there]
 
     def has_bucket(self) -> bool:
         try:
@@ -37,13 +37,13 @@ class Data:
 
     def delete(self) -> None:
         """Delete all of it. Refused, where AWS does not let one."""
-        kept = [("--table-name", table) for table in self.tables()]
-        for table in kept:
+        targets = [("--table-name", table) for table in self.tables()]
+        for table in targets:
             self._aws.run("dynamodb", "update-table", "--no-deletion-protection-enabled", *table)
-        for table in kept:
+        for table in targets:
             self._aws.run("dynamodb", "wait", "table-exists", *table)  # not while it is being updated
             self._aws.run("dynamodb", "delete-table", *table)
-        for table in kept:
+        for table in targets:
             self._aws.run("dynamodb", "wait", "table-not-exists", *table)
         if self.has_bucket():
             self._empty_bucket()
@@ -55,9 +55,9 @@ class Data:
         """The keys that encrypted this stage's secrets: one for each time that it was deployed anew."""
         tagged = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
         kind = ("--resource-type-filters", "kms:key")
-        asked = ("resourcegroupstaggingapi", "get-resources", *tagged, *kind)
-        found = self._aws.ask(*asked, check=False) or {}
-        return [str(each["ResourceARN"]) for each in found.get("ResourceTagMappingList", [])]
+        command = ("resourcegroupstaggingapi", "get-resources", *tagged, *kind)
+        answer = self._aws.ask(*command, check=False) or {}
+        return [str(each["ResourceARN"]) for each in answer.get("ResourceTagMappingList", [])]
 
     def _empty_bucket(self) -> None:
         """All versions of all objects: `aws s3 rb` knows the latest only."""

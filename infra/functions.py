@@ -77,16 +77,16 @@ def failure_queue(prefix: str) -> dict[str, Any]:
 
 def stream_mappings(existing: Iterable[str]) -> dict[str, Any]:
     """The streams that wake `route` and feed `journal`."""
-    found: dict[str, Any] = {}
+    mappings: dict[str, Any] = {}
     streams = tables.streams()
     if "route" in existing:
-        found["RouteFromLog"] = _mapping("route", streams["log"], _ROUTE_FILTER, _WAKING)
+        mappings["RouteFromLog"] = _mapping("route", streams["log"], _ROUTE_FILTER, _WAKING)
     if "journal" in existing:
         for noun in roles.STREAMS["journal"]:
             if noun in streams:
                 logical = f"JournalFrom{names.logical(noun)}"
-                found[logical] = _mapping("journal", streams[noun], _JOURNAL_FILTER, _KEEPING)
-    return found
+                mappings[logical] = _mapping("journal", streams[noun], _JOURNAL_FILTER, _KEEPING)
+    return mappings
 
 
 _WAKING: dict[str, Any] = {

@@ -250,14 +250,14 @@ def _allow(actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
 
 def _catalog(prefix: str) -> dict[str, Any]:
     database = prefix.replace("-", "_")
-    made: dict[str, Any] = {
+    resources: dict[str, Any] = {
         "ArchiveDatabase": {
             "Type": "AWS::Glue::Database",
             "Properties": {"CatalogId": {"Ref": "AWS::AccountId"}, "DatabaseInput": {"Name": database}},
         }
     }
     for table, columns in _TABLES.items():
-        made[f"{names.logical(table)}ArchiveTable"] = {
+        resources[f"{names.logical(table)}ArchiveTable"] = {
             "Type": "AWS::Glue::Table",
             "Properties": {
                 "CatalogId": {"Ref": "AWS::AccountId"},
@@ -265,7 +265,7 @@ def _catalog(prefix: str) -> dict[str, Any]:
                 "TableInput": _table(prefix, table, columns),
             },
         }
-    return made
+    return resources
 
 
 def _table(prefix: str, name: str, columns: tuple[tuple[str, str], ...]) -> dict[str, Any]:

@@ -167,16 +167,16 @@ def roles(prefix: str, bucket: str, streams: Mapping[str, Any], tracing: bool = 
     """The roles as CloudFormation resources `<Function>Role`. `bucket` is the bucket's name, or a text for Fn::Sub
     that makes it. `streams`: the ARN of each table's stream, by noun; one that a function reads and that is not there
     is left out. `tracing`: they may write traces of X-Ray."""
-    found = {name: _policy(name, prefix, bucket) for name in names.FUNCTIONS}
+    policies = {name: _policy(name, prefix, bucket) for name in names.FUNCTIONS}
     if tracing:
-        for statements in found.values():
+        for statements in policies.values():
             statements.append(_X_RAY)
     for name, nouns in STREAMS.items():
         arns = [streams[noun] for noun in nouns if noun in streams]
         if arns:
             actions = [f"dynamodb:{action}" for action in _STREAM_ACTIONS]
-            found[name].append({"Effect": "Allow", "Action": actions, "Resource": arns})
-    return {role_id(name): _role(statements) for name, statements in found.items()}
+            policies[name].append({"Effect": "Allow", "Action": actions, "Resource": arns})
+    return {role_id(name): _role(statements) for name, statements in policies.items()}
 
 
 def role_id(name: str) -> str:

@@ -114,8 +114,8 @@ class Deployment:
 
     def _reserved(self) -> int | None:
         """How much of Lambda's concurrency the stack as it stands reserves; None where that is not told."""
-        found = self._aws.ask("cloudformation", "get-template", "--stack-name", self._name, check=False)
-        body = found["TemplateBody"] if found else None
+        answer = self._aws.ask("cloudformation", "get-template", "--stack-name", self._name, check=False)
+        body = answer["TemplateBody"] if answer else None
         return _reservations(json.loads(body) if isinstance(body, str) else body) if body else None
 
     def _may_reserve(self, reserved: int | None) -> bool:
@@ -123,15 +123,15 @@ class Deployment:
         `reserved` is what the stack has already. Wrong, where it does not and the stage is not to be without."""
         if reserved is None:
             return True
-        wanted = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reserved
-        if wanted <= 0:
+        additions = _reservations(json.loads((self._build / TEMPLATE).read_text())) - reserved
+        if additions <= 0:
             return True
         lent = self._aws.ask("lambda", "get-account-settings")["AccountLimit"]
         free = lent["UnreservedConcurrentExecutions"]
-        if free - wanted >= _UNRESERVED:
+        if free - additions >= _UNRESERVED:
             return True
         short = (
-            f"The stage {self._stack.stage} reserves {wanted} more of Lambda's concurrency, and {_UNRESERVED} must "
+            f"The stage {self._stack.stage} reserves {additions} more of Lambda's concurrency, and {_UNRESERVED} must "
             f"stay unreserved, but the account has only {free} left in {self._aws.region}."
         )
         more = (
@@ -149,12 +149,12 @@ class Deployment:
 
     def _status(self) -> str:
         """The stack's status; empty if there is none."""
-        found = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name, check=False)
-        return str(found["Stacks"][0]["StackStatus"]) if found else ""
+        answer = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name, check=False)
+        return str(answer["Stacks"][0]["StackStatus"]) if answer else ""
 
     def _outputs(self) -> dict[str, str]:
-        found = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
-        return {each["OutputKey"]: each["OutputValue"] for each in found["Stacks"][0].get("Outputs", [])}
+        answer = self._aws.ask("cloudformation", "describe-stacks", "--stack-name", self._name)
+        return {each["OutputKey"]: each["OutputValue"] for each in answer["Stacks"][0].get("Outputs", [])}
 
     def _make_artifacts(self) -> None:
         """The bucket for what is deployed, one for all stacks of an account's region."""
@@ -183,12 +183,12 @@ class Deployment:
         if self._stack.glue:
             jobs = f"s3://{self._artifacts}/{self._stack.glue_key}/"
             self._aws.run("s3", "cp", "--quiet", "--recursive", str(self._build / GLUE), jobs)
-        told = json.loads(packaged.read_text())
+        template = json.loads(packaged.read_text())
         # Only what has its name in plain text is taken in again.
-        told["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._data.bucket
+        template["Resources"][bucket.BUCKET]["Properties"]["BucketName"] = self._data.bucket
         if not self._reserves:
-            told = _without_reservations(told)
-        packaged.write_text(json.dumps(told))
+            template = _without_reservations(template)
+        packaged.write_text(json.dumps(template))
         key = f"{self._name}/{TEMPLATE}"
         self._aws.run("s3", "cp", "--quiet", str(packaged), f"s3://{self._artifacts}/{key}")
         return f"https://s3.{self._aws.region}.amazonaws.com/{self._artifacts}/{key}"
@@ -204,11 +204,11 @@ class Deployment:
             *("--tags", "Key=headrace,Value=" + self._name),
         )
         self._aws.run("cloudformation", "wait", "change-set-create-complete", *stack, check=False)
-        told = self._aws.ask("cloudformation", "describe-change-set", *stack)
-        if told["Status"] != "FAILED":
+        change_set = self._aws.ask("cloudformation", "describe-change-set", *stack)
+        if change_set["Status"] != "FAILED":
             return name
         self._aws.run("cloudformation", "delete-change-set", *stack, check=False)
-        reason = str(told.get("StatusReason", ""))
+        reason = str(change_set.get("StatusReason", ""))
         if "didn't contain changes" in reason or "No updates" in reason:
             return ""
         raise Wrong(f"AWS does not take the template: {reason}")
@@ -241,8 +241,8 @@ class Deployment:
             "60",
             check=False,
         )
-        told: list[Any] = (events or {}).get("StackEvents", [])
-        failed = [each for each in told if each["ResourceStatus"].endswith("_FAILED")]
+        entries: list[Any] = (events or {}).get("StackEvents", [])
+        failed = [each for each in entries if each["ResourceStatus"].endswith("_FAILED")]
         return "\n".join(
             f"  {each['LogicalResourceId']}: {each.get('ResourceStatusReason', each['ResourceStatus'])}"
             for each in reversed(failed)
@@ -251,26 +251,26 @@ class Deployment:
     def _drop_logs(self) -> None:
         """Functions that still ran while their stack went have opened their logs anew."""
         begins = f"/aws/lambda/{self._name}-"
-        found = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", begins) or {}
-        there = {str(each["logGroupName"]) for each in found.get("logGroups", [])}
+        groups = self._aws.ask("logs", "describe-log-groups", "--log-group-name-prefix", begins) or {}
+        there = {str(each["logGroupName"]) for each in groups.get("logGroups", [])}
         for name in self._stack.functions:
             log = f"/aws/lambda/{names.function(self._name, name)}"
             if log in there:
                 self._aws.run("logs", "delete-log-group", "--log-group-name", log, check=False)
 
 
-def _confirmed(stack: Stack, told: str | None, with_data: bool) -> None:
+def _confirmed(stack: Stack, name: str | None, with_data: bool) -> None:
     """Wrong, unless somebody typed the prefix."""
     what = (
         "its tables and its bucket, with everything in them" if with_data else "but not its tables and bucket"
     )
-    if told is None:
+    if name is None:
         if not sys.stdin.isatty():
             raise Wrong(
                 f"Nobody is there to confirm: add CONFIRM={stack.prefix} (or --confirm {stack.prefix})."
             )
-        told = input(f"This deletes the stack {stack.prefix}, {what}. Type its name to go on: ")
-    if told.strip() != stack.prefix:
+        name = input(f"This deletes the stack {stack.prefix}, {what}. Type its name to go on: ")
+    if name.strip() != stack.prefix:
         raise Wrong(f"Not confirmed: nothing was done. The stack's name is {stack.prefix}.")
 
 
@@ -279,8 +279,10 @@ def _prefix(options: argparse.Namespace, stack: Stack) -> None:
 
 
 def _deploy(options: argparse.Namespace, stack: Stack) -> None:
-    told = json.loads((options.build / TEMPLATE).read_text()) if (options.build / TEMPLATE).exists() else {}
-    if told.get("Description") != f"Headrace, stage {stack.stage}, prefix {stack.prefix}":
+    template = (
+        json.loads((options.build / TEMPLATE).read_text()) if (options.build / TEMPLATE).exists() else {}
+    )
+    if template.get("Description") != f"Headrace, stage {stack.stage}, prefix {stack.prefix}":
         raise Wrong(
             f"{options.build / TEMPLATE} is not of this stage and prefix: run `make package` with the same first."
         )

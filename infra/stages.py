@@ -31,8 +31,8 @@ _SETTINGS = (
 )
 
 
-def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:
-    """The stack of a stage. `given` goes before what the file says; the prefix is `headrace-<stage>` where neither
+def read(stage: str, variables: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:
+    """The stack of a stage. `variables` goes before what the file says; the prefix is `headrace-<stage>` where neither
     says another. Wrong, with what to change."""
     config = _config(folder / CONFIG)
     stages = config.get("stages", {})
@@ -40,7 +40,7 @@ def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path
         raise Wrong(
             f"There is no stage {stage!r}. {CONFIG} has: {', '.join(stages)}. Choose one, or add yours there."
         )
-    settings = {"prefix": f"headrace-{stage}", **stages[stage].get("infra", {}), **(given or {})}
+    settings = {"prefix": f"headrace-{stage}", **stages[stage].get("infra", {}), **(variables or {})}
     unknown = settings.keys() - set(_SETTINGS)
     if unknown:
         raise Wrong(
@@ -59,10 +59,10 @@ def read(stage: str, given: Mapping[str, str] | None = None, folder: Path = Path
 def _digest(jobs: Path) -> str:
     """Tells whether the archive's jobs have changed; empty where there are none."""
     sources = sorted(jobs.rglob("*.py"))
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for source in sources:
-        told.update(str(source.relative_to(jobs)).encode() + b"\0" + source.read_bytes() + b"\0")
-    return told.hexdigest()[:12] if sources else ""
+        digest.update(str(source.relative_to(jobs)).encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()[:12] if sources else ""
 
 
 def _config(file: Path) -> dict[str, Any]:

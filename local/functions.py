@@ -208,8 +208,8 @@ class Invocations:
         context = Context(
             call.function, call.id, self._stopping, self._seconds.get(call.function, FUNCTION_SECONDS)
         )
-        done = attempt(self._functions[call.function], json.loads(call.event), context)
-        if not done and call.pauses:
+        success = attempt(self._functions[call.function], json.loads(call.event), context)
+        if not success and call.pauses:
             pause, *left = call.pauses
             self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(left)))
         with self._changed:

@@ -28,10 +28,10 @@ class LocalJobs:
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
         self._folder.mkdir(parents=True, exist_ok=True)
-        told = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+        argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
         with open(self._folder / f"{'-'.join((job, *arguments.values()))}.log", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"glue_jobs.{job}", *told],
+                [sys.executable, "-m", f"glue_jobs.{job}", *argv],
                 env=os.environ | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -59,28 +59,28 @@ class Options:
 
 def read(program: str, engine: str) -> Options:
     """The options of this process; `engine` is used if none is named. Raises Unusable."""
-    told = _parser(program, engine).parse_args()
-    port = told.port or "8700"
+    options = _parser(program, engine).parse_args()
+    port = options.port or "8700"
     if not port.isascii() or not port.isdigit() or not int(port) < 65536:
         raise Unusable(
             f"--port (HEADRACE_PORT) must be a number from 1 to 65535, or 0 for a free one; not {port!r}."
         )
-    if told.anonymous_per_second < 1:
+    if options.anonymous_per_second < 1:
         raise Unusable("--anonymous-per-second must be a whole number from 1.")
-    if told.functions and not Path(told.functions).is_file():
-        raise Unusable(f"HEADRACE_FUNCTIONS={told.functions} is no file.")
+    if options.functions and not Path(options.functions).is_file():
+        raise Unusable(f"HEADRACE_FUNCTIONS={options.functions} is no file.")
     return Options(
-        engine=told.engine,
-        host=told.host or "127.0.0.1",
+        engine=options.engine,
+        host=options.host or "127.0.0.1",
         port=int(port),
-        data=Path(told.data or ".data"),
-        token=told.token or None,
-        functions=Path(told.functions) if told.functions else None,
-        clock=told.clock,
-        as_json=told.json,
-        log=told.log,
-        anonymous=told.anonymous_per_second,
-        lifeline=told.until_stdin_ends,
+        data=Path(options.data or ".data"),
+        token=options.token or None,
+        functions=Path(options.functions) if options.functions else None,
+        clock=options.clock,
+        as_json=options.json,
+        log=options.log,
+        anonymous=options.anonymous_per_second,
+        lifeline=options.until_stdin_ends,
         endpoint=os.environ.get(ENDPOINT) or None,
         stream=os.environ.get("HEADRACE_STREAM") != "0",
     )
@@ -94,8 +94,10 @@ def _parser(program: str, engine: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     get, add = os.environ.get, parser.add_argument
-    kept = "memory: gone when it ends; dynamodb: durable, in DynamoDB Local (needs Java 17, and npm once)"
-    add("--engine", choices=ENGINES, default=engine, help=f"{kept} ({engine})")
+    store_help = (
+        "memory: gone when it ends; dynamodb: durable, in DynamoDB Local (needs Java 17, and npm once)"
+    )
+    add("--engine", choices=ENGINES, default=engine, help=f"{store_help} ({engine})")
     add("--host", default=get("HEADRACE_HOST"), help="the address to listen on (127.0.0.1)")
     add("--port", default=get("HEADRACE_PORT"), help="the port; 0: any free one (8700)")
     add(

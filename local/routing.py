@@ -35,9 +35,9 @@ class Routes(RouteMatcher):
 
 def _capture(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
     captured = {}
-    for wanted, found in zip(pattern, parts, strict=True):
-        if wanted[:1] == "{" and found:
-            captured[wanted[1:-1]] = found
-        elif wanted != found:
+    for segment, part in zip(pattern, parts, strict=True):
+        if segment[:1] == "{" and part:
+            captured[segment[1:-1]] = part
+        elif segment != part:
             return None
     return captured

@@ -30,17 +30,17 @@ class Schedule:
 
 def schedules_of(app: Chalice) -> list[Schedule]:
     """An app's schedules. One that is no rate is named on standard error and left to AWS."""
-    found = []
+    schedules = []
     for source in app.event_sources:
         if not isinstance(source, ScheduledEventConfig):
             continue
         expression = source.schedule_expression
         text = expression if isinstance(expression, str) else expression.to_string()
         if match := _RATE.fullmatch(text):
-            found.append(Schedule(source.name, int(match[1]) * _SECONDS[match[2]]))
+            schedules.append(Schedule(source.name, int(match[1]) * _SECONDS[match[2]]))
         else:
             print(f"{source.name} does not run here: {text} is not a rate.", file=sys.stderr)
-    return found
+    return schedules
 
 
 class Schedules:

@@ -117,7 +117,7 @@ class StreamPoller:
     def _discover(self) -> None:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
         self._arn = self._stream()
-        known, self._shards = self._shards, {}
+        shards, self._shards = self._shards, {}
         for shard in self._listed():
             new = _Shard(
                 shard["ShardId"],
@@ -125,7 +125,7 @@ class StreamPoller:
                 _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"},
                 ended=not self._looked and "EndingSequenceNumber" in shard["SequenceNumberRange"],
             )
-            self._shards[new.id] = known.get(new.id, new)
+            self._shards[new.id] = shards.get(new.id, new)
         self._looked = True
         parents = {shard.parent for shard in self._shards.values()}
         self._look_again = any(shard.ended and shard.id not in parents for shard in self._shards.values())
@@ -197,8 +197,10 @@ def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
         for record in records
     ]
     for record in named:
-        told = record["dynamodb"]
-        record["dynamodb"] = {**told, _CREATED: told[_CREATED].timestamp()} if _CREATED in told else told
+        change = record["dynamodb"]
+        record["dynamodb"] = (
+            {**change, _CREATED: change[_CREATED].timestamp()} if _CREATED in change else change
+        )
     event: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode({"Records": named})
     )  # bytes become base64

@@ -30,7 +30,7 @@ def is_audited(entry: Call) -> bool:
     return entry.method != "GET" and bool(entry.scopes) and entry.handler.__name__ not in TRAFFIC
 
 
-def note(entry: Call, context: Context, result: str, made: str = "") -> None:
+def note(entry: Call, context: Context, result: str, created_id: str = "") -> None:
     """Add an entry. What was done was done: an entry that cannot be stored is told in the log."""
     caller, clock = context.caller, context.deps.adapters.clock
     topic = context.params.get("topic")
@@ -42,7 +42,7 @@ def note(entry: Call, context: Context, result: str, made: str = "") -> None:
         token_name=caller.name,
         method=entry.method,
         path=entry.path,
-        object=_object(entry, context, made),
+        object=_object(entry, context, created_id),
         result=result,
         request_id=context.request_id,
         topic=topic if topic and NAME.match(topic) else None,
@@ -63,13 +63,13 @@ def note_denied(entry: Call, context: Context, code: str) -> None:
         note(entry, context, code)
 
 
-def _object(entry: Call, context: Context, made: str) -> str:
-    """What it was about: `consumer orders/mailer/me`. `made` is the id of what the call made."""
+def _object(entry: Call, context: Context, created_id: str) -> str:
+    """What it was about: `consumer orders/mailer/me`. `created_id` is the id of what the call made."""
     params = dict(context.params)
     kind = next(reversed(params), "") if params else ""
     if not kind or kind == "id":
         parts = entry.path.split("/")
         place = parts[parts.index("{id}") - 1] if kind else parts[-1]
         kind = place.removesuffix("s").replace("-", " ")
-    values = [value for value in (*params.values(), made) if value and not value.startswith("hr_")]
+    values = [value for value in (*params.values(), created_id) if value and not value.startswith("hr_")]
     return f"{kind} {'/'.join(values)}"[:_OBJECT_CHARS].strip()

@@ -22,14 +22,14 @@ from ..domain.errors import (
     UnsupportedMedia,
     unavailable,
 )
-from ..domain.topic import Caller, Group, Topic
+from ..domain.topic import Caller, Group, Scope, Topic
 from ..wiring import Deps
 from . import audit, problems, strict, tracing
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
 JSON = "application/json"
-ANY = ("produce", "consume", "admin")
+ANY = tuple(Scope)
 
 
 class Response(msgspec.Struct, Generic[T], frozen=True):
@@ -234,8 +234,8 @@ def _handled(entry: Call, context: Context) -> Response[Any]:
     except HeadraceError as error:
         audit.note(entry, context, error.code)
         raise
-    made = answer.body.get("id", "") if isinstance(answer.body, dict) and not context.params else ""
-    audit.note(entry, context, "OK", str(made))
+    created_id = answer.body.get("id", "") if isinstance(answer.body, dict) and not context.params else ""
+    audit.note(entry, context, "OK", str(created_id))
     return answer
 
 
@@ -306,7 +306,7 @@ def check_every_group(caller: Caller | None) -> None:
 
 def check_producer(caller: Caller | None) -> None:
     """The same for what producers do to messages of theirs, and administrators to messages of others."""
-    if caller and "produce" not in caller.scopes:
+    if caller and Scope.PRODUCE not in caller.scopes:
         check_every_group(caller)
 
 

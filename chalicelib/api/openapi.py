@@ -150,9 +150,9 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
 
 
 def _responses(entry: Call, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
-    done = {str(status): _done(entry, status, answer, examples) for status in entry.statuses}
+    successes = {str(status): _done(entry, status, answer, examples) for status in entry.statuses}
     refused = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
-    return done | refused
+    return successes | refused
 
 
 def _done(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:

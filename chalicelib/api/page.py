@@ -89,9 +89,9 @@ def _call(method: str, path: str, operation: dict[str, Any]) -> str:
         names = [p["name"] for p in operation["parameters"] if p["in"] == place]
         notes += [f"{place.capitalize()}: {', '.join(names)}."] if names else []
     notes += [] if operation["security"] else ["No token needed."]
-    taken = operation.get("requestBody", {})
+    request_body = operation.get("requestBody", {})
     answers = [answer for status, answer in operation["responses"].items() if status < "300"]
-    links = _links("Body", [taken]) + _links("Answer", answers[:1])
+    links = _links("Body", [request_body]) + _links("Answer", answers[:1])
     return f"<h3><code>{escape(f'{method} {path}')}</code></h3><p>{escape(' '.join(notes))}{links}</p>"
 
 

@@ -298,10 +298,10 @@ def page_start(context: Context, purpose: str) -> Any:
     text = context.query.get("page_token")
     if text is None:
         return None
-    opened = context.deps.signing_keys.open(f"page:{purpose}", text)
-    if opened is None:
+    token = context.deps.signing_keys.open(f"page:{purpose}", text)
+    if token is None:
         raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
-    return json.loads(opened)
+    return json.loads(token)
 
 
 def visible(

@@ -115,13 +115,13 @@ class Egress:
             return None
         request = _request(method, target, headers, body)
         for address in addresses:
-            kept = self._pool.take(_key(target, address))
-            if kept is None:
+            connection = self._pool.take(_key(target, address))
+            if connection is None:
                 continue
             try:
-                return self._exchange(kept, method, request, deadline)
+                return self._exchange(connection, method, request, deadline)
             except (ConnectionError, ssl.SSLError):
-                if kept.heard:
+                if connection.heard:
                     raise
                 break  # it was closed while it waited: a new one has to do
         return self._exchange(self._connect(target, addresses, deadline), method, request, deadline)

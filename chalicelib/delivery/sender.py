@@ -70,9 +70,9 @@ class Sender:
         if isinstance(answer, Unreached):
             outcome = Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
             return Exchange(consumer.target, headers, post.body, outcome, {})
-        shown = answer.body[:MOST_SHOWN_BYTES]
+        excerpt = answer.body[:MOST_SHOWN_BYTES]
         outcome, size = self._judge(answer), len(answer.body)
-        return Exchange(consumer.target, headers, post.body, outcome, answer.headers, shown, size)
+        return Exchange(consumer.target, headers, post.body, outcome, answer.headers, excerpt, size)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         url, deadline = transaction.check_url or "", Deadline(self._monotonic, seconds)
@@ -120,9 +120,9 @@ class Sender:
         outcome = _of_batch(consumer, answer, [attempt.message.id for attempt in parcel.attempts], ms)
         if isinstance(outcome, Outcome):
             return (outcome,) * len(parcel.attempts)
-        done = Outcome(Verdict.DONE, duration_ms=ms, answered=True)
+        success = Outcome(Verdict.DONE, duration_ms=ms, answered=True)
         bad = Outcome(Verdict.FAILED, "the function reported it as failed", duration_ms=ms, answered=True)
-        return tuple(bad if attempt.message.id in outcome else done for attempt in parcel.attempts)
+        return tuple(bad if attempt.message.id in outcome else success for attempt in parcel.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
         spent = Deadline(self._monotonic, seconds)

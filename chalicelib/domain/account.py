@@ -56,11 +56,11 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
 
 def under_way(counted: Account, in_lanes: int) -> Account:
     """The account where so many of those that left their cursors are being tried again at this moment."""
-    moved = min(in_lanes, counted.retrying)
+    promoted = min(in_lanes, counted.retrying)
     return Account(
         counted.new,
-        counted.running + moved,
-        counted.retrying - moved,
+        counted.running + promoted,
+        counted.retrying - promoted,
         counted.success,
         counted.dead,
         counted.skipped,

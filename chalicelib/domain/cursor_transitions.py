@@ -18,8 +18,8 @@ def expire(cursor: Cursor, now_ms: int) -> Cursor:
     if not overdue:
         return cursor
     returned = [replace(s, attempt=s.attempt + 1, due_ms=0) for lease in overdue for s in lease.spans]
-    kept = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
-    return replace(cursor, leases=kept, waiting=coalesce([*cursor.waiting, *returned]))
+    live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
+    return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *returned]))
 
 
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:

@@ -108,7 +108,7 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bu
     curves = {name: _curves(readings, name, window) for name in names}
     first_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
     known_ms = readings[0].at_ms
-    found = []
+    rows = []
     for start_ms in range(first_ms, now_ms, window.bucket_ms):
         end_ms = min(start_ms + window.bucket_ms, now_ms)
         if end_ms < known_ms:
@@ -117,8 +117,8 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int) -> list[Bu
             name: GroupBucket(settled.rate(start_ms, end_ms), retried.rate(start_ms, end_ms), lag.at(end_ms))
             for name, (settled, retried, lag) in curves.items()
         }
-        found.append(Bucket(start_ms, end_ms, accepted.rate(start_ms, end_ms), groups))
-    return found
+        rows.append(Bucket(start_ms, end_ms, accepted.rate(start_ms, end_ms), groups))
+    return rows
 
 
 def _curves(readings: Sequence[Reading], name: str, window: Window) -> tuple[_Curve, _Curve, _Curve]:

@@ -52,8 +52,8 @@ def room(share: Round | None, seat: Seat, available: int, now_ms: int) -> int:
     others = _present(current, seat, now_ms)
     mine = _taken(current, seat, now_ms)
     fair = -(-(mine + sum(part.taken for part in others) + available) // (len(others) + 1))
-    kept = sum(min(max(0, fair - part.taken), part.asked) for part in others)
-    return max(0, min(available, max(fair - mine, available - kept)))
+    reserved = sum(min(max(0, fair - part.taken), part.asked) for part in others)
+    return max(0, min(available, max(fair - mine, available - reserved)))
 
 
 def after(share: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
@@ -61,10 +61,10 @@ def after(share: Round | None, seat: Seat, granted: int, left: int, now_ms: int)
     current = _current(share, seat, now_ms)
     own = Part(_taken(current, seat, now_ms) + granted, now_ms, seat.asked)
     newest = sorted(current.parts.items(), key=lambda each: -each[1].last_ms)
-    kept = dict([(seat.rank, own), *(each for each in newest if each[0] != seat.rank)][:_MOST_PARTS])
+    parts = dict([(seat.rank, own), *(each for each in newest if each[0] != seat.rank)][:_MOST_PARTS])
     if own.taken > _MOST_TAKEN:
-        kept = {rank: replace(part, taken=part.taken // 2) for rank, part in kept.items()}
-    return replace(current, left=left, parts=dict(sorted(kept.items())))
+        parts = {rank: replace(part, taken=part.taken // 2) for rank, part in parts.items()}
+    return replace(current, left=left, parts=dict(sorted(parts.items())))
 
 
 def _current(share: Round | None, seat: Seat, now_ms: int) -> Round:

@@ -52,10 +52,10 @@ def seal_receipt(key: bytes, r: Receipt) -> str:
 
 def open_receipt(key: bytes, text: str) -> Receipt | None:
     """The receipt; None if it is not one of ours."""
-    opened = open_sealed(key, "receipt", text)
-    if opened is None:
+    fields = open_sealed(key, "receipt", text)
+    if fields is None:
         return None
-    group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = opened.split("|")
+    group_uid, consumer_uid, id, token, last_attempt, claimed_ms, *lane = fields.split("|")
     _, shard, offset = ids.parse_message_id(id) or id.split("@")
     id = id.partition("@")[0]
     numbers = map(int, (last_attempt, claimed_ms, *lane))

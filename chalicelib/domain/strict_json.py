@@ -62,10 +62,10 @@ def _is_too_deep(raw: bytes) -> bool:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         _refuse("An object in the body has the same key twice.")
-    return made
+    return members
 
 
 def _constant(_: str) -> NoReturn:

@@ -202,6 +202,14 @@ class FormerHash:
     until_ms: int
 
 
+class Scope(StrEnum):
+    """What a token allows."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    ADMIN = "admin"
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """An access token as it is stored: the secret only as a hash. `rate_limit`: its calls a second."""
@@ -253,9 +261,7 @@ class Caller:
         if kind == "assumed-role":
             kind, name = "role", name.split("/")[0]
         who = f"{kind}/{name}" if name else kind
-        return cls(
-            f"{IAM}{who}"[:_ID_CHARS], frozenset({"produce", "consume", "admin"}), name=resource[:_ID_CHARS]
-        )
+        return cls(f"{IAM}{who}"[:_ID_CHARS], frozenset(Scope), name=resource[:_ID_CHARS])
 
     def may_use(self, topic: str) -> bool:
         return _matches_any(topic, self.topics)

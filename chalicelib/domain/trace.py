@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .topic import CursorKey
 
-REDRIVEN = "REDRIVEN"
-EDITED = "EDITED"
-DELETED = "DELETED"
+
+class AttemptOutcome(StrEnum):
+    """What came of an attempt; or what was done to its dead letter."""
+
+    SUCCESS = "SUCCESS"
+    RETRY = "RETRY"
+    DEAD = "DEAD"
+    LAPSED = "LAPSED"  # its lease ended before it was settled
+    REDRIVEN = "REDRIVEN"
+    EDITED = "EDITED"
+    DELETED = "DELETED"
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One attempt at one offset. `outcome` is SUCCESS, RETRY, DEAD or LAPSED (its lease ran out). Or what was done to
-    its dead letter: REDRIVEN, EDITED or DELETED; `detail` is then the id of the token that did it.
+    """One attempt at one offset, or what was done to its dead letter: then `detail` is the id of the token that did it.
+    `outcome` is an AttemptOutcome, or one that only a later release knows.
     """
 
     offset: int

@@ -64,8 +64,8 @@ class Expirer:
         def visit(topic: Topic, has_time: HasTime) -> None:
             nonlocal is_whole
             if self._keeper:
-                kept, had_time = self._keeper.keep(topic, proved, has_time)
-                report.kept += kept
+                count, had_time = self._keeper.keep(topic, proved, has_time)
+                report.kept += count
                 is_whole = is_whole and had_time
             passed_over: list[str] = []
             for group in self._control.groups(topic, passed_over.append):

@@ -35,28 +35,28 @@ class RetentionGuard:
     def proved(self) -> Mapping[str, int]:
         """By shard, as the log's partition key: the first offset that is not proved."""
         proof = json.loads(self._blobs.get(PROOF) or b"{}")
-        ranges, lost = proof.get("ranges", {}), proof.get("lost", {})
-        return {key: _following([*ranges.get(key, ()), *lost.get(key, ())]) for key in ranges}
+        ranges, gaps = proof.get("ranges", {}), proof.get("lost", {})
+        return {key: _following([*ranges.get(key, ()), *gaps.get(key, ())]) for key in ranges}
 
     def keep(self, topic: Topic, proved: Mapping[str, int], has_time: HasTime) -> tuple[int, bool]:
         """Keep the topic's rows that are not proved and near their end; how many messages that are, and whether there
         was time for all. What there was none for, the next run finds behind what this one has kept."""
         now_ms = self._clock.now_ms()
-        now_s, kept = now_ms // 1000, 0
+        now_s, count = now_ms // 1000, 0
         for number in range(topic.shards):
             shard = topic.shard_key(number)
             first = proved.get(str(shard), 0)
             while True:
                 if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
-                    return kept, False
+                    return count, False
                 rows = self._log.read(shard, first, _ROWS)
                 near = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
-                kept += sum(row.count for row in near if self._log.keep(shard, row.first, now_s + _MORE_S))
+                count += sum(row.count for row in near if self._log.keep(shard, row.first, now_s + _MORE_S))
                 # What is younger than the shortest life is far from its end, and so is all behind it.
                 if not rows or rows[-1].accepted_ms > now_ms - _YOUNG_MS:
                     break
                 first = rows[-1].end
-        return kept, True
+        return count, True
 
 
 def _following(spans: Iterable[list[int]]) -> int:

@@ -102,34 +102,34 @@ class MeterReader:
             self._marks.trouble(name, trouble, before)
 
     def _read_ms(self, name: str) -> int:
-        known = self._known.get(name)
-        return known.reading.at_ms if known and known.reading else 0
+        entry = self._known.get(name)
+        return entry.reading.at_ms if entry and entry.reading else 0
 
     def _visit(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)
-        known = self._known.pop(name, None)
+        entry = self._known.pop(name, None)
         if topic is None:
             self._marks.rests(name)
             self._note(name, 0)
             return
-        if known is None or known.uid != topic.uid:
-            known = self._stored(topic.uid)
-        self._known[name] = known  # behind all others
+        if entry is None or entry.uid != topic.uid:
+            entry = self._stored(topic.uid)
+        self._known[name] = entry  # behind all others
         while len(self._known) > _MOST_TOPICS:
             del self._known[next(iter(self._known))]
         try:
             reading = self._read(topic)
-            is_same = known.reading is not None and not reading.shows_more_than(known.reading)
-            known.moved_ms = known.moved_ms if is_same else reading.at_ms
-            if self._is_at_rest(topic, known, reading.at_ms, is_same=is_same):
+            is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
+            entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
+            if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
                 self._marks.rests(name)
         except Unavailable:
             return  # the next run reads it
-        level = meter.level_of(known.last_ms, reading.at_ms)
+        level = meter.level_of(entry.last_ms, reading.at_ms)
         if level:
             self._readings.keep(topic.uid, level, reading)
-            known.last_ms[level.name] = reading.at_ms
-        known.reading = reading
+            entry.last_ms[level.name] = reading.at_ms
+        entry.reading = reading
 
     def _is_at_rest(self, topic: Topic, known: _Known, at_ms: int, *, is_same: bool) -> bool:
         """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""
@@ -143,10 +143,10 @@ class MeterReader:
 
     def _stored(self, uid: str) -> _Known:
         """What another process knew of a topic."""
-        known = _Known(uid)
+        entry = _Known(uid)
         for level in meter.LEVELS:
             for reading in self._readings.latest(uid, level, 1):
-                known.last_ms[level.name] = reading.at_ms
-                if known.reading is None or reading.at_ms > known.reading.at_ms:
-                    known.reading = reading
-        return known
+                entry.last_ms[level.name] = reading.at_ms
+                if entry.reading is None or reading.at_ms > entry.reading.at_ms:
+                    entry.reading = reading
+        return entry

@@ -195,18 +195,18 @@ class _Run:
         Those that have nothing yet, or are somebody else's, are looked at again and again for the first `awake_ms`,
         and once more when that is over: whoever left them to us, or to him, may have filed meanwhile.
         """
-        asked, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
+        candidates, awake_until_ms, is_looking = set(fragments), self._clock.now_ms() + awake_ms, True
         while True:
             if is_looking:
                 is_looking = self._clock.now_ms() < awake_until_ms
-                self._take(asked - self._held.keys(), consistent=awake_ms > 0)
+                self._take(candidates - self._held.keys(), consistent=awake_ms > 0)
                 is_looking = is_looking or bool(self._takes.under_way)
             if not self._held and not is_looking:
                 return
             if not has_time():
                 break
             if self._held:
-                asked -= self._work()
+                candidates -= self._work()
             if self._held or is_looking:
                 self._clock.sleep(self._pause())
         self.report.finished = self.report.finished and not self._held
@@ -220,9 +220,9 @@ class _Run:
 
     def _take(self, fragments: Iterable[int], *, consistent: bool) -> None:
         """Take those in which something is due soon. Who was woken looks consistently: its timer is new."""
-        asked = {f: partial(self._try_to_take, f, consistent) for f in sorted(fragments)}
-        taken, refused = self._results(self._takes.do(asked))
-        self._held |= {f: next_ms for f, next_ms in taken.items() if next_ms is not None}
+        tries = {f: partial(self._try_to_take, f, consistent) for f in sorted(fragments)}
+        times, refused = self._results(self._takes.do(tries))
+        self._held |= {f: next_ms for f, next_ms in times.items() if next_ms is not None}
         self._held |= dict.fromkeys(refused)  # held or not, for all we know
 
     def _try_to_take(self, fragment: int, consistent: bool) -> int | None:
@@ -257,10 +257,12 @@ class _Run:
         """What is due in the fragments behind their marks; what could not be asked is asked again later."""
         until_ms = now_ms + _SHORTEST_MS  # what comes next is mostly seen in the same look
         works = {f: partial(self._seen, f, self._held[f], mark, until_ms) for f, mark in marks.items()}
-        seen, refused = self._results(self._visits.do(works))
-        self._held |= {f: now_ms + (_RETRY_MS if f in refused else _STILL_MS) for f in marks if f not in seen}
+        visits, refused = self._results(self._visits.do(works))
+        self._held |= {
+            f: now_ms + (_RETRY_MS if f in refused else _STILL_MS) for f in marks if f not in visits
+        }
         looks = {}
-        for fragment, visit in seen.items():
+        for fragment, visit in visits.items():
             if visit is None:
                 self._held.pop(fragment, None)
             elif visit.look and visit.until_ms == until_ms:

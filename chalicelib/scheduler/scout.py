@@ -53,8 +53,8 @@ class Scout:
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.again(self._ask_again_ms(consumer))
-            called = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
-            for uid in _owners(staffed.group, called):
+            targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
+            for uid in _owners(staffed.group, targets):
                 if not has_time():
                     findings.is_whole = False
                     return findings

@@ -160,9 +160,9 @@ class _Way:
 
     def _keep(self) -> None:
         """A run that meets another's place goes on without keeping its own: they do the same."""
-        kept: Place | None = self._rounds.keep(self._job, self.place) if self._is_ours else None
-        self._is_ours = kept is not None
-        self.place = kept or self.place
+        place: Place | None = self._rounds.keep(self._job, self.place) if self._is_ours else None
+        self._is_ours = place is not None
+        self.place = place or self.place
 
 
 class Turns:

@@ -125,10 +125,10 @@ class Watch:
 
     def _look(self, watched: _Watched) -> Backlog:
         tails = [self._tail(watched.topic, shard) for shard in range(watched.topic.shards)]
-        moved = tails != watched.tails
+        has_moved = tails != watched.tails
         watched.tails, watched.looks = tails, watched.looks + 1
         topic, alarm = watched.topic, watched.topic.alarm_backlog or 0
-        if not moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
+        if not has_moved and not watched.backlog and watched.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
         backlogs = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
         worst = max(

@@ -18,7 +18,7 @@ import msgspec
 from ..domain.expiring_body import ExpiringBody, expiring_body
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import Segment, ShardKey
-from ..domain.trace import DELETED, EDITED, REDRIVEN, TraceRow
+from ..domain.trace import AttemptOutcome, TraceRow
 from ..ports.indexes import Unreadable, Written
 from ..ports.world import Blobs
 
@@ -136,7 +136,7 @@ def _body(draft: Draft) -> Line:
 
 def _deliveries(row: TraceRow) -> Iterator[Line]:
     for tried in row.tried:
-        if tried.outcome in (EDITED, DELETED):
+        if tried.outcome in (AttemptOutcome.EDITED, AttemptOutcome.DELETED):
             continue
         yield {
             "v": VERSION,
@@ -152,7 +152,7 @@ def _deliveries(row: TraceRow) -> Iterator[Line]:
             "started_ms": row.started_ms,
             "duration_ms": tried.duration_ms,
             "outcome": tried.outcome,
-            "detail": tried.detail if tried.outcome != REDRIVEN else "",
+            "detail": tried.detail if tried.outcome != AttemptOutcome.REDRIVEN else "",
             "trace": row.id,
         }
 

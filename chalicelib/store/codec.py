@@ -157,10 +157,10 @@ def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
         if encoded and size > MAX_SEGMENT_BYTES and not whole:
             break
         encoded.append(text)
-    held = tuple(drafts[: len(encoded)])
+    packed_drafts = tuple(drafts[: len(encoded)])
     plain = b"[" + b",".join(encoded) + b"]"
     payload = _smaller(plain)
-    return Pack(held, payload, len(payload) if isinstance(payload, bytes) else len(plain))
+    return Pack(packed_drafts, payload, len(payload) if isinstance(payload, bytes) else len(plain))
 
 
 def unpack(payload: bytes | str) -> tuple[Draft, ...]:

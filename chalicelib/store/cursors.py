@@ -48,13 +48,13 @@ class DynamoCursors:
     def of_owner(
         self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
     ) -> dict[str, Cursor]:
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,
             KeyConditionExpression="c = :c",
             ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )
-        return {item["s"]["S"]: _or_none(item) for item in found}
+        return {item["s"]["S"]: _or_none(item) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         try:
@@ -151,7 +151,7 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
     if cursor is None:
         item = {**cursor_item_key(key), **_item(after)}
         return {"Put": {**where, "Item": item, "ConditionExpression": "attribute_not_exists(e)"}}
-    known = "a = :a" if cursor.amended else "attribute_not_exists(a)"
+    condition = "a = :a" if cursor.amended else "attribute_not_exists(a)"
     values = {
         ":o": number(offset),
         ":1": number(1),
@@ -161,7 +161,7 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
     update = {
         "Key": cursor_item_key(key),
         "UpdateExpression": "SET e = e + :1, a = :n",
-        "ConditionExpression": f"(x <= :o OR b > :o) AND {known}",
+        "ConditionExpression": f"(x <= :o OR b > :o) AND {condition}",
         "ExpressionAttributeValues": values,
     }
     return {"Update": {**where, **update}}
@@ -270,9 +270,9 @@ def lease_text(lease: Lease) -> str:
 
 def parse_lease(token: str, text: str) -> Lease:
     """The lease that `lease_text` wrote."""
-    told, deadline, owner = text.split(";", 2)
+    spans_text, deadline, owner = text.split(";", 2)
     spans: list[Span] = []
-    for part in told.split(","):
+    for part in spans_text.split(","):
         spans.append(parse_span(part, None if part[:1].isdigit() else spans[-1].end))
     return Lease(token, tuple(spans), int(deadline), owner)
 
@@ -317,8 +317,8 @@ def _or_none(item: Item) -> Cursor:
         return Cursor()
 
 
-def _ranges_text(held: Ranges) -> str:
-    return ",".join(span_text(Span(start, end - start)) for start, end in held)
+def _ranges_text(ranges: Ranges) -> str:
+    return ",".join(span_text(Span(start, end - start)) for start, end in ranges)
 
 
 def _parse_ranges(text: str | None) -> Ranges:
@@ -326,15 +326,15 @@ def _parse_ranges(text: str | None) -> Ranges:
     return tuple((span.start, span.end) for span in spans)
 
 
-def _round_text(held: Round) -> str:
-    parts = (f"{rank}.{p.taken}.{p.last_ms - held.began_ms}.{p.asked}" for rank, p in held.parts.items())
-    return f"{held.epoch};{held.began_ms};{held.left};{','.join(parts)}"
+def _round_text(round: Round) -> str:
+    parts = (f"{rank}.{p.taken}.{p.last_ms - round.began_ms}.{p.asked}" for rank, p in round.parts.items())
+    return f"{round.epoch};{round.began_ms};{round.left};{','.join(parts)}"
 
 
-def _parse_round(told: str | None) -> Round | None:
-    if told is None:
+def _parse_round(text: str | None) -> Round | None:
+    if text is None:
         return None
-    epoch, began, left, parts = told.split(";")
+    epoch, began, left, parts = text.split(";")
     rows = [[int(number) for number in part.split(".")] for part in parts.split(",") if part]
     began_ms = int(began)
     taken = {rank: Part(taken, began_ms + last, asked) for rank, taken, last, asked in rows}

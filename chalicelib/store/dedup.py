@@ -29,11 +29,11 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
     }
 
 
-def dedup_entry(asked: DedupEntry, item: Item) -> DedupEntry:
+def dedup_entry(entry: DedupEntry, item: Item) -> DedupEntry:
     """What is remembered of the dedup id that was asked for."""
     return DedupEntry(
-        asked.topic_uid,
-        asked.dedup_id,
+        entry.topic_uid,
+        entry.dedup_id,
         text_of(item, "h") or "",
         text_of(item, "i") or "",
         int_of(item, "a"),

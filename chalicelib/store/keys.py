@@ -34,7 +34,7 @@ class DynamoKeys:
             return []
         home = text(key_home(topic_uid, key))
         start = {"ExclusiveStartKey": {"k": home, "o": text(before)}} if before else {}
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
             ExpressionAttributeValues={":k": home, ":first": text(first), ":last": text(last)},
@@ -43,7 +43,7 @@ class DynamoKeys:
             Limit=limit,
             **start,
         )
-        return [_entry(topic_uid, key, item) for item in islice(found, limit)]
+        return [_entry(topic_uid, key, item) for item in islice(items, limit)]
 
 
 def marks(from_ms: int | None, to_ms: int | None) -> tuple[str, str]:

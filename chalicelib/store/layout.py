@@ -341,9 +341,9 @@ def is_newer(item: Item) -> bool:
     return version.isdigit() and int(version) > int(FORMAT)
 
 
-def shard_of(told: str) -> ShardKey:
+def shard_of(key: str) -> ShardKey:
     """The shard that `str(shard)` told."""
-    topic, _, rest = told.partition(":")
+    topic, _, rest = key.partition(":")
     topic_uid, _, number = rest.rpartition("/")
     return ShardKey(topic, topic_uid, int(number))
 

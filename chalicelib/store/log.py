@@ -97,15 +97,17 @@ class DynamoLog:
             return _refused(segment, dedup, places, cancelled.items)
         return Stored()
 
-    def _move(self, moved: Promotable, shard: ShardKey, segment: Segment, n: int) -> list[dict[str, Any]]:
+    def _move(
+        self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
+    ) -> list[dict[str, Any]]:
         """The actions that take away the n-th of what is moved."""
         tables = self._dynamo.tables
-        if isinstance(moved, Timer):
-            return [timer_delete(tables.timers, moved)]
-        if isinstance(moved, Transaction):
+        if isinstance(promotable, Timer):
+            return [timer_delete(tables.timers, promotable)]
+        if isinstance(promotable, Transaction):
             place = {"shard": shard.shard, "offset": segment.first + n}
-            return transaction_writes(tables, moved, committed(moved, segment.accepted_ms, **place))
-        return letter_move(tables.records, moved, segment.accepted_ms)
+            return transaction_writes(tables, promotable, committed(promotable, segment.accepted_ms, **place))
+        return letter_move(tables.records, promotable, segment.accepted_ms)
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         try:
@@ -356,8 +358,8 @@ def _refused(
     """What a cancelled transaction means, by the items that stood in the way of its actions."""
     first, used, missing = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
-        if known := tuple(dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
-            return Known(known)
-        if gone := {place for place, item in zip(places, missing, strict=True) if item is not None}:
-            return AlreadyMoved(tuple(sorted(gone)))
+        if duplicates := tuple(dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
+            return Known(duplicates)
+        if missing_places := {place for place, item in zip(places, missing, strict=True) if item is not None}:
+            return AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

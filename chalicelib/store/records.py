@@ -52,12 +52,12 @@ class DynamoRecords:
         return _record(answer["Item"]) if "Item" in answer else None
 
     def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        found = (_record(item) for item in self._range(key.group_uid, key.shard, first, last))
-        return {record.offset: record for record in found if record.consumer_uid == key.consumer_uid}
+        records = (_record(item) for item in self._range(key.group_uid, key.shard, first, last))
+        return {record.offset: record for record in records if record.consumer_uid == key.consumer_uid}
 
     def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         ask = self._dynamo.query if most is None else partial(self._dynamo.page, Limit=most)
-        found = ask(
+        items = ask(
             TableName=self._table,
             KeyConditionExpression="g = :g AND begins_with(k, :t)",
             FilterExpression="j IN (:d, :r)",
@@ -69,7 +69,7 @@ class DynamoRecords:
                 ":r": text(Status.RETRYING),
             },
         )
-        return [_unfinished(item) for item in found]
+        return [_unfinished(item) for item in items]
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
         return self._dynamo.count(
@@ -81,7 +81,7 @@ class DynamoRecords:
         ).number
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
             ExpressionAttributeValues={
@@ -94,7 +94,7 @@ class DynamoRecords:
             Limit=limit,
             ConsistentRead=True,
         )
-        whole = (item for item in found if "m" in item and not is_newer(item))
+        whole = (item for item in items if "m" in item and not is_newer(item))
         return [(item["k"]["S"], _letter(_key(topic, group, item), item)) for item in islice(whole, limit)]
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
@@ -107,8 +107,8 @@ class DynamoRecords:
         return _letter(key, item) if "m" in item else None
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
-        found = self._range(f"{key.group_uid}#dead", key.shard, first, last)
-        own = (item for item in found if _place(item)[2] == key.consumer_uid)
+        items = self._range(f"{key.group_uid}#dead", key.shard, first, last)
+        own = (item for item in items if _place(item)[2] == key.consumer_uid)
         letters = (_letter(key, item) for item in own if "m" in item and not is_newer(item))
         return {letter.offset: letter for letter in letters}
 

@@ -26,16 +26,16 @@ class DynamoRounds:
         return Place(text_of(item, "a"), int_of(item, "p"), is_open, int_of(item, "e"))
 
     def keep(self, job: str, place: Place) -> Place | None:
-        kept = replace(place, version=place.version + 1)
+        new = replace(place, version=place.version + 1)
         item = {
             **_key(job),
-            "p": number(kept.passed_ms),
-            "o": {"BOOL": kept.is_open},
-            "e": number(kept.version),
+            "p": number(new.passed_ms),
+            "o": {"BOOL": new.is_open},
+            "e": number(new.version),
             "v": {"N": FORMAT},
         }
-        if kept.after is not None:
-            item["a"] = text(kept.after)
+        if new.after is not None:
+            item["a"] = text(new.after)
         try:
             self._dynamo.call(
                 "put_item",
@@ -46,7 +46,7 @@ class DynamoRounds:
             )
         except ConditionFailed:
             return None
-        return kept
+        return new
 
 
 def _key(job: str) -> Item:

@@ -75,8 +75,10 @@ class DynamoTimers:
         )
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
-        seen = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
-        return self._all(timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": seen}})
+        tombstone = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
+        return self._all(
+            timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": tombstone}}
+        )
 
     def moved(self, timer_id: str) -> Moved | None:
         key = forward_key(timer_id)
@@ -152,7 +154,7 @@ class DynamoTimers:
             self._take(answer["Item"], _aside_key(answer["Item"]))
 
     def bring_back(self) -> int:
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
             ExpressionAttributeValues={
@@ -162,7 +164,7 @@ class DynamoTimers:
             },
             Limit=_BROUGHT_BACK,
         )
-        rows = list(islice(found, _BROUGHT_BACK))
+        rows = list(islice(items, _BROUGHT_BACK))
         for row in rows:
             _, fragment, mark = row["t"]["S"].split("#", 2)
             self._take(row, {"f": text(fragment), "t": text(mark)})
@@ -214,26 +216,26 @@ class DynamoTimers:
         self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
     ) -> Iterator[Item]:
         """The first rows whose sort keys lie from `first` to `end`: never the lease's."""
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
             ExpressionAttributeValues={":f": text(str(fragment)), ":first": text(first), ":end": text(end)},
             Limit=limit,
             ConsistentRead=consistent,
         )
-        return islice(found, limit)
+        return islice(items, limit)
 
 
 def first_of(timers: Iterator[Timer], limit: int) -> Look:
     """The first of these timers, as many as one look takes: what comes behind that is not even read."""
-    taken: list[Timer] = []
+    chosen: list[Timer] = []
     weight = 0
     for timer in timers:
-        if len(taken) == limit or (taken and weight > MAX_LOOK_BYTES):
-            return Look(taken, taken[-1].mark)
-        taken.append(timer)
+        if len(chosen) == limit or (chosen and weight > MAX_LOOK_BYTES):
+            return Look(chosen, chosen[-1].mark)
+        chosen.append(timer)
         weight += timer.weight
-    return Look(taken)
+    return Look(chosen)
 
 
 def timer_put(table: str, timer: Timer) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class DynamoTraces:
         self._dynamo.put(self._table, [_item(part) for row in rows for part in parts(row)])
 
     def covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,
             KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
@@ -36,7 +36,7 @@ class DynamoTraces:
                 ":last": text(f"{_place(offset)}~"),
             },
         )
-        return in_order((row for item in found if (row := _readable(key, item))), offset)
+        return in_order((row for item in items if (row := _readable(key, item))), offset)
 
     def newest(self, key: CursorKey, limit: int) -> list[TraceRow]:
         items = self._dynamo.query(
@@ -51,14 +51,14 @@ class DynamoTraces:
 
 def parts(row: TraceRow) -> Iterator[TraceRow]:
     """The row, or several where its offsets span more than one may."""
-    held: list[Tried] = []
+    part: list[Tried] = []
     for tried in row.tried:
-        if held and tried.offset - held[0].offset >= MAX_RECEIVE:
-            yield replace(row, tried=tuple(held))
-            held = []
-        held.append(tried)
-    if held:
-        yield replace(row, tried=tuple(held))
+        if part and tried.offset - part[0].offset >= MAX_RECEIVE:
+            yield replace(row, tried=tuple(part))
+            part = []
+        part.append(tried)
+    if part:
+        yield replace(row, tried=tuple(part))
 
 
 def in_order(rows: Iterator[TraceRow], offset: int) -> list[TraceRow]:

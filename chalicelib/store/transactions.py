@@ -65,8 +65,8 @@ class DynamoTransactions:
         self, old: Transaction, new: Transaction, file: Sequence[Timer] = (), drop: Sequence[Timer] = ()
     ) -> bool:
         tables = self._dynamo.tables
-        filed = [timer_put(tables.timers, timer) for timer in file]
-        actions = [_put(self._table, old, new), *filed, *(_drop(tables.timers, timer) for timer in drop)]
+        puts = [timer_put(tables.timers, timer) for timer in file]
+        actions = [_put(self._table, old, new), *puts, *(_drop(tables.timers, timer) for timer in drop)]
         try:
             self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled:
@@ -76,7 +76,7 @@ class DynamoTransactions:
     def listed(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
-        found = self._dynamo.query(
+        items = self._dynamo.query(
             TableName=self._table,
             IndexName=BY_STATE,
             KeyConditionExpression="g = :g AND o > :o",
@@ -86,7 +86,7 @@ class DynamoTransactions:
             },
             Limit=limit,
         )
-        readable = (transaction for item in found if (transaction := _readable(item)))
+        readable = (transaction for item in items if (transaction := _readable(item)))
         return list(islice(readable, limit))
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:

@@ -13,11 +13,12 @@ from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.manage.admin import Admin
 from chalicelib.store import cursors, dynamo, log
 from tests.crash.all_flows import FLOWS
-from tests.crash.planting import Bug, is_seen
+from tests.crash.planting import is_seen
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
 from tests.support.faults import Fault
 from tests.support.flows import Stage
+from tests.support.planting import Bug
 
 _NO_BUSY_UNITS = ("busy = _leased_units(cursor)", "busy: set[str] = set()")
 _LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""

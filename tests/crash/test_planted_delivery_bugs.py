@@ -15,11 +15,12 @@ from chalicelib.store import log
 from chalicelib.store.cursors import DynamoCursors
 from chalicelib.store.timers import DynamoTimers
 from tests.crash.all_flows import FLOWS
-from tests.crash.planting import Bug, is_seen
+from tests.crash.planting import is_seen
 from tests.crash.scenes import complaints, play
 from tests.support.events import Kind
 from tests.support.faults import Fault
 from tests.support.flows import Stage
+from tests.support.planting import Bug
 
 _FILED = "*(timer_put(self._dynamo.tables.timers, timer) for timer in timers)"
 _FILE = "self._dynamo.call('put_item', **timer_put(self._dynamo.tables.timers, timer)['Put'])"
@@ -29,7 +30,7 @@ _WRITTEN = """
         if beside:
             self._write_with(operation, request, beside)
 """
-_REMOVAL = "[timer_delete(tables.timers, moved)]"
+_REMOVAL = "[timer_delete(tables.timers, promotable)]"
 _UNCONDITIONALLY = (
     f"[{{'Delete': {{k: v for k, v in {_REMOVAL}[0]['Delete'].items() if k in ('TableName', 'Key')}}}}]"
 )
@@ -86,8 +87,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             log.DynamoLog,
             "_move",
-            "letter_move(tables.records, moved, segment.accepted_ms)",
-            "letter_move(tables.records, moved, segment.accepted_ms)[1:]",
+            "letter_move(tables.records, promotable, segment.accepted_ms)",
+            "letter_move(tables.records, promotable, segment.accepted_ms)[1:]",
         ),
         "redrive twice",
         None,

@@ -8,10 +8,10 @@ from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.transactions import Transactor
 from chalicelib.store import transactions
 from chalicelib.store.transactions import DynamoTransactions
-from tests.crash.planting import Bug
 from tests.crash.transaction_flows import FLOWS, play
 from tests.support.faults import Fault
 from tests.support.flows import Stage
+from tests.support.planting import Bug
 
 _NO_CONDITION = Bug(transactions, "_put", '"e = :e"', '"e = :e OR attribute_exists(e)"')
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.store import codec, control_rows, cursors, records, timers, transactions
-from tests.crash.planting import Bug
 from tests.releases.fixture import kept
 from tests.releases.rows import complaints
+from tests.support.planting import Bug
 
 ROWS = kept("38f1826")["rows"]
 

@@ -24,8 +24,8 @@ from chalicelib.store.memory.log import MemoryLog
 from chalicelib.store.memory.tables import MemoryTables
 from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.store.memory.transactions import MemoryTransactions
-from tests.crash.planting import Bug
 from tests.simulation.judge import play
+from tests.support.planting import Bug
 
 SEEDS = (
     0,
@@ -60,9 +60,11 @@ BUGS: dict[str, Bug] = {
         "if change.serialised and current.epoch != change.known_epoch:",
         "if False:",
     ),
-    "a mover that does not delete": Bug(MemoryTables, "move", "del self.timers[timer_place(moved)]", "pass"),
+    "a mover that does not delete": Bug(
+        MemoryTables, "move", "del self.timers[timer_place(promotable)]", "pass"
+    ),
     "a redrive that does not delete": Bug(
-        MemoryTables, "move", "del self.letters[letter_place(moved)]", "pass"
+        MemoryTables, "move", "del self.letters[letter_place(promotable)]", "pass"
     ),
     "attempt numbers that begin again in the lane": Bug(
         claim_plan, "attempts_before", "draft.origin.attempts if draft.origin else 0", "0"
@@ -104,7 +106,7 @@ BUGS: dict[str, Bug] = {
         MemoryTimers, "look", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
     ),
     "a mover that writes what was edited meanwhile": Bug(
-        MemoryTables, "has", "there is not None and there.edits == moved.edits", "there is not None"
+        MemoryTables, "has", "there is not None and there.edits == promotable.edits", "there is not None"
     ),
     "a postponed message that stays at its first time, too": Bug(
         MemoryTimers, "amend", "del self._tables.timers[timer_place(old)]", "pass"
@@ -119,15 +121,15 @@ BUGS: dict[str, Bug] = {
     "a dedup id looked up after the append": Bug(
         MemoryLog,
         "put",
-        "if known := self._tables.known(dedup):\n",
-        "if known := self._tables.known(dedup):\n"
+        "if duplicates := self._tables.known(dedup):\n",
+        "if duplicates := self._tables.known(dedup):\n"
         "            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))\n",
     ),
     "a dedup id that delayed messages forget": Bug(
         MemoryTimers, "file", "self._tables.remember(dedup)", "pass"
     ),
     "a commit whatever was decided": Bug(
-        MemoryTables, "has", "return self.has_version(moved)", "return True"
+        MemoryTables, "has", "return self.has_version(promotable)", "return True"
     ),
     "a decision whatever was decided": Bug(
         MemoryTransactions, "change", "if not self._tables.has_version(old):", "if False:"

@@ -17,8 +17,8 @@ from chalicelib.services.inspect import lookup
 from chalicelib.services.inspect.lookup import Lookup
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.produce.check_back import Checker
-from tests.crash.planting import Bug
 from tests.simulation.weeks import play
+from tests.support.planting import Bug
 
 SEEDS = (
     790,

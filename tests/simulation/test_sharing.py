@@ -6,11 +6,11 @@ import pytest
 
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push.dispatcher import DispatchRun
-from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
 from tests.simulation.sharing import play
 from tests.simulation.telling import story
+from tests.support.planting import Bug
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a puller that takes all it asks for": (

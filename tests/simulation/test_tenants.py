@@ -8,11 +8,11 @@ from chalicelib.scheduler import mover
 from chalicelib.scheduler.walk import Turns
 from chalicelib.services.core.wake import Waker
 from chalicelib.store import changes
-from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
 from tests.simulation.telling import story
 from tests.simulation.tenants import TROUBLES, play
+from tests.support.planting import Bug
 
 BUGS: dict[str, tuple[str, Bug]] = {
     "a mover that waits for its slowest shard": (

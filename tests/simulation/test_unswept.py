@@ -7,11 +7,11 @@ import pytest
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.push.capacity import Capacity
-from tests.crash.planting import Bug
 from tests.simulation.figures import count
 from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
 from tests.simulation.unswept import play
+from tests.support.planting import Bug
 
 BUGS: dict[str, tuple[int, Bug]] = {
     "a shard left to those who had all places": (

@@ -71,6 +71,12 @@ def _closed() -> dict[str, Any]:
     return document
 
 
+def forget() -> None:
+    """Read the document again: its examples have changed."""
+    for cached in (_closed, _validator, _patterns):
+        cached.cache_clear()
+
+
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
     """Paths as patterns, those with the fewest parameters first: what is fixed wins."""

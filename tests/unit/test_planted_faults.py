@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from chalicelib.domain import ladder, spans, strict_json
@@ -43,14 +41,12 @@ from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as standing
 from tests.contract.services import test_troubled as troubled
 from tests.contract.services import test_waking as waking
-from tests.crash.planting import Bug
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
+from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
 from tests.unit import test_breaker as breaker
 from tests.unit import test_ladder_waits as waits
-
-Check = Callable[[], object]
 
 
 def _in_a_batch(*, gone: bool) -> None:
@@ -86,7 +82,7 @@ def _shows_life(sign: str) -> None:
     assigning.test_settling_and_extending_are_signs_of_life(desk, sign, "broadcast")
 
 
-BUGS: dict[str, tuple[Bug, Check]] = {
+BUGS: Planted = {
     "a paused group that is served on": (
         Bug(
             DispatchRun,
@@ -133,7 +129,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         lambda: delayed.test_whoever_hurries_it_wakes_a_mover(memory_stage()),
     ),
     "a seat for those that are called": (
-        Bug(Assignments, "seat", " if member not in called]", "]"),
+        Bug(Assignments, "seat", " if member not in called_uids]", "]"),
         lambda: assigning.test_only_those_that_pull_have_seats_among_one_another(
             Desk.at(memory_stage(), shards=4)
         ),
@@ -236,7 +232,7 @@ BUGS: dict[str, tuple[Bug, Check]] = {
             DispatchRun,
             "_send",
             "self._of.sender.send(consumer, parcel, seconds) if attempts else ()",
-            "[Outcome(Verdict.FAILED)] * len(opened)",
+            "[Outcome(Verdict.FAILED)] * len(contents)",
         ),
         lambda: _in_a_batch(gone=True),
     ),
@@ -285,8 +281,8 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         Bug(
             Delayed,
             "_waiting",
-            "if moved is None or moved == previous:",
-            "if moved is None or previous is None:",
+            "if forward is None or forward == previous:",
+            "if forward is None or previous is None:",
         ),
         lambda: meanwhile.test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
             memory_stage(), meanwhile.look
@@ -378,8 +374,4 @@ BUGS: dict[str, tuple[Bug, Check]] = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    bug, check = BUGS[name]
-    check()
-    bug.plant(monkeypatch)
-    with pytest.raises((AssertionError, Exception, pytest.fail.Exception)):
-        check()
+    assert_seen(*BUGS[name], monkeypatch)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,13 +16,11 @@ from chalicelib.store import timers as store
 from tests.contract.ports import test_timers
 from tests.contract.schedules import test_damaged_timers
 from tests.contract.services import test_growth, test_lines
-from tests.crash.planting import Bug
 from tests.simulation import virtual
+from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
 from tests.unit import test_mover_troubles as troubles
 from tests.unit.test_mover_world import LATEST_MS, World
-
-Check = Callable[[], object]
 
 
 def a_world_is_in_time() -> None:
@@ -41,7 +37,7 @@ def a_batch_keeps_its_order() -> None:
     test_lines.test_a_batch_that_is_due_in_one_millisecond_enters_in_its_order(memory_stage(), 4, "k")
 
 
-BUGS: dict[str, tuple[Bug, Check]] = {
+BUGS: Planted = {
     "a mover believed in because of a timer that was cancelled": (
         Bug(Waker, "_is_awake", "< AWAKE_MS", "< 50_000"),
         lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(False),
@@ -106,7 +102,13 @@ BUGS: dict[str, tuple[Bug, Check]] = {
         test_damaged_timers.test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one,
     ),
     "a look that takes all the memory": (
-        Bug(store, "first_of", "weight > MAX_LOOK_BYTES", "weight > 10**12"),
+        Bug(
+            store,
+            "first_of",
+            "weight > MAX_LOOK_BYTES",
+            "weight > 10**12",
+            also=("chalicelib.store.memory.timers",),
+        ),
         lambda: test_timers.test_a_look_is_bounded_in_bytes(memory_stage().adapters.timers),
     ),
 }
@@ -114,11 +116,4 @@ BUGS: dict[str, tuple[Bug, Check]] = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    bug, check = BUGS[name]
-    check()
-    bug.plant(monkeypatch)
-    if bug.home is store:  # who has imported it
-        planted: Any = store.first_of
-        monkeypatch.setattr("chalicelib.store.memory.timers.first_of", planted)
-    with pytest.raises((AssertionError, Exception)):
-        check()
+    assert_seen(*BUGS[name], monkeypatch)

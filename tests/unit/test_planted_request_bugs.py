@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,8 +19,8 @@ from infra import alarms
 from local import wire
 from tests.contract.services import test_resending as resending
 from tests.contract.services import test_statuses as standing
-from tests.crash.planting import Bug
 from tests.infra import test_alarms as alarming
+from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
 from tests.unit import test_caches_and_tokens as caches
 
@@ -43,7 +43,7 @@ def _who_keeps_the_connection_is_told() -> None:
     assert b"connection: keep-alive\r\n" in answer.lower()
 
 
-BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
+BUGS: Planted = {
     "a repeat that looks for nothing": (
         Bug(Trail, "before", "low is None and self._request.window_ms is None", "low is None"),
         lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(memory_stage()),
@@ -133,8 +133,4 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    bug, check = BUGS[name]
-    check()
-    bug.plant(monkeypatch)
-    with pytest.raises((AssertionError, Exception, pytest.fail.Exception)):
-        check()
+    assert_seen(*BUGS[name], monkeypatch)

@@ -85,7 +85,7 @@ def without_path(url: str) -> str:
 
 
 def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
-    shown: ConsumerView = {
+    body: ConsumerView = {
         "consumer": consumer.name,
         "topic": consumer.topic,
         "group": consumer.group,
@@ -94,17 +94,17 @@ def _view(consumer: Consumer, now_ms: int) -> ConsumerView:
         "created_at": at(consumer.created_ms),
     }
     if not consumer.is_called:
-        shown["last_seen_at"] = at(consumer.seen_ms)
-        return shown
+        body["last_seen_at"] = at(consumer.seen_ms)
+        return body
     if consumer.kind == ConsumerKind.FUNCTION:
-        shown["function"] = consumer.target
-        shown["timeout_seconds"] = consumer.timeout_seconds
+        body["function"] = consumer.target
+        body["timeout_seconds"] = consumer.timeout_seconds
     else:
-        shown["url"] = consumer.target
-        shown["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
-    shown["why"] = consumer.why
-    shown["failing_since_at"] = at_or_none(consumer.failing_ms)
-    shown["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms))
-    shown["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
-    shown["open_until_at"] = at_or_none(consumer.open_until_ms)
-    return shown
+        body["url"] = consumer.target
+        body["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
+    body["why"] = consumer.why
+    body["failing_since_at"] = at_or_none(consumer.failing_ms)
+    body["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms))
+    body["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
+    body["open_until_at"] = at_or_none(consumer.open_until_ms)
+    return body

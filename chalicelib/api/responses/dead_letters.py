@@ -46,7 +46,7 @@ Merged = Annotated[MergedLetter, either(["changed", "body"], ["error"])]
 
 def view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
     """A dead letter; `message` is its own with the body, `names` tells consumers by uid."""
-    shown: DeadLetterView = {
+    body: DeadLetterView = {
         **content(message),
         "shard": message.shard,
         "offset": message.offset,
@@ -57,5 +57,5 @@ def view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> De
         "edited": letter.edited,
     }
     if uid := letter.key.consumer_uid:
-        shown["consumer"] = names.get(uid)
-    return shown
+        body["consumer"] = names.get(uid)
+    return body

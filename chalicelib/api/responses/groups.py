@@ -147,7 +147,7 @@ def counts(status: "GroupStatus") -> GroupCounts:
 
 def _shard(status: "ShardStatus", names: Mapping[str, str], owner: str | None) -> ShardView:
     cursor = status.cursor
-    shown: ShardView = {
+    body: ShardView = {
         "shard": status.shard,
         "tail": status.tail,
         "floor": cursor.floor,
@@ -159,8 +159,8 @@ def _shard(status: "ShardStatus", names: Mapping[str, str], owner: str | None) -
         "leases": [_lease(lease, names) for lease in cursor.leases.values()],
     }
     if status.consumer_uid:
-        shown["consumer"] = names.get(status.consumer_uid)
-    return shown
+        body["consumer"] = names.get(status.consumer_uid)
+    return body
 
 
 def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:

@@ -178,7 +178,7 @@ def content(message: Message) -> StoredContent:
 
 def _content(message: Message) -> Content:
     draft = message.draft
-    shown: Content = {
+    body: Content = {
         "id": message.id,
         **_body(draft),
         "content_type": draft.content_type,
@@ -189,12 +189,12 @@ def _content(message: Message) -> Content:
         "accepted_at": at(message.first_accepted_ms),
     }
     if draft.due_ms is not None:
-        shown["deliver_at"] = at(draft.due_ms)
+        body["deliver_at"] = at(draft.due_ms)
     if draft.expires_ms is not None:
-        shown["expires_at"] = at(draft.expires_ms)
+        body["expires_at"] = at(draft.expires_ms)
     if draft.changed_ms is not None:
-        shown["changed_at"] = at(draft.changed_ms)
-    return shown
+        body["changed_at"] = at(draft.changed_ms)
+    return body
 
 
 def _body(draft: Draft) -> Body:

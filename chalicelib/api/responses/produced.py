@@ -47,7 +47,7 @@ class BatchView(TypedDict):
 
 def view(topic: str, placed: "Placed", standing: str | None = None) -> Produced:
     """Where a message was stored; `standing` is what has become of one that was stored before."""
-    shown: Produced = {
+    body: Produced = {
         "id": placed.id,
         "topic": topic,
         "status": standing or ("NEW" if placed.due_ms is None else "DELAYED"),
@@ -57,8 +57,8 @@ def view(topic: str, placed: "Placed", standing: str | None = None) -> Produced:
         "duplicate": placed.duplicate,
     }
     if placed.due_ms is not None:
-        shown["deliver_at"] = at(placed.due_ms)
-    return shown
+        body["deliver_at"] = at(placed.due_ms)
+    return body
 
 
 def item(index: int, outcome: Produced | HeadraceError, request_id: str) -> BatchItem:

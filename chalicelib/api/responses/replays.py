@@ -64,7 +64,7 @@ def view(replay: Replay) -> ReplayView:
 
 def created(replay: Replay, started: bool) -> CreatedReplay:
     """A replay that was just made, and whether its job has begun."""
-    shown: CreatedReplay = {**view(replay), "started": started}
+    body: CreatedReplay = {**view(replay), "started": started}
     if not started:
-        shown["run_with"] = f"make replay ARGS='--replay {replay.id}'"
-    return shown
+        body["run_with"] = f"make replay ARGS='--replay {replay.id}'"
+    return body

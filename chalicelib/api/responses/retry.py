@@ -20,13 +20,13 @@ class RetryView(TypedDict):
 
 def view(retry: Retry) -> RetryView:
     """A policy as it stands."""
-    shown: RetryView = {
+    body: RetryView = {
         "max_attempts": retry.max_attempts,
         "ladder": list(retry.ladder) if isinstance(retry.ladder, tuple) else retry.ladder,
         "jitter": retry.jitter,
     }
     if retry.ladder == ladder.EXPONENTIAL:
-        shown["base_seconds"] = retry.base_seconds
-        shown["factor"] = retry.factor
-        shown["cap_seconds"] = retry.cap_seconds
-    return shown
+        body["base_seconds"] = retry.base_seconds
+        body["factor"] = retry.factor
+        body["cap_seconds"] = retry.cap_seconds
+    return body

@@ -102,7 +102,7 @@ _DONE_BY_SOMEBODY = {
 
 def delivery(status: "DeliveryStatus") -> DeliveryView:
     """How far a group is with a message."""
-    shown: DeliveryView = {
+    body: DeliveryView = {
         "status": status.status,
         "attempts": status.attempts,
         "next_attempt_at": at_or_none(status.next_attempt_ms or None),
@@ -110,16 +110,16 @@ def delivery(status: "DeliveryStatus") -> DeliveryView:
         "retries_left": status.retries_left,
     }
     if status.reason:
-        shown["reason"] = status.reason
+        body["reason"] = status.reason
     if status.consumers:
-        shown["consumers"] = {name: each.status for name, each in status.consumers.items()}
-    return shown
+        body["consumers"] = {name: each.status for name, each in status.consumers.items()}
+    return body
 
 
 def retried(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
     """A delivery that was to be tried at once; without a status where the group is not owed it any more."""
-    shown: Retried = {"id": message_id, "group": group}
-    return {**shown, **delivery(status)} if status else shown
+    body: Retried = {"id": message_id, "group": group}
+    return {**body, **delivery(status)} if status else body
 
 
 def fate(of: "MessageFate") -> GroupFate:
@@ -134,7 +134,7 @@ def fate(of: "MessageFate") -> GroupFate:
 
 def event(of: "Event", names: Mapping[str, str | None]) -> EventView:
     """One event of a message's path; `names` tells those of tokens by id (None: it is gone)."""
-    shown: EventView = {
+    body: EventView = {
         "at": at(of.at_ms),
         "event": of.event,
         "shard": of.shard,
@@ -148,10 +148,10 @@ def event(of: "Event", names: Mapping[str, str | None]) -> EventView:
         "detail": of.detail,
     }
     if of.event in _DONE_BY_SOMEBODY:
-        shown["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
+        body["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
     if of.deliver_ms is not None:
-        shown["deliver_at"] = at(of.deliver_ms)
+        body["deliver_at"] = at(of.deliver_ms)
     if of.deadline_ms is not None:
-        shown["owner"] = of.owner
-        shown["deadline_at"] = at(of.deadline_ms)
-    return shown
+        body["owner"] = of.owner
+        body["deadline_at"] = at(of.deadline_ms)
+    return body

@@ -56,7 +56,7 @@ class NamedStats(TopicStatsView):
 
 def view(topic: Topic) -> TopicView:
     """A topic's settings."""
-    shown: TopicView = {
+    body: TopicView = {
         "topic": topic.name,
         "mode": topic.mode,
         "shards": topic.shards,
@@ -72,8 +72,8 @@ def view(topic: Topic) -> TopicView:
         "created_at": at(topic.created_ms),
     }
     if topic.shards_of_keys != topic.shards:
-        shown["key_shards"] = topic.shards_of_keys
-    return shown
+        body["key_shards"] = topic.shards_of_keys
+    return body
 
 
 def detail(topic: Topic, counted: "TopicStats") -> TopicDetail:
@@ -84,12 +84,12 @@ def detail(topic: Topic, counted: "TopicStats") -> TopicDetail:
 def stats(counted: "TopicStats") -> TopicStatsView:
     """What is in a topic."""
     before = {"delayed": counted.delayed, "prepared": counted.prepared}
-    shown: TopicStatsView = {
+    body: TopicStatsView = {
         "accepted": counted.accepted,
         "delayed": counted.delayed.number,
         "prepared": counted.prepared.number,
         "groups": {name: counts(status) for name, status in counted.groups.items()},
     }
     if at_least := [name for name, number in before.items() if not number.whole]:
-        shown["at_least"] = at_least
-    return shown
+        body["at_least"] = at_least
+    return body

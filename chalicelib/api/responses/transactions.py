@@ -36,7 +36,7 @@ class PreparedTransaction(TransactionView):
 def view(transaction: Transaction) -> TransactionView:
     """A transaction without its message."""
     is_checked = transaction.check_url and transaction.state is TransactionState.PREPARED
-    shown: TransactionView = {
+    body: TransactionView = {
         "transaction_id": transaction.id,
         "message_id": transaction.message_id,
         "topic": transaction.topic,
@@ -52,5 +52,5 @@ def view(transaction: Transaction) -> TransactionView:
         "next_check_at": at(transaction.check_ms) if is_checked else None,
     }
     if transaction.due_ms is not None:
-        shown["deliver_at"] = at(transaction.due_ms)
-    return shown
+        body["deliver_at"] = at(transaction.due_ms)
+    return body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
+from ...domain.topic import Scope
 from ...services.inspect.audit_list import AuditFilter, newest_first
 from .. import parse
 from ..http import Context, Response, call
@@ -16,7 +17,9 @@ from .tokens import unlimited
 _DAY_MS = 86_400_000
 
 
-@call("GET", "/v1/audit", scopes=("admin",), query=("topic", "token", "from", "to", "limit", "page_token"))
+@call(
+    "GET", "/v1/audit", scopes=(Scope.ADMIN,), query=("topic", "token", "from", "to", "limit", "page_token")
+)
 def list_audit(context: Context) -> Response[Page[AuditView]]:
     """Who changed what, the newest first, of the last 90 days.
 

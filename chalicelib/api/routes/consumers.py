@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain.errors import Refused
 from ...domain.outcome import Verdict
-from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
+from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...wiring import Deps
 from .. import parse
 from ..http import ANY, Context, Response, call, invalid
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...services.manage.admin import Contact, Membership
 
 _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
-_ROLES = ("consume", "admin")
+_ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
@@ -114,6 +114,6 @@ def _find(context: Context, *, fresh: bool = False) -> tuple[Topic, Group, Consu
 
 
 def _view(context: Context, member: Membership) -> MemberView:
-    shown = consumers.member(member, context.deps.adapters.clock.now_ms())
-    is_admin = context.caller is not None and "admin" in context.caller.scopes
-    return shown if is_admin else consumers.masked(shown)
+    body = consumers.member(member, context.deps.adapters.clock.now_ms())
+    is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
+    return body if is_admin else consumers.masked(body)

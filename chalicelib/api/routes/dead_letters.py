@@ -13,7 +13,7 @@ from msgspec import UNSET
 from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import DeadReason, Message, holds_json
-from ...domain.topic import Group, Topic
+from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
 from .. import merge_patch, parse
 from ..http import Context, Response, call, check_group, invalid
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...services.manage.dead_letters import Wanted
 
 _LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
-_ROLES = ("consume", "admin")
+_ROLES = (Scope.CONSUME, Scope.ADMIN)
 _FILTERS = ("reason", "tag", "key", "since")
 _REASONS = tuple(DeadReason)
 

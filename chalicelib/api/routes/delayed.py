@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import MAX_DELAY_SECONDS, MAX_KEY_CHARS
-from ...domain.topic import Topic
+from ...domain.topic import Scope, Topic
 from .. import parse
 from ..http import Context, Response, call, invalid
 from ..problems import problem
@@ -27,7 +27,7 @@ _FILTERS = ("key", "tag", "shard", "from", "to")
 @call(
     "PATCH",
     "/v1/topics/{topic}/messages",
-    scopes=("produce", "admin"),
+    scopes=(Scope.PRODUCE, Scope.ADMIN),
     body=DelayedBody,
     query=(*_FILTERS, "limit", "page_token"),
 )
@@ -79,11 +79,11 @@ def _by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage:
     from ...services.produce.delayed import Waiting
 
     try:
-        seen = context.deps.lookup.find(topic, id)
+        message = context.deps.lookup.find(topic, id)
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
-    if isinstance(seen, Waiting):
-        return _changed(context, topic, seen)
+    if isinstance(message, Waiting):
+        return _changed(context, topic, message)
     late = Refused("NOT_DELAYED", "The message waits for no time any more, or for a decision.")
     return {"id": id, "error": problem(late, context.request_id)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.errors import Refused
-from ...domain.topic import Group, Topic
+from ...domain.topic import Group, Scope, Topic
 from ...services.core.positions import EARLIEST, LATEST, Where, keys
 from .. import parse
 from ..http import ANY, Context, Response, call
@@ -17,7 +17,7 @@ _BEGINS = f'"{EARLIEST}", "{LATEST}"'
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 
 
-@call("PUT", _GROUP, scopes=("admin",), body=GroupBody, statuses=(200, 201))
+@call("PUT", _GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
 def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
     topic = context.topic(fresh=True)
@@ -58,7 +58,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     return Response(page(context, purpose, items, following))
 
 
-@call("DELETE", _GROUP, scopes=("admin",), statuses=(204,))
+@call("DELETE", _GROUP, scopes=(Scope.ADMIN,), statuses=(204,))
 def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
@@ -68,14 +68,14 @@ def delete_group(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("POST", f"{_GROUP}/pause", scopes=("admin",), body=NoBody)
+@call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=NoBody)
 def pause_group(context: Context) -> Response[GroupView]:
     """Hand out no more messages until resumed; leases run on."""
     topic = context.topic(fresh=True)
     return Response(groups.view(context.deps.admin.pause(topic, context.params["group"], True)))
 
 
-@call("POST", f"{_GROUP}/resume", scopes=("admin",), body=NoBody)
+@call("POST", f"{_GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
 def resume_group(context: Context) -> Response[GroupView]:
     """Hand out messages again."""
     topic = context.topic(fresh=True)
@@ -84,7 +84,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     return Response(groups.view(group))
 
 
-@call("POST", f"{_GROUP}/seek", scopes=("admin",), body=SeekBody)
+@call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
     """Send the group to earliest, latest, a time or an offset; its open leases are void."""
     topic, group = context.group(fresh=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...domain.errors import Conflict, Refused
 from ...domain.limits import MAX_KEY_CHARS
 from ...domain.message import Message
-from ...domain.topic import Topic
+from ...domain.topic import Scope, Topic
 from ...domain.transaction import DECIDED, Transaction, TransactionState
 from ...services.core.bodies import with_body
 from .. import parse
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ...services.inspect.lookup import Filters, Seen
     from ...services.inspect.statuses import Look
 
-_ROLES = ("consume", "admin")
-_CHANGES = ("produce", "admin")
+_ROLES = (Scope.CONSUME, Scope.ADMIN)
+_CHANGES = (Scope.PRODUCE, Scope.ADMIN)
 _DELAYED = "DELAYED"
 _PREPARED = "PREPARED"
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)

@@ -11,7 +11,7 @@ import msgspec
 from ...domain.errors import HeadraceError, TooLarge
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft
-from ...domain.topic import Topic
+from ...domain.topic import Scope, Topic
 from .. import parse, tracing
 from ..http import Context, Response, call, convert
 from ..requests import BatchBody, MessageBody
@@ -34,7 +34,7 @@ class _JsonTexts(msgspec.Struct):
 @call(
     "POST",
     "/v1/topics/{topic}/messages",
-    scopes=("produce",),
+    scopes=(Scope.PRODUCE,),
     body=MessageBody,
     headers=RESENDING,
     statuses=(200, 201),
@@ -72,7 +72,7 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Plac
     return outcomes
 
 
-@call("POST", "/v1/topics/{topic}/messages/batch", scopes=("produce",), body=BatchBody, headers=RESENDING)
+@call("POST", "/v1/topics/{topic}/messages/batch", scopes=(Scope.PRODUCE,), body=BatchBody, headers=RESENDING)
 def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; bad ones are refused one by one, good ones are stored."""
     topic = context.topic()
@@ -88,8 +88,8 @@ def produce_batch(context: Context) -> Response[BatchView]:
     results = []
     for i, each in enumerate(checked):
         outcome = next(outcomes) if isinstance(each, Draft) else each
-        shown = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, standing)
-        results.append(produced.item(i, shown, context.request_id))
+        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, standing)
+        results.append(produced.item(i, result, context.request_id))
     return Response({"results": results})
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
+from ...domain.topic import Scope
 from .. import parse, strict
 from ..http import Context, Response, call, convert, invalid
 from ..requests import MessageBody
@@ -42,7 +43,7 @@ class _DataText(msgspec.Struct):
 @call(
     "POST",
     "/v1/publish/{topic}",
-    scopes=("produce",),
+    scopes=(Scope.PRODUCE,),
     any_media=True,
     headers=(*_OPTIONS, *RESENDING),
     statuses=(200, 201),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from ...domain.topic import Scope
 from ..http import Context, Response, call
 from ..requests import AckBody, ExtendBody, NackBody, ReceiveBody
 from ..responses import messages, receipts
@@ -11,7 +12,7 @@ from ..responses.messages import Received
 from ..responses.receipts import ReceiptResults
 
 _GROUP = "/v1/topics/{topic}/groups/{group}"
-_CONSUME = ("consume",)
+_CONSUME = (Scope.CONSUME,)
 
 
 @call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)

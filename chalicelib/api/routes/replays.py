@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.replay import Replay, ReplayState
-from ...domain.topic import Caller
+from ...domain.topic import Caller, Scope
 from .. import parse
 from ..http import Context, Response, call, check_every_group, check_group, convert, invalid
 from ..requests import ArchivedBody, BatchBody, ProgressBody, ReplayBody
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...services.produce.appender import Placed
 
 _REPLAY = "/v1/replays/{id}"
-_ROLES = ("admin",)
+_ROLES = (Scope.ADMIN,)
 
 
 @call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody, statuses=(202,))
@@ -125,8 +125,8 @@ def _checked(item: Any, index: int) -> Archived | HeadraceError:
 
 
 def _result(context: Context, replay: Replay, index: int, outcome: Placed | HeadraceError) -> BatchItem:
-    shown = outcome if isinstance(outcome, HeadraceError) else produced.view(replay.into, outcome)
-    return produced.item(index, shown, context.request_id)
+    result = outcome if isinstance(outcome, HeadraceError) else produced.view(replay.into, outcome)
+    return produced.item(index, result, context.request_id)
 
 
 def _find(context: Context) -> Replay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...domain.topic import Scope
 from ..http import Context, Response, call
 from ..requests import RotateKeyBody
 from ..responses import signing_key
@@ -9,7 +10,7 @@ from ..responses.signing_key import SigningKeyView
 from .tokens import unlimited
 
 
-@call("POST", "/v1/signing-key/rotate", scopes=("admin",), body=RotateKeyBody)
+@call("POST", "/v1/signing-key/rotate", scopes=(Scope.ADMIN,), body=RotateKeyBody)
 def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
     """Sign with a new key from now on; what the one before has signed stays good for `overlap_seconds`."""
     unlimited(context)

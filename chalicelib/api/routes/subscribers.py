@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
-from ...domain.topic import Consumer, ConsumerState, Group, Topic
+from ...domain.topic import Consumer, ConsumerState, Group, Scope, Topic
 from .. import parse
 from ..http import ANY, Context, Response, call
 from ..requests import NoBody
@@ -26,7 +26,7 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
     return Response(subscribers.attempts(history))
 
 
-@call("POST", f"{_CONSUMER}/test", scopes=("consume", "admin"), body=NoBody)
+@call("POST", f"{_CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=NoBody)
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 
@@ -46,7 +46,7 @@ def test_consumer(context: Context) -> Response[TestView]:
         raise ChangedMeanwhile(
             "CHANGED_MEANWHILE", "The consumer was changed meanwhile; look before you try again."
         )
-    is_admin = context.caller is not None and "admin" in context.caller.scopes
+    is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
     return Response(subscribers.test(exchange, whole=is_admin))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.errors import Forbidden
-from ...domain.topic import Caller
+from ...domain.topic import Caller, Scope
 from .. import parse
 from ..http import Context, Response, call
 from ..requests import RotateBody, TokenBody
@@ -11,7 +11,7 @@ from ..responses import tokens
 from ..responses.common import Page, page
 from ..responses.tokens import CreatedToken, TokenView
 
-_ADMIN = ("admin",)
+_ADMIN = (Scope.ADMIN,)
 
 
 @call("POST", "/v1/tokens", scopes=_ADMIN, body=TokenBody, statuses=(201,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.errors import Malformed
-from ...domain.topic import DEFAULT_RETRY
+from ...domain.topic import DEFAULT_RETRY, Scope
 from .. import parse
 from ..http import ANY, Context, Response, call, check_every_group, invalid
 from ..requests import TopicBody
@@ -15,7 +15,7 @@ from ..responses.rates import RatesView
 from ..responses.topics import TopicDetail, TopicView
 
 
-@call("PUT", "/v1/topics/{topic}", scopes=("admin",), body=TopicBody, statuses=(200, 201))
+@call("PUT", "/v1/topics/{topic}", scopes=(Scope.ADMIN,), body=TopicBody, statuses=(200, 201))
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
     check_every_group(context.caller)
@@ -79,7 +79,7 @@ def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     return Response(page(context, "topics", [topics.detail(*pair) for pair in pairs], following))
 
 
-@call("DELETE", "/v1/topics/{topic}", scopes=("admin",), query=("confirm",), statuses=(204,))
+@call("DELETE", "/v1/topics/{topic}", scopes=(Scope.ADMIN,), query=("confirm",), statuses=(204,))
 def delete_topic(context: Context) -> Response[None]:
     """Delete a topic with its groups; `confirm` must repeat its name.
 

@@ -9,6 +9,7 @@ import msgspec
 from ...delivery.webhooks import format_secret
 from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Draft
+from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
 from .. import parse, tracing
 from ..http import Context, Response, call, check_producer, invalid
@@ -18,7 +19,7 @@ from ..responses.common import Page, page
 from ..responses.transactions import PreparedTransaction, TransactionView
 
 _TRANSACTION = "/v1/transactions/{id}"
-_ROLES = ("produce", "admin")
+_ROLES = (Scope.PRODUCE, Scope.ADMIN)
 
 
 class _JsonText(msgspec.Struct):
@@ -28,7 +29,11 @@ class _JsonText(msgspec.Struct):
 
 
 @call(
-    "POST", "/v1/topics/{topic}/transactions", scopes=("produce",), body=TransactionBody, statuses=(200, 201)
+    "POST",
+    "/v1/topics/{topic}/transactions",
+    scopes=(Scope.PRODUCE,),
+    body=TransactionBody,
+    statuses=(200, 201),
 )
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: nobody sees it before the commit. 200 for a repeated dedup_id."""
@@ -44,12 +49,12 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
         topic, admitted, checks, delay_from_commit=bool(body.message.delay_seconds), by=context.by
     )
     secret = format_secret(deps.transactor.secret(topic))
-    shown: PreparedTransaction = {
+    answer: PreparedTransaction = {
         **transactions.view(transaction),
         "check_secret": secret,
         "duplicate": not created,
     }
-    return Response(shown, 201 if created else 200)
+    return Response(answer, 201 if created else 200)
 
 
 def _draft(context: Context) -> Draft:

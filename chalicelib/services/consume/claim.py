@@ -13,7 +13,7 @@ from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.record import Record
 from ...domain.topic import CursorKey, Group, Topic
-from ...domain.trace import Tried
+from ...domain.trace import AttemptOutcome, Tried
 from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
@@ -174,11 +174,13 @@ def _lapsed(
 ) -> tuple[int, Tried] | None:
     """The attempt by its message's place; None for a lane's entry that this claim had no need to read."""
     if shard is not None:
-        return shard, Tried(offset, attempt, "LAPSED")
+        return shard, Tried(offset, attempt, AttemptOutcome.LAPSED)
     message = messages.get(offset)
     if message is None:
         return None
-    return message.shard, Tried(message.offset, attempts_before(message.draft) + attempt, "LAPSED")
+    return message.shard, Tried(
+        message.offset, attempts_before(message.draft) + attempt, AttemptOutcome.LAPSED
+    )
 
 
 def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:

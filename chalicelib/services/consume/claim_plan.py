@@ -254,17 +254,17 @@ def _within_bounds(
     back: Sequence[Candidate], fresh: Sequence[Candidate], most_bytes: int
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
     """Cut the candidates so that one answer can hold them and one transaction bury the dead among them."""
-    kept: list[Candidate] = []
+    chosen: list[Candidate] = []
     dead: list[Candidate] = []
     size = buried = 0
     for candidate in (*back, *fresh):
         size += candidate.size
-        if size > most_bytes and (kept or most_bytes < MAX_ANSWER_BYTES):
+        if size > most_bytes and (chosen or most_bytes < MAX_ANSWER_BYTES):
             break
         if candidate.dead:
             buried += candidate.size
             if len(dead) == _DEAD_PER_WRITE or (dead and buried > _DEAD_BYTES_PER_WRITE):
                 break
             dead.append(candidate)
-        kept.append(candidate)
-    return kept[: len(back)], kept[len(back) :], dead
+        chosen.append(candidate)
+    return chosen[: len(back)], chosen[len(back) :], dead

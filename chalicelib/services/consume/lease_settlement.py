@@ -88,17 +88,17 @@ class LeaseSettlement:
                 steps = that_fit(self._steps.step(*each) for each in decisions)
                 if not self._can_wait(state, steps):
                     steps = that_fit(self._steps.step_onwards(*each) for each in decisions)
-                written = self._write(state, steps)
+                new_state = self._write(state, steps)
             except HeadraceError as error:
                 return settled, error
-            if written:
+            if new_state:
                 settled.update(step.result.offset for step in steps)
                 self._count(steps)
                 left = [receipt for receipt in left if receipt.leased not in settled]
                 who, started_ms = (lease.owner, self._key.consumer_uid), live_receipts[0].claimed_ms
                 tried = [(step.shard, step.tried) for step in steps if step.tried]
                 self._context.attempt_log.note(self._topic, self._group, who, self._token, started_ms, tried)
-            state = written or states.last(self._key)
+            state = new_state or states.last(self._key)
         return settled, None
 
     def repeated(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
@@ -137,12 +137,12 @@ class LeaseSettlement:
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
         change = cursor_write.change(state.cursor, after)
-        written = self._context.states.write(self._key, state, change, records, timers)
-        if written and timers:
+        new_state = self._context.states.write(self._key, state, change, records, timers)
+        if new_state and timers:
             self._context.filed(timers)
-        if written and any(step.result.fate in RETURNING for step in steps):
+        if new_state and any(step.result.fate in RETURNING for step in steps):
             self._context.filled(self._key)
-        return written
+        return new_state
 
     def _count(self, steps: Sequence[Step]) -> None:
         fates = [step.result.fate for step in steps if step.result.fate is not Fate.RELEASED]

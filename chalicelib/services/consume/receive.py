@@ -85,18 +85,18 @@ class Receiver:
 
     def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
         """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""
-        opened = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
+        messages = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
         now_ms = self._clock.now_ms()
         decisions = {
             delivery.receipt: decision_after(topic, group, delivery, outcome, now_ms)
-            for delivery, outcome in zip(granted, opened, strict=True)
+            for delivery, outcome in zip(granted, messages, strict=True)
             if isinstance(outcome, Outcome)
         }
         if decisions:
             self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
             replace(delivery, message=message)
-            for delivery, message in zip(granted, opened, strict=True)
+            for delivery, message in zip(granted, messages, strict=True)
             if isinstance(message, Message)
         ]
 
@@ -114,17 +114,17 @@ class Receiver:
         if claimant.group.paused or not (shards or self._far(claimant, shards)):
             return []
         queue = deque((*turn, 0, False) for turn in self._turns_of(claimant, shards, most))
-        got: list[Delivery] = []
+        deliveries: list[Delivery] = []
         faults: list[Unavailable] = []
         size = 0
-        while queue and len(got) < most and size < MAX_ANSWER_BYTES:
-            shard, share, lost, passed_by = queue.popleft()
+        while queue and len(deliveries) < most and size < MAX_ANSWER_BYTES:
+            shard, share, losses, passed_by = queue.popleft()
             turn = self._turns.of(claimant.key(shard), threading.Lock)
             if not turn.acquire(blocking=passed_by):
-                queue.append((shard, share, lost, True))
+                queue.append((shard, share, losses, True))
                 continue
             try:
-                count = min(share, most - len(got))
+                count = min(share, most - len(deliveries))
                 seated = claimant if shard is not None else replace(claimant, seat=None)
                 granted = self._claimer.claim(seated, shard, count, MAX_ANSWER_BYTES - size)
             except Unavailable as error:  # one shard may be; what the others gave is the caller's now
@@ -135,15 +135,15 @@ class Receiver:
             finally:
                 turn.release()
             if granted is None:
-                if lost < _LOST_RACES:
-                    queue.append((shard, share, lost + 1, passed_by))
+                if losses < _LOST_RACES:
+                    queue.append((shard, share, losses + 1, passed_by))
                 continue
             self._note(claimant, shard, success=bool(granted))
-            got += granted
+            deliveries += granted
             size += sum(d.message.draft.weight for d in granted)
-        if faults and not got:
+        if faults and not deliveries:
             raise faults[0]
-        return got
+        return deliveries
 
     def _turns_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[tuple[int | None, int]]:
         """Where to look in which order, and how many to take there at most."""

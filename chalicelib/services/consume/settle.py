@@ -62,9 +62,9 @@ class Settler:
     ) -> list[SettleAnswer]:
         """Move the deadline of the receipts' leases to `lease_seconds` from now."""
         deadline_ms = self._context.clock.now_ms() + lease_seconds * 1000
-        answers, opened = self._open(group, receipts)
+        answers, valid_receipts = self._open(group, receipts)
         owners: set[str] = set()
-        for (key, token), members in _by_lease(topic, group, opened).items():
+        for (key, token), members in _by_lease(topic, group, valid_receipts).items():
             for i, receipt in members:
                 answers[i] = self._extend(key, token, receipt.leased, deadline_ms, owners)
         self._note_signs(topic, group, owners)
@@ -107,13 +107,13 @@ class Settler:
     def _settle_texts(
         self, topic: Topic, group: Group, texts: Sequence[str], rule: Decide
     ) -> list[SettleAnswer]:
-        answers, opened = self._open(group, texts)
+        answers, valid_receipts = self._open(group, texts)
         owners: set[str] = set()
-        settled = self._settle(topic, group, [receipt for _, receipt in opened], rule, owners)
-        for (i, _), answer in zip(opened, settled, strict=True):
+        settled = self._settle(topic, group, [receipt for _, receipt in valid_receipts], rule, owners)
+        for (i, _), answer in zip(valid_receipts, settled, strict=True):
             answers[i] = answer
         self._note_signs(topic, group, owners)
-        stale = [(i, receipt) for i, receipt in opened if isinstance(answers[i], Conflict)]
+        stale = [(i, receipt) for i, receipt in valid_receipts if isinstance(answers[i], Conflict)]
         for (key, token), members in _by_lease(topic, group, stale).items():
             lease = LeaseSettlement(self._context, topic, group, key, token)
             for i, receipt in members:

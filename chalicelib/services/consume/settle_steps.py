@@ -17,7 +17,7 @@ from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ...domain.trace import Tried
+from ...domain.trace import AttemptOutcome, Tried
 from ..core.log_reader import LogReader
 from . import retry_lane
 from .decision import SettleDecision
@@ -178,7 +178,7 @@ def _tried(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int
 
 def outcome_of(fate: Fate) -> str:
     """What a trace calls it."""
-    return "RETRY" if fate is Fate.RETRY_LATER else fate.value
+    return AttemptOutcome.RETRY if fate is Fate.RETRY_LATER else fate.value
 
 
 def that_fit(steps: Iterable[Step]) -> list[Step]:

@@ -66,15 +66,15 @@ class Assignments:
         """
         assignment, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
         active = [c for c in consumers if c.state == ConsumerState.ACTIVE]
-        called = [c for c in active if c.is_called]
+        pushed_to = [c for c in active if c.is_called]
         if assignment.strategy == EVERYONE:
-            return Team(list(active), called)
+            return Team(list(active), pushed_to)
         by_uid = {c.uid: c for c in consumers}
-        waiting = [c.uid for c in called]
+        waiting = [c.uid for c in pushed_to]
         owners = [
             by_uid.get(uid) for uid in assignment.owners or deal(assignment.strategy, waiting, topic.shards)
         ]
-        return Team(owners, [c for c in called if c.uid in assignment.members] or called)
+        return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
 
     def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
         """A consumer's place among those online that pull, where what they get is shared out; None where it is the only
@@ -83,8 +83,8 @@ class Assignments:
         if not uid or policy.per_consumer or policy.holds_back:
             return None
         assignment = self.current(topic, group)
-        called = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
-        pulling = [member for member in assignment.members if member not in called]
+        called_uids = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
+        pulling = [member for member in assignment.members if member not in called_uids]
         if uid not in pulling or len(pulling) < 2:
             return None
         return Seat(assignment.epoch, pulling.index(uid), len(pulling), asked)

@@ -29,20 +29,20 @@ def with_body(blobs: Blobs, message: Message) -> Message:
 def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | Outcome]:
     """Each message with its body in hand, or an outcome: NOT_ATTEMPTED where the body cannot be read now, UNDECODABLE
     where it is gone. One of them costs the others nothing but a moment."""
-    opened: list[Message | Outcome] = []
+    results: list[Message | Outcome] = []
     lost_ms = 0
     for message in messages:
         began_ms = clock.now_ms()
         if message.draft.blob and lost_ms > _PATIENCE_MS:
-            opened.append(Outcome(Verdict.NOT_ATTEMPTED))
+            results.append(Outcome(Verdict.NOT_ATTEMPTED))
             continue
         try:
             message = with_body(blobs, message)
         except Unavailable:
             lost_ms += clock.now_ms() - began_ms
             # Longer than for those that were not tried: else the same would come first again.
-            opened.append(Outcome(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
+            results.append(Outcome(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
             continue
         gone = Outcome(Verdict.UNDECODABLE, "its body is gone")
-        opened.append(message if message.draft.is_whole else gone)
-    return opened
+        results.append(message if message.draft.is_whole else gone)
+    return results

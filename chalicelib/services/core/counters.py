@@ -47,5 +47,5 @@ class Counters:
         if not self._counts:
             return {}
         with self._lock:
-            taken, self._counts = self._counts, Counter()
-        return dict(taken)
+            counts, self._counts = self._counts, Counter()
+        return dict(counts)

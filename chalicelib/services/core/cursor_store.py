@@ -87,9 +87,9 @@ class CursorStore:
         """Try a change until it wins; `attempt` answers None to give up."""
         state = self.last(key)
         while (change := attempt(state)) is not None:
-            written = self.write(key, state, change)
-            if written:
-                return written
+            snapshot = self.write(key, state, change)
+            if snapshot:
+                return snapshot
             state = self.last(key)
         return None
 

@@ -159,16 +159,16 @@ class LogReader:
         last = next((s for s in reversed(slots) if s.end <= following), None)
         if last is None:
             return following
-        kept = self._segments.holding(shard, last.offset)
-        return last.segment_first if kept and kept.segment.end > following else following
+        segment = self._segments.holding(shard, last.offset)
+        return last.segment_first if segment and segment.segment.end > following else following
 
     def _copy(self, shard: ShardKey, at: int, trust: Freshness, end: int | None = None) -> Segment | None:
         """The kept segment that holds `at`, if it will do from there to its end (or to `end`)."""
-        kept = self._segments.holding(shard, at)
-        if kept is None or kept.read < trust.since:
+        entry = self._segments.holding(shard, at)
+        if entry is None or entry.read < trust.since:
             return None
-        amended = ranges.touch(trust.amended, at, end or kept.segment.end)
-        return None if amended and kept.sure < trust.now else kept.segment
+        amended = ranges.touch(trust.amended, at, end or entry.segment.end)
+        return None if amended and entry.sure < trust.now else entry.segment
 
     def _load(self, shard: ShardKey, at: int, hint: int, most_rows: int, sure: bool) -> Segment | None:
         now = self._segments.moment()

@@ -108,14 +108,14 @@ class Positions:
             return cursor_write.replacement(state.cursor, after)
 
         try:
-            written = self._states.update(key, attempt)
+            snapshot = self._states.update(key, attempt)
         except Unreadable:
             end = self._tails.read(key.shard, topic.created_ms).offset + 1
             anew = transitions.rebuilt(offset, end, self._clock.now_ms())
-            written = self._states.rebuild(key, replace(anew, segment_at=segment_at))
-        if written is None:
+            snapshot = self._states.rebuild(key, replace(anew, segment_at=segment_at))
+        if snapshot is None:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
-        return written.cursor
+        return snapshot.cursor
 
     def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
         """Make the cursor of a retry lane anew if it is damaged: what waits there is what the records call RETRYING. A
@@ -151,8 +151,8 @@ class Positions:
         record = self._records.get(place, origin.offset)
         if record is None or record.status != Status.RETRYING:
             return None
-        made = record.attempts - origin.attempts
-        return Span(offset, attempt=made + 1) if not made or record.next_ms is None else None
+        attempts = record.attempts - origin.attempts
+        return Span(offset, attempt=attempts + 1) if not attempts or record.next_ms is None else None
 
 
 def keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:

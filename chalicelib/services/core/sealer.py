@@ -56,9 +56,9 @@ class Sealer:
         """What a stored secret is. Raises Unavailable, also where it is not of this place."""
         if not secret.ciphertext:
             return bytes.fromhex(secret.hex)
-        known = self._opened.get((secret.ciphertext, place["row"]))
-        if known is not None:
-            return known
+        plaintext = self._opened.get((secret.ciphertext, place["row"]))
+        if plaintext is not None:
+            return plaintext
         if self._cipher is None:
             raise unavailable("What is stored is encrypted, and this process has no key for it.")
         plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), place)
@@ -72,8 +72,8 @@ class Sealer:
         """The consumer with those of its secrets that sign now, to sign with. Raises Unavailable."""
         place = place_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
-        opened = (Secret(self.opened(secret, place).hex(), secret.until_ms) for secret in live)
-        return replace(consumer, secrets=tuple(opened))
+        secrets = (Secret(self.opened(secret, place).hex(), secret.until_ms) for secret in live)
+        return replace(consumer, secrets=tuple(secrets))
 
 
 def _mark(secret: bytes, place: Place) -> str:

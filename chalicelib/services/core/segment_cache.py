@@ -46,8 +46,8 @@ class SegmentCache:
         with self._lock:
             firsts = self._firsts.get(shard, ())
             at = bisect.bisect_right(firsts, offset) - 1
-            kept = self._held[shard, firsts[at]] if at >= 0 else None
-        return kept if kept and offset < kept.segment.end else None
+            entry = self._held[shard, firsts[at]] if at >= 0 else None
+        return entry if entry and offset < entry.segment.end else None
 
     def keep(self, shard: ShardKey, segment: Segment, read: int, *, sure: bool) -> Segment:
         """Keep a segment that was asked for at a moment, and answer its newest edition that is known. One of another
@@ -74,8 +74,8 @@ class SegmentCache:
     def average(self, shard: ShardKey) -> float | None:
         """How many messages the shard's kept segments have on average; None where none is kept."""
         with self._lock:
-            kept = len(self._firsts.get(shard, ()))
-            return self._messages[shard] / kept if kept else None
+            count = len(self._firsts.get(shard, ()))
+            return self._messages[shard] / count if count else None
 
     def _drop(self, shard: ShardKey, first: int) -> None:
         self._count(shard, self._held.pop((shard, first)).segment, -1)

@@ -56,13 +56,13 @@ class SigningKeys:
         """What `open` makes of the first key that fits. Where none does, another process may have rotated meanwhile."""
         keys = self.live()
         for key in keys:
-            if (opened := open(key)) is not None:
-                return opened
+            if (value := open(key)) is not None:
+                return value
         if self._clock.now_ms() - self._read_ms < _LOOK_MS:
             return None
         self._read()
         others = (open(key) for key in self.live() if key not in keys)
-        return next((opened for opened in others if opened is not None), None)
+        return next((value for value in others if value is not None), None)
 
     def seal(self, purpose: str, text: str) -> str:
         """Sign a text for one purpose."""

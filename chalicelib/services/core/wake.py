@@ -205,14 +205,14 @@ class Waker:
         """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""
         if group.paused:
             return ()
-        called = [
+        consumers = [
             c
             for c in self._catalog.consumers(topic, group)
             if c.is_called and c.state == ConsumerState.ACTIVE
         ]
         if POLICIES[group.mode].per_consumer:
-            return [c.uid for c in called]
-        return ("",) if called else ()
+            return [c.uid for c in consumers]
+        return ("",) if consumers else ()
 
     def wake_due(self, timers: Sequence[Timer]) -> None:
         """Wake what WAKE timers stand for: a shard or (ANY) all of a topic, which is also marked."""

@@ -62,10 +62,10 @@ class ArchiveDays:
         Unavailable."""
         days = [(last - timedelta(days=n)).isoformat() for n in range(count)]
         manifests = {day: self._manifest(day) for day in days}
-        known: Mapping[str, _Ends] = {}
+        ends: Mapping[str, _Ends] = {}
         if any(shard.missing for each in manifests.values() if each for shard in each.shards):
-            known = self._found_since()
-        return [(day, _day(each, known) if each else None) for day, each in manifests.items()]
+            ends = self._found_since()
+        return [(day, _day(each, ends) if each else None) for day, each in manifests.items()]
 
     def _manifest(self, day: str) -> _Manifest | None:
         name = _MANIFEST.format(day=day)
@@ -85,14 +85,14 @@ class ArchiveDays:
             return {}
 
 
-def _day(manifest: _Manifest, known: Mapping[str, _Ends]) -> ArchivedDay:
+def _day(manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
     rows = {
         table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
         for table in ("messages", "deliveries")
     }
     missing: defaultdict[str, int] = defaultdict(int)
     for shard in manifest.shards:
-        lacking = subtract(_half_open(shard.missing), tuple(_half_open(known.get(shard.key, ()))))
+        lacking = subtract(_half_open(shard.missing), tuple(_half_open(ends.get(shard.key, ()))))
         missing[shard.topic] += total(lacking)
     topics = {
         name: TopicDay(rows["messages"].get(name, 0), rows["deliveries"].get(name, 0), missing[name])

@@ -36,17 +36,17 @@ class Past:
         """The counts of the last full hour up to then, UTC. Raises NotFound where nobody has counted that."""
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         text = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
-        told: Mapping[str, Any] = json.loads(text or b'{"groups": {}}')
+        counts: Mapping[str, Any] = json.loads(text or b'{"groups": {}}')
         groups = {
             name: {state: numbers[at.hour] for state, numbers in states.items()}
-            for name, states in told["groups"].items()
+            for name, states in counts["groups"].items()
             if all(at.hour < len(numbers) for numbers in states.values())
         }
         if not groups:
             raise _not_counted(topic, at)
-        since = datetime.fromisoformat(told["since"]).replace(tzinfo=UTC)
+        since = datetime.fromisoformat(counts["since"]).replace(tzinfo=UTC)
         return PastCounts(
-            at_ms // _HOUR_MS * _HOUR_MS, int(since.timestamp()) * 1000, told["complete"], groups
+            at_ms // _HOUR_MS * _HOUR_MS, int(since.timestamp()) * 1000, counts["complete"], groups
         )
 
 

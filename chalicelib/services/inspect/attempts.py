@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...domain.topic import Consumer, Group, Topic, cursor_key
-from ...domain.trace import TraceRow
+from ...domain.trace import AttemptOutcome, TraceRow
 from ...modes import POLICIES
 from ...ports.indexes import Traces
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10
-_OUTCOMES = {"SUCCESS", "RETRY", "DEAD", "LAPSED"}
-_ENDED = {"SUCCESS", "RETRY", "DEAD"}  # a lapsed one tells no duration of the consumer's
+_ENDED = {AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD}
+_OUTCOMES = _ENDED | {AttemptOutcome.LAPSED}  # a lapsed one tells no duration of the consumer's
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,27 +159,27 @@ class Statuses:
         if place is Position.NOT_OWED:
             return None
         record = None if place is Position.NEW else seen.records.get(key, message.offset)
-        shown = _shown(place, span, record)
-        if place is Position.SETTLED and record and shown.status == Status.RETRYING:
-            shown = self._retrying(topic, group, key, record, shown)
-        if shown.status in OVER:
-            return shown
+        status = _shown(place, span, record)
+        if place is Position.SETTLED and record and status.status == Status.RETRYING:
+            status = self._retrying(topic, group, key, record, status)
+        if status.status in OVER:
+            return status
         spent = record.spent if record else 0
-        left = spent + max_attempts(topic, group, message.draft) - max(1, shown.attempts)
-        return replace(shown, retries_left=max(0, left))
+        left = spent + max_attempts(topic, group, message.draft) - max(1, status.attempts)
+        return replace(status, retries_left=max(0, left))
 
     def _retrying(
-        self, topic: Topic, group: Group, key: CursorKey, record: Record, shown: DeliveryStatus
+        self, topic: Topic, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
     ) -> DeliveryStatus:
         """The status of what is settled in its shard: its timer or the retry lane has it."""
         early = (record.next_ms or 0) > self._clock.now_ms()
         if early and self.retry_timer(group, key, record):
-            return shown
+            return status
         if begun := self._begun_in_lane(topic, group, key, record.offset):
             if begun.lease:
-                return DeliveryStatus(Status.RUNNING, begun.attempt, None, shown.last_error)
-            shown = replace(shown, attempts=max(shown.attempts, begun.attempt))
-        return replace(shown, next_attempt_ms=None) if early else shown
+                return DeliveryStatus(Status.RUNNING, begun.attempt, None, status.last_error)
+            status = replace(status, attempts=max(status.attempts, begun.attempt))
+        return replace(status, next_attempt_ms=None) if early else status
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
         """The timer that will take the delivery to its retry lane; None where it has."""

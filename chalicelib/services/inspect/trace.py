@@ -10,7 +10,7 @@ from ...domain.message import Draft, Message
 from ...domain.replay import MARK, MARK_OF
 from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
-from ...domain.trace import DELETED, EDITED, REDRIVEN, TraceRow, Tried
+from ...domain.trace import AttemptOutcome, TraceRow, Tried
 from ...domain.transaction import Transaction
 from ...ports.indexes import Traces
 from ...ports.records import Records
@@ -19,7 +19,11 @@ from ..core.catalog import Catalog
 from ..produce.delayed import Waiting
 from .statuses import Held, Statuses
 
-_BY_PEOPLE = {REDRIVEN: "redriven", EDITED: "edited", DELETED: "deleted"}  # done to a dead letter
+_BY_PEOPLE: dict[str, str] = {  # done to a dead letter
+    AttemptOutcome.REDRIVEN: "redriven",
+    AttemptOutcome.EDITED: "edited",
+    AttemptOutcome.DELETED: "deleted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Tracer:
             for tried in row.tried:
                 if tried.offset == message.offset:
                     yield from _events(group, message.shard, row, tried, names.get(uid))
-                    dead |= {uid} if tried.outcome == "DEAD" else set()
+                    dead |= {uid} if tried.outcome == AttemptOutcome.DEAD else set()
         yield from self._buried_unseen(topic, group, message, names, dead)
 
     def _buried_unseen(
@@ -116,7 +120,7 @@ class Tracer:
                     group.name,
                     names.get(uid),
                     attempt=record.attempts or None,
-                    outcome="DEAD",
+                    outcome=AttemptOutcome.DEAD,
                     detail=record.reason,
                 )
 
@@ -171,8 +175,8 @@ def _lease(at_ms: int, group: Group, shard: int, lease: Held, names: Mapping[str
 
 def _events(group: Group, shard: int, row: TraceRow, tried: Tried, whose: str | None) -> Iterator[Event]:
     """`whose` cursor it was, in a broadcast."""
-    if done := _BY_PEOPLE.get(tried.outcome):
-        yield Event(row.started_ms, done, shard, group.name, whose, by=tried.detail or None)
+    if action := _BY_PEOPLE.get(tried.outcome):
+        yield Event(row.started_ms, action, shard, group.name, whose, by=tried.detail or None)
         return
     ended_ms = row.started_ms + tried.duration_ms
     yield Event(
@@ -188,7 +192,7 @@ def _events(group: Group, shard: int, row: TraceRow, tried: Tried, whose: str | 
         tried.outcome,
         tried.detail or None,
     )
-    if tried.outcome == "DEAD":
+    if tried.outcome == AttemptOutcome.DEAD:
         yield Event(
             ended_ms,
             "buried",
@@ -196,6 +200,6 @@ def _events(group: Group, shard: int, row: TraceRow, tried: Tried, whose: str | 
             group.name,
             whose,
             attempt=tried.attempt,
-            outcome="DEAD",
+            outcome=AttemptOutcome.DEAD,
             detail=tried.detail or None,
         )

@@ -380,9 +380,9 @@ class Admin:
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
         place = place_of(topic, group, new.name)
         new = replace(new, secrets=tuple(self._sealer.resealed(secret, place) for secret in new.secrets))
-        written = self._control.put_consumer(topic, group, new, old)
+        is_stored = self._control.put_consumer(topic, group, new, old)
         self._catalog.forget(topic, group)
-        return written
+        return is_stored
 
     def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
         """A consumer that comes back to a skipping broadcast goes to the tail."""

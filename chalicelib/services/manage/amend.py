@@ -87,22 +87,22 @@ class Amender:
     def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite) -> Message:
         """Rewrite the message and tell every group, until there is none that was not told."""
         keys_told: frozenset[CursorKey] = frozenset()
-        written: Message | None = None
+        new_message: Message | None = None
         for _ in range(_TRIES):
             keys = self._keys(topic, message.shard)
-            if written and keys.keys() <= keys_told:
-                return written
+            if new_message and keys.keys() <= keys_told:
+                return new_message
             try:
                 new = self._try(topic, message, keys, rewrite)
             except Conflict as conflict:
-                if written is None:
+                if new_message is None:
                     raise
                 raise unavailable("A new group was faster; look at the message again.") from conflict
             if new:
-                written, keys_told = new, frozenset(keys)
+                new_message, keys_told = new, frozenset(keys)
         raise (
             unavailable("Others keep changing messages of this shard; try again.")
-            if written
+            if new_message
             else changed_meanwhile("message")
         )
 

@@ -15,7 +15,7 @@ from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ...domain.trace import DELETED, EDITED, REDRIVEN, Tried
+from ...domain.trace import AttemptOutcome, Tried
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..consume import retry_lane
@@ -161,14 +161,14 @@ class Redriver:
         edited = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self._records.edit(edited):
             raise _changed()
-        self._note(topic, group, letter, EDITED, by)
+        self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(edited, version=letter.version + 1)
 
     def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
         """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
         if not self._records.discard(letter):
             raise _changed()
-        self._note(topic, group, letter, DELETED, by)
+        self._note(topic, group, letter, AttemptOutcome.DELETED, by)
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         """Nothing else remembers it: one write."""
@@ -193,7 +193,10 @@ class Redriver:
             placed = self._producer.move(lane_of(topic, group, uid), moves)
             self._filled(cursor_key(topic, group, None, uid))
             gone = [x for x, place in zip(members, placed, strict=True) if place]
-            tried = [(x.key.shard.shard, Tried(x.offset, x.attempts, REDRIVEN, detail=by)) for x in gone]
+            tried = [
+                (x.key.shard.shard, Tried(x.offset, x.attempts, AttemptOutcome.REDRIVEN, detail=by))
+                for x in gone
+            ]
             self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
         if went:

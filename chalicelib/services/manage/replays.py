@@ -79,15 +79,15 @@ class Replays:
         topic = self._catalog.topic(replay.into)
         uid = self._catalog.group(topic, replay.group).uid if replay.group else None
         now_ms = self._clock.now_ms()
-        made = replace(
+        new_replay = replace(
             replay,
             id=ids.replay_id(replay.source, now_ms, self._random.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
             group_uid=uid,
         )
-        self._put(made, None)
-        return made, start and self._jobs.start("replay", {"replay": made.id})
+        self._put(new_replay, None)
+        return new_replay, start and self._jobs.start("replay", {"replay": new_replay.id})
 
     def find(self, replay_id: str) -> Replay:
         """The replay, or NotFound."""

@@ -12,12 +12,12 @@ from dataclasses import replace
 from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
-from ...domain.topic import IAM, Caller, FormerHash, Token
+from ...domain.topic import IAM, Caller, FormerHash, Scope, Token
 from ...ports.control import Control
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import TtlCache
 
-SCOPES = ("produce", "consume", "admin")
+SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
 _USE_MS = 3_600_000  # how coarsely the last use is known: a write an hour, process and token
 _ID_CHARS = 12

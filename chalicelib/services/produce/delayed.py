@@ -119,12 +119,12 @@ class Delayed:
         for _ in range(_TRIES):
             if timer := self._timers.find(due_ms, message_id):
                 return Waiting(timer), due_ms
-            moved = self._timers.moved(message_id)
-            if moved and moved.cancelled:
-                return Waiting(moved.cancelled, cancelled=True), moved.due_ms
-            if moved is None or moved == previous:
+            forward = self._timers.moved(message_id)
+            if forward and forward.cancelled:
+                return Waiting(forward.cancelled, cancelled=True), forward.due_ms
+            if forward is None or forward == previous:
                 return None, due_ms
-            due_ms, previous = moved.due_ms, moved
+            due_ms, previous = forward.due_ms, forward
         raise changed_meanwhile("message")
 
     def _in_log(self, shard: ShardKey, message_id: str, from_ms: int, to_ms: int) -> Message | None:

@@ -105,15 +105,15 @@ class Producer:
             while places:
                 now = _that_can_move([members[i][0] for i in places])
                 pack = self._log.pack([members[i][1] for i in places[:now]])
-                taken = places[: len(pack.drafts)]
-                answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in taken])
+                chunk = places[: len(pack.drafts)]
+                answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
                 if isinstance(answer, AlreadyMoved):
                     places = [i for n, i in enumerate(places) if n not in answer.places]
                     continue
                 assert not isinstance(answer, Known | Found)
-                for i, place in zip(taken, answer, strict=True):
+                for i, place in zip(chunk, answer, strict=True):
                     outcomes[i] = place
-                places = places[len(taken) :]
+                places = places[len(chunk) :]
         return outcomes
 
     def _file(

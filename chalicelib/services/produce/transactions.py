@@ -224,8 +224,8 @@ def _patience_ms(new: Transaction) -> int:
 
 def _agreed(transaction: Transaction, decision: TransactionState) -> Transaction:
     if transaction.state is not decision:
-        done = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
-        raise Conflict("TRANSACTION_DECIDED", f"The transaction was {done}; the first decision is final.")
+        word = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
+        raise Conflict("TRANSACTION_DECIDED", f"The transaction was {word}; the first decision is final.")
     return transaction
 
 

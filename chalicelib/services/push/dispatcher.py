@@ -161,8 +161,10 @@ class DispatchRun:
         """Make sure that a run follows: at once if time ran out, else when something is due."""
         if not self.report.finished:
             self._of.waker.start(self._task)
-        elif (found := self._find()) and (due_ms := self._next_due_ms(*found)) is not None:
-            lane = lane_of(*found, self._task.consumer_uid)
+        elif (topic_and_group := self._find()) and (
+            due_ms := self._next_due_ms(*topic_and_group)
+        ) is not None:
+            lane = lane_of(*topic_and_group, self._task.consumer_uid)
             shard = replace(lane.shard_key(0), shard=self._task.worker)
             wake = Timer(due_ms, f"wake.{shard}", TimerKind.WAKE, shard)
             self._of.timers.file([wake])
@@ -191,11 +193,15 @@ class DispatchRun:
 
     def _launch(self, pool: Executor) -> bool:
         """Send what may be sent now; whether anything is under way."""
-        found = self._find()
+        topic_and_group = self._find()
         self._looked_ms = self._of.clock.now_ms()
-        sources = Sources(*found, self._task, self._of.teams(*found)) if found else None
-        if found and sources and self._has_time(sources) and not self._fault:
-            self._capacity.see_circuits(*found)
+        sources = (
+            Sources(*topic_and_group, self._task, self._of.teams(*topic_and_group))
+            if topic_and_group
+            else None
+        )
+        if topic_and_group and sources and self._has_time(sources) and not self._fault:
+            self._capacity.see_circuits(*topic_and_group)
             try:
                 self._launch_all(pool, sources)
             except Unavailable as error:  # what is under way is settled first
@@ -242,10 +248,10 @@ class DispatchRun:
 
     def _launch_from(self, pool: Executor, sources: Sources, shard: int | None) -> None:
         """The consumers of a source take turns; each claims its part of what is there."""
-        lost = 0
+        losses = 0
         served: set[str] = set()
         consumers = self._in_order(sources, shard)
-        while lost < _LOST_RACES:
+        while losses < _LOST_RACES:
             rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
             if not rooms:
                 return
@@ -256,14 +262,14 @@ class DispatchRun:
             claimant = self._claimant(sources, shard, waiting[0], len(waiting))
             granted = self._of.claimer.claim(claimant, shard, rooms[waiting[0]])
             if granted is None:
-                lost += 1
+                losses += 1
                 continue
             if not granted:
                 return
             served.add(waiting[0].uid)
-            kept = self._within_bounds(sources, claimant, shard, granted)
-            self._send_all(pool, sources, waiting[0], kept)
-            if len(kept) < len(granted):
+            sendable = self._within_bounds(sources, claimant, shard, granted)
+            self._send_all(pool, sources, waiting[0], sendable)
+            if len(sendable) < len(granted):
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
@@ -289,11 +295,11 @@ class DispatchRun:
             )
         except Unavailable as error:
             self._fault, excess = error, unsure
-        kept = len(granted) - max(0, min(excess, unsure, len(granted)))
-        if kept < len(granted):
+        count = len(granted) - max(0, min(excess, unsure, len(granted)))
+        if count < len(granted):
             self._capacity.is_limited = True
-            self._give_back(sources, [d.receipt for d in granted[kept:]])
-        return granted[:kept]
+            self._give_back(sources, [d.receipt for d in granted[count:]])
+        return granted[:count]
 
     def _give_back(self, sources: Sources, receipts: Sequence[Receipt]) -> None:
         back = SettleDecision(Fate.RELEASED)
@@ -348,10 +354,10 @@ class DispatchRun:
         except Unavailable as error:
             unsigned = Outcome(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
             return (unsigned,) * len(deliveries)
-        opened = with_bodies(self._of.blobs, self._of.clock, [d.message for d in deliveries])
+        contents = with_bodies(self._of.blobs, self._of.clock, [d.message for d in deliveries])
         attempts = tuple(
             Attempt(message, d.attempt)
-            for message, d in zip(opened, deliveries, strict=True)
+            for message, d in zip(contents, deliveries, strict=True)
             if isinstance(message, Message)
         )
         waited_ms = self._of.clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
@@ -360,7 +366,7 @@ class DispatchRun:
             return (Outcome(Verdict.NOT_ATTEMPTED),) * len(deliveries)
         parcel = Parcel(group.topic, group.name, group.payload, attempts)
         outcomes = iter(self._of.sender.send(consumer, parcel, seconds) if attempts else ())
-        return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in opened)
+        return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in contents)
 
     def _may_settle_yet(self) -> bool:
         """Is something left to settle, and time for it? What cannot be settled is delivered again when its lease
@@ -374,37 +380,39 @@ class DispatchRun:
     def _gather(self) -> list[Finished]:
         """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
         new messages."""
-        got: list[Finished] = []
+        finished: list[Finished] = []
         waiting = self._capacity.under_way
         try:
             while waiting > 0 and (
-                event := self._events.get(timeout=_GATHER_SECONDS if got else _LOOK_SECONDS)
+                event := self._events.get(timeout=_GATHER_SECONDS if finished else _LOOK_SECONDS)
             ):
-                got.append(event)
+                finished.append(event)
                 waiting -= len(event[1])
         except queue.Empty:
             pass
-        return got
+        return finished
 
     def _settle(self, finished: Sequence[Finished]) -> None:
-        found = self._find(even_paused=True)
+        topic_and_group = self._find(even_paused=True)
         decisions, self._owed = self._owed, {}
         for consumer, deliveries, outcomes in finished:
             self._capacity.count(consumer, deliveries, -1)
             self.report.add(consumer, deliveries, outcomes)
-            if found:
+            if topic_and_group:
                 repeated = all(d.attempt - d.receipt.spent > 1 for d in deliveries)
-                most = found[1].max_in_flight
-                self._of.subscriber_health.note(*found, consumer, outcomes, most, repeated=repeated)
+                most = topic_and_group[1].max_in_flight
+                self._of.subscriber_health.note(*topic_and_group, consumer, outcomes, most, repeated=repeated)
                 is_split = is_to_be_split(deliveries, outcomes)
                 now_ms = self._of.clock.now_ms()
                 for delivery, outcome in zip(deliveries, outcomes, strict=True):
                     decisions[delivery.receipt] = decision_after(
-                        *found, delivery, outcome, now_ms, is_split=is_split
+                        *topic_and_group, delivery, outcome, now_ms, is_split=is_split
                     )
-        if not found or not decisions:
+        if not topic_and_group or not decisions:
             return
-        answers = self._of.settler.settle(*found, list(decisions), lambda receipt, _: decisions[receipt])
+        answers = self._of.settler.settle(
+            *topic_and_group, list(decisions), lambda receipt, _: decisions[receipt]
+        )
         for receipt, answer in zip(decisions, answers, strict=True):
             self.report.stale += isinstance(answer, Conflict)
             if isinstance(answer, Unavailable):

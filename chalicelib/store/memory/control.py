@@ -47,9 +47,9 @@ class MemoryControl:
 
     def retire_topic(self, topic: Topic) -> bool:
         with self._lock:
-            held = self._topics.get(topic.name)
+            stored = self._topics.get(topic.name)
             self._retired_topics[topic.uid] = topic
-            if held is None or held.version != topic.version:
+            if stored is None or stored.version != topic.version:
                 return False
             del self._topics[topic.name]
             return True
@@ -63,8 +63,8 @@ class MemoryControl:
             self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
             self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
             self._retired_groups = {k: g for k, g in self._retired_groups.items() if k[0] != topic.uid}
-            held = self._topics.get(topic.name)
-            if held and held.uid == topic.uid:
+            stored = self._topics.get(topic.name)
+            if stored and stored.uid == topic.uid:
                 del self._topics[topic.name]
             self._retired_topics.pop(topic.uid, None)
 
@@ -81,9 +81,9 @@ class MemoryControl:
 
     def retire_group(self, topic: Topic, group: Group) -> bool:
         with self._lock:
-            held = self._groups.get((topic.uid, group.name))
+            stored = self._groups.get((topic.uid, group.name))
             self._retired_groups[topic.uid, group.uid] = group
-            if held is None or held.version != group.version:
+            if stored is None or stored.version != group.version:
                 return False
             del self._groups[topic.uid, group.name]
             return True
@@ -98,8 +98,8 @@ class MemoryControl:
             self.delete_consumer(topic, group, consumer)
         self._assignments.pop(group.uid, None)
         with self._lock:
-            held = self._groups.get((topic.uid, group.name))
-            if held and held.uid == group.uid:
+            stored = self._groups.get((topic.uid, group.name))
+            if stored and stored.uid == group.uid:
                 del self._groups[topic.uid, group.name]
             self._retired_groups.pop((topic.uid, group.uid), None)
 
@@ -121,15 +121,17 @@ class MemoryControl:
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
         with self._lock:
-            held = self._assignments.get(group.uid)
-            if new.epoch != (held.epoch if held else 0) + 1:
+            stored = self._assignments.get(group.uid)
+            if new.epoch != (stored.epoch if stored else 0) + 1:
                 return False
             self._assignments[group.uid] = new
             return True
 
     def staffed(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
         with_consumers = [(g, tuple(self.consumers(topic, g))) for g in self.groups(topic)]
-        return [Staffed(g, held, self.assignment(topic, g)) for g, held in with_consumers if held]
+        return [
+            Staffed(g, consumers, self.assignment(topic, g)) for g, consumers in with_consumers if consumers
+        ]
 
     def token(self, token_id: str) -> Token | None:
         return self._tokens.get(token_id)
@@ -159,8 +161,8 @@ class MemoryControl:
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
         with self._lock:
             replays = [r for r in self._replays.values() if r.source == topic]
-        found = [replay for replay in replays if before is None or replay.id < before]
-        return sorted(found, key=lambda replay: replay.id, reverse=True)[:limit]
+        older = [replay for replay in replays if before is None or replay.id < before]
+        return sorted(older, key=lambda replay: replay.id, reverse=True)[:limit]
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         return self._put(self._replays, replay.id, replay, old)

@@ -32,12 +32,12 @@ class MemoryKeys:
     ) -> list[KeyEntry]:
         first, last = marks(from_ms, to_ms)
         with self._lock:
-            found = [
+            entries = [
                 entry
                 for (home, mark), entry in self._rows.items()
                 if home == key_home(topic_uid, key) and first <= mark <= last and mark < (before or "~")
             ]
-        return sorted(found, key=lambda e: e.mark, reverse=True)[:limit]
+        return sorted(entries, key=lambda e: e.mark, reverse=True)[:limit]
 
     def drop_expired(self, now_s: int) -> None:
         """What DynamoDB's TTL does."""

@@ -55,10 +55,10 @@ class MemoryLog:
             by = self._rows.get((shard, segment.first))
             if by is not None:
                 return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
-            if known := self._tables.known(dedup):
-                return Known(known)
-            if gone := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
-                return AlreadyMoved(gone)
+            if duplicates := self._tables.known(dedup):
+                return Known(duplicates)
+            if missing := tuple(place for place, each in enumerate(moved) if not self._tables.has(each)):
+                return AlreadyMoved(missing)
             self._tables.remember(dedup)
             for n, each in enumerate(moved):
                 self._tables.move(each, shard, segment, n)

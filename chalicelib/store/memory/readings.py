@@ -18,13 +18,13 @@ class MemoryReadings:
 
     def keep(self, topic_uid: str, level: Level, reading: Reading) -> None:
         with self._lock:
-            kept = self._kept[topic_uid, level.name]
-            kept[reading.at_ms // level.every_ms] = reading
+            readings = self._kept[topic_uid, level.name]
+            readings[reading.at_ms // level.every_ms] = reading
             self.writes += 1
-            for number in [n for n in kept if (n + 1) * level.every_ms < reading.at_ms - level.keep_ms]:
-                del kept[number]
+            for number in [n for n in readings if (n + 1) * level.every_ms < reading.at_ms - level.keep_ms]:
+                del readings[number]
 
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
         with self._lock:
-            kept = self._kept.get((topic_uid, level.name), {})
-            return [kept[number] for number in sorted(kept)[-most:]]
+            readings = self._kept.get((topic_uid, level.name), {})
+            return [readings[number] for number in sorted(readings)[-most:]]

@@ -22,8 +22,8 @@ class MemoryRecords:
         return self._tables.records.get(record_place(key, offset))
 
     def between(self, key: CursorKey, first: int, last: int) -> dict[int, Record]:
-        found = {offset: self.get(key, offset) for offset in range(first, last + 1)}
-        return {offset: record for offset, record in found.items() if record}
+        records = {offset: self.get(key, offset) for offset in range(first, last + 1)}
+        return {offset: record for offset, record in records.items() if record}
 
     def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         with self._tables.lock:
@@ -44,19 +44,19 @@ class MemoryRecords:
 
     def _buried(self, topic_uid: str, group_uid: str) -> list[tuple[str, DeadLetter | None]]:
         with self._tables.lock:
-            held = [
+            letters = [
                 (k, letter) for (g, k), letter in self._tables.letters.items() if g == f"{group_uid}#dead"
             ]
         return sorted(
-            (each for each in held if each[0].startswith(f"{topic_uid}/")), key=lambda each: each[0]
+            (each for each in letters if each[0].startswith(f"{topic_uid}/")), key=lambda each: each[0]
         )
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         return self._tables.letters.get(record_place(key, offset, dead=True))
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
-        found = {offset: self.dead_letter(key, offset) for offset in range(first, last + 1)}
-        return {offset: letter for offset, letter in found.items() if letter}
+        letters = {offset: self.dead_letter(key, offset) for offset in range(first, last + 1)}
+        return {offset: letter for offset, letter in letters.items() if letter}
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         place = place_of(shard, offset)

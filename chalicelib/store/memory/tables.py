@@ -63,10 +63,10 @@ class MemoryTables:
     def note_amended(self, cursors: Mapping[CursorKey, Cursor | None], offset: int) -> bool:
         """Note in all of the cursors that a message was amended; False where one has claimed it, or is not as told."""
         noted: dict[CursorKey, Cursor] = {}
-        for key, told in cursors.items():
-            there, after = self.cursors.get(key), amend(told or Cursor(), offset)
+        for key, cursor in cursors.items():
+            there, after = self.cursors.get(key), amend(cursor or Cursor(), offset)
             now = amend(there or Cursor(), offset)
-            if (there is None) != (told is None) or (there and told and there.amended != told.amended):
+            if (there is None) != (cursor is None) or (there and cursor and there.amended != cursor.amended):
                 return False
             if after is None or now is None:
                 return False
@@ -83,13 +83,13 @@ class MemoryTables:
         there = self.letters.get(letter_place(letter))
         return there is not None and (there.version, there.at_ms) == (letter.version, letter.at_ms)
 
-    def has(self, moved: Promotable) -> bool:
-        if isinstance(moved, DeadLetter):
-            return self.has_letter(moved)
-        if isinstance(moved, Transaction):
-            return self.has_version(moved)
-        there = self.timers.get(timer_place(moved))
-        return there is not None and there.edits == moved.edits
+    def has(self, promotable: Promotable) -> bool:
+        if isinstance(promotable, DeadLetter):
+            return self.has_letter(promotable)
+        if isinstance(promotable, Transaction):
+            return self.has_version(promotable)
+        there = self.timers.get(timer_place(promotable))
+        return there is not None and there.edits == promotable.edits
 
     def has_version(self, transaction: Transaction) -> bool:
         there = self.transactions.get(transaction.id)
@@ -99,27 +99,27 @@ class MemoryTables:
         draft = codec.stored(new.draft) if new.draft else None
         self.transactions[new.id] = replace(new, draft=draft)
 
-    def move(self, moved: Promotable, shard: ShardKey, segment: Segment, n: int) -> None:
+    def move(self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int) -> None:
         """Take the n-th of what is moved away; a dead letter begins a new life, a transaction is committed."""
         at_ms = segment.accepted_ms
-        if isinstance(moved, Timer):
-            del self.timers[timer_place(moved)]
+        if isinstance(promotable, Timer):
+            del self.timers[timer_place(promotable)]
             return
-        if isinstance(moved, Transaction):
-            new = committed(moved, at_ms, shard=shard.shard, offset=segment.first + n)
-            self.put_transaction(replace(new, version=moved.version + 1))
-            self.timers.pop(timer_place(check_timer(moved)), None)
+        if isinstance(promotable, Transaction):
+            new = committed(promotable, at_ms, shard=shard.shard, offset=segment.first + n)
+            self.put_transaction(replace(new, version=promotable.version + 1))
+            self.timers.pop(timer_place(check_timer(promotable)), None)
             return
-        del self.letters[letter_place(moved)]
-        place, attempts = record_place(moved.key, moved.offset), moved.attempts
+        del self.letters[letter_place(promotable)]
+        place, attempts = record_place(promotable.key, promotable.offset), promotable.attempts
         old = self.records.get(place)
         self.records[place] = Record(
-            moved.key.shard.shard,
-            moved.offset,
+            promotable.key.shard.shard,
+            promotable.offset,
             Status.RETRYING,
             attempts,
             at_ms,
-            moved.key.consumer_uid,
+            promotable.key.consumer_uid,
             last_error=old.last_error if old else None,
             next_ms=at_ms,
             spent=attempts,

@@ -26,11 +26,11 @@ class MemoryTimers:
 
     def file(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         with self._tables.lock:
-            known = self._tables.known(dedup)
-            if not known:
+            duplicates = self._tables.known(dedup)
+            if not duplicates:
                 self._tables.remember(dedup)
                 self._tables.put_timers(timers)
-            return known
+            return duplicates
 
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
         with self._tables.lock:
@@ -81,8 +81,8 @@ class MemoryTimers:
 
     def _of(self, fragment: int) -> list[Timer]:
         with self._tables.lock:
-            found = [timer for timer in self._tables.timers.values() if timer.fragment == fragment]
-        return sorted(found, key=timer_place)
+            timers = [timer for timer in self._tables.timers.values() if timer.fragment == fragment]
+        return sorted(timers, key=timer_place)
 
     def drop(self, timers: Sequence[Timer]) -> None:
         with self._tables.lock:

@@ -22,12 +22,12 @@ class MemoryTransactions:
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         with self._tables.lock:
-            known = self._tables.known(dedup)
-            if not known:
+            duplicates = self._tables.known(dedup)
+            if not duplicates:
                 self._tables.remember(dedup)
                 self._tables.put_transaction(transaction)
                 self._tables.put_timers([check_timer(transaction)])
-            return known
+            return duplicates
 
     def get(self, transaction_id: str) -> Transaction | None:
         return self._tables.transactions.get(transaction_id)
@@ -49,10 +49,10 @@ class MemoryTransactions:
     ) -> list[Transaction]:
         with self._tables.lock:
             of_topic = [t for t in self._tables.transactions.values() if t.topic_uid == topic.uid]
-        found = sorted((t for t in of_topic if t.state is state), key=lambda t: t.mark)
-        return [replace(t, draft=None, keys_until_s=0) for t in found if after is None or t.mark > after][
-            :limit
-        ]
+        transactions = sorted((t for t in of_topic if t.state is state), key=lambda t: t.mark)
+        return [
+            replace(t, draft=None, keys_until_s=0) for t in transactions if after is None or t.mark > after
+        ][:limit]
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
         return Counted(len(self.listed(topic, state, None, sys.maxsize)))
