@@ -23,7 +23,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run console test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token rehearse dist lock audit checkov clean
+.PHONY: stage help setup run console test typescript lint format types check bench soak archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -154,6 +154,9 @@ destroy: stage $(RUNS) ## Delete the stack, but not its data (STAGE=dev; ARGS=--
 
 token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=dev)
 	@$(BIN)/python -m local.token --prefix "$$($(BIN)/python -m infra.stack prefix $(WHICH))" $(ARGS)
+
+verify-stage: stage $(RUNS) ## Try attacks on a deployed stage, with HEADRACE_TOKEN (STAGE=dev; ARGS="--help")
+	@$(BIN)/python -m infra.verify $(WHICH) $(ARGS)
 
 rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it (2 to 15 minutes)
 	@$(BIN)/python -m tests.infra.rehearse $(ARGS)

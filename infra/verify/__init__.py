@@ -1,0 +1,1 @@
+"""Tries attacks on a stage that is deployed: what only its own account can tell."""

@@ -1,0 +1,74 @@
+"""`make verify-stage`: attacks on a deployed stage, by HTTP and, with a STAGE, on its roles by IAM's own simulation.
+
+It makes two topics and some tokens of its own and deletes them. HEADRACE_TOKEN is an admin token for everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+
+from infra.__main__ import add_options, given
+from infra.cli import Aws
+from infra.stages import read
+from infra.template import Wrong
+
+from . import attacks, roles
+from .http import Notes, Stage, Unreachable
+
+
+def verify(url: str, iam_url: str, token: str, notes: Notes) -> None:
+    """Try all attacks on the service at a URL. Raises Unreachable."""
+    name = f"verify-{secrets.token_hex(4)}"
+    scene = attacks.Scene(Stage(url), token, f"{name}-a", f"{name}-b")
+    scene.set_up()
+    try:
+        for attack in attacks.ATTACKS:
+            attack(scene, notes)
+    finally:
+        scene.tear_down()
+    if iam_url:
+        attacks.the_second_api(Stage(iam_url), token, notes)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m infra.verify", description=__doc__)
+    get = os.environ.get
+    parser.add_argument(
+        "--url", default=get("HEADRACE_URL"), help="the stage's URL (HEADRACE_URL; else of the stack)"
+    )
+    parser.add_argument(
+        "--no-aws", action="store_true", help="only by HTTP: for the local service, or without the CLI"
+    )
+    add_options(parser)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line: 0 without findings, 1 with, 2 where nothing could be tried."""
+    options = _parser().parse_args(arguments)
+    notes = Notes(lambda line: print(line, flush=True))
+    token = os.environ.get("HEADRACE_TOKEN", "")
+    try:
+        if not token:
+            raise Wrong(
+                "Set HEADRACE_TOKEN: an admin token for everything (make token STAGE=… prints the first)."
+            )
+        outputs: dict[str, str] = {}
+        if not options.no_aws:
+            aws, prefix = Aws(), read(options.stage, given(options)).prefix
+            outputs = roles.outputs(aws, prefix)
+            roles.verify(aws, prefix, notes)
+        url = options.url or outputs.get("EndpointURL", "")
+        verify(url, outputs.get("IamEndpointURL", ""), token, notes)
+    except (Wrong, Unreachable) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{notes.tries} tries, {len(notes.findings)} findings")
+    return 1 if notes.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""One stage as an attacker calls it: requests by hand, and a note of each that was not answered as it should be."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+_SECONDS = 35.0
+_SHOWN_CHARS = 120
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. `headers` by lower-case names."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body; None where it is no JSON."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
+class Unreachable(Exception):
+    """Nobody answers at the URL; the text says why."""
+
+
+class Stage:
+    """The service at a URL (with its stage's path, as `https://….amazonaws.com/api`)."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise Unreachable(
+                f"{url!r} is no URL of a service: set HEADRACE_URL, such as https://q.example.com."
+            )
+        self.is_tls = parts.scheme == "https"
+        self._host, self._prefix = parts.netloc, parts.path.rstrip("/")
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        token: str = "",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Answer:
+        """One request; a `body` of bytes goes out as it is. Raises Unreachable."""
+        raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = [("Host", self._host), ("Content-Length", str(len(raw or b"")))]
+        sent += [("Authorization", f"Bearer {token}")] if token else []
+        kinds = (
+            []
+            if any(name == "Content-Type" for name, _ in headers)
+            else [("Content-Type", "application/json")]
+        )
+        kind = http.client.HTTPSConnection if self.is_tls else http.client.HTTPConnection
+        connection = kind(self._host, timeout=_SECONDS)
+        try:
+            connection.putrequest(method, self._prefix + path, skip_host=True, skip_accept_encoding=True)
+            for name, value in (*sent, *kinds, *headers):
+                connection.putheader(name, value)
+            connection.endheaders(raw)
+            response = connection.getresponse()
+            named = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, named, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"{self._host} does not answer: {error}") from error
+        finally:
+            connection.close()
+
+
+@dataclass
+class Notes:
+    """What was tried and found. `tell` is called with a line for each."""
+
+    tell: Callable[[str], None]
+    tries: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def expect(self, name: str, holds: bool, seen: str = "") -> None:
+        """A try that came out as it should, or a finding."""
+        self.tries += 1
+        if holds:
+            self.tell(f"ok       {name}")
+            return
+        self.findings.append(name)
+        self.tell(f"FINDING  {name}: {seen}")
+
+    def refused(self, name: str, answer: Answer, statuses: Collection[int]) -> None:
+        """A request that should have been refused."""
+        seen = f"{answer.status} {answer.body[:_SHOWN_CHARS].decode(errors='replace')}"
+        self.expect(name, answer.status in statuses, seen)

@@ -1,0 +1,94 @@
+"""The roles as AWS has them, judged by IAM's own simulation; and the secrets as they lie in the table."""
+
+from __future__ import annotations
+
+import json
+
+from infra import names
+from infra.cli import Aws
+
+from .http import Notes
+
+_CONTROL = "control"
+_THEFTS: tuple[tuple[str, str, str], ...] = (
+    # what is stolen, the action, the partition
+    ("make a token", "dynamodb:PutItem", "tokens"),
+    ("read a token", "dynamodb:GetItem", "tokens"),
+    ("set up a topic", "dynamodb:PutItem", "topics"),
+    ("replace the signing key", "dynamodb:PutItem", "stage"),
+)
+_OPENERS = {"subscriber": {"deliver"}, "signing-key": {names.API, "check"}}
+"""Who decrypts which kind of secret."""
+_TALKERS = ("deliver", "check", "assign")
+
+
+def outputs(aws: Aws, prefix: str) -> dict[str, str]:
+    """The stack's outputs. Raises Wrong."""
+    found = aws.ask("cloudformation", "describe-stacks", "--stack-name", prefix)
+    return {each["OutputKey"]: each["OutputValue"] for each in found["Stacks"][0].get("Outputs", [])}
+
+
+def verify(aws: Aws, prefix: str, notes: Notes) -> None:
+    """Try each theft with each role that calls hosts of others, and each kind of secret with all. Raises Wrong."""
+    roles = _roles(aws, prefix)
+    table = f"arn:aws:dynamodb:{aws.region}:{aws.account}:table/{names.table(prefix, _CONTROL)}"
+    for function in _TALKERS:
+        for theft, action, partition in _THEFTS:
+            keys = {"dynamodb:LeadingKeys": [partition]}
+            allowed = _allows(aws, roles[function], action, table, keys)
+            notes.expect(f"{function} does not {theft}", not allowed, "IAM allows it")
+    for function, role in roles.items():
+        for kind, openers in _OPENERS.items():
+            allowed = _opens(aws, role, prefix, kind)
+            notes.expect(f"{function} and {kind}s", allowed == (function in openers), f"decrypts: {allowed}")
+    _no_plain_secret(aws, prefix, notes)
+
+
+def _roles(aws: Aws, prefix: str) -> dict[str, str]:
+    """The ARN of each function's role."""
+    found = {}
+    for name in names.FUNCTIONS:
+        function = ("--function-name", names.function(prefix, name))
+        found[name] = str(aws.ask("lambda", "get-function-configuration", *function)["Role"])
+    return found
+
+
+def _opens(aws: Aws, role: str, prefix: str, kind: str) -> bool:
+    context = {
+        "kms:EncryptionContext:headrace": [prefix],
+        "kms:EncryptionContext:secret": [kind],
+        "aws:ResourceTag/headrace": [prefix],
+    }
+    key = f"arn:aws:kms:{aws.region}:{aws.account}:key/any"
+    return _allows(aws, role, "kms:Decrypt", key, context)
+
+
+def _allows(aws: Aws, role: str, action: str, resource: str, context: dict[str, list[str]]) -> bool:
+    entries = [
+        f"ContextKeyName={name},ContextKeyType={_kind(name)},ContextKeyValues={','.join(values)}"
+        for name, values in context.items()
+    ]
+    asked = ("--policy-source-arn", role, "--action-names", action, "--resource-arns", resource)
+    answer = aws.ask("iam", "simulate-principal-policy", *asked, "--context-entries", *entries)
+    return any(each["EvalDecision"] == "allowed" for each in answer["EvaluationResults"])
+
+
+def _kind(name: str) -> str:
+    return "stringList" if name.endswith("LeadingKeys") else "string"
+
+
+def _no_plain_secret(aws: Aws, prefix: str, notes: Notes) -> None:
+    """No row of control data holds a secret as it is. An encrypted one begins with `~`; none is shown."""
+    names_of = {"#k": "keys", "#s": "secrets", "#h": "hex"}
+    place = ("--table-name", names.table(prefix, _CONTROL), "--consistent-read")
+    wanted = (
+        "--projection-expression",
+        ", ".join(names_of),
+        "--expression-attribute-names",
+        json.dumps(names_of),
+    )
+    items = aws.ask("dynamodb", "scan", *place, *wanted)["Items"]
+    lists = [item[name]["L"] for item in items for name in ("keys", "secrets") if name in item]
+    secrets = [each["M"] for row in lists for each in row] + [item for item in items if "hex" in item]
+    plain = [each for each in secrets if not each["hex"]["S"].startswith("~")]
+    notes.expect(f"secrets in rows are encrypted ({len(secrets)})", not plain, f"{len(plain)} are not")

@@ -1,0 +1,140 @@
+"""`make verify-stage`: it finds nothing wrong with a service that is right, and what is wrong with others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+import app
+from chalicelib import wiring
+from chalicelib.adapters import SystemRandom, memory_adapters
+from infra import names
+from infra import roles as made
+from infra.cli import Aws
+from infra.verify import roles
+from infra.verify.__main__ import main, verify
+from infra.verify.http import Notes, Unreachable
+from local.gateway import Gateway
+from local.problems import Answer
+from local.server import serve
+from tests.support.http import ShiftingClock
+from tests.support.push import Inbox
+from tests.support.roles import _filled
+
+TOKEN = "hr_root_abcdefghijkl1234"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    """The URL of a service in memory."""
+    deps = wiring.Deps(memory_adapters(ShiftingClock(), SystemRandom(), invoker=Inbox()))
+    deps.tokens.ensure_admin(TOKEN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring, "deps", lambda: deps)
+        running = serve(Gateway(app.app))
+        running.start()
+        yield f"http://127.0.0.1:{running.port}"
+        running.shutdown()
+
+
+def test_the_service_as_it_is_has_no_finding_and_is_left_as_it_was(service: str) -> None:
+    notes = Notes(lambda line: None)
+    verify(service, "", TOKEN, notes)
+    assert notes.findings == []
+    assert notes.tries > 60
+    assert [token.name for token, _ in wiring.deps().tokens.listed(None, 100)] == ["HEADRACE_TOKEN"]
+    assert wiring.deps().adapters.control.topics(None, 10) == []
+    print(f"{notes.tries} tries")
+
+
+class Careless:
+    """Lets everybody do everything, and forgets the headers."""
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        made = json.dumps({"token": "hr_a_b", "id": "a"}).encode()
+        return 201, {"Content-Type": "application/json"}, made
+
+
+def test_a_service_that_refuses_nothing_has_findings_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infra.verify.attacks._REVOKED_SECONDS", 0)
+    monkeypatch.setattr("infra.verify.attacks.time.sleep", lambda seconds: None)
+    running, notes = serve(Careless()), Notes(lambda line: None)
+    running.start()
+    try:
+        verify(f"http://127.0.0.1:{running.port}", f"http://127.0.0.1:{running.port}", TOKEN, notes)
+    finally:
+        running.shutdown()
+    assert len(notes.findings) > 0.9 * notes.tries
+
+
+def test_where_nobody_answers_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Unreachable, match="no URL"):
+        verify("", "", TOKEN, Notes(print))
+    monkeypatch.setenv("HEADRACE_TOKEN", "")
+    assert main(["--stage", "dev", "--no-aws", "--url", "http://127.0.0.1:9"]) == 2
+    assert "HEADRACE_TOKEN" in capsys.readouterr().err
+    monkeypatch.setenv("HEADRACE_TOKEN", TOKEN)
+    assert main(["--stage", "dev", "--no-aws", "--url", "http://127.0.0.1:9"]) == 2
+    assert "does not answer" in capsys.readouterr().err
+
+
+class Iam(Aws):
+    """An account whose functions have the template's roles, and a table with a secret in it."""
+
+    account, region = "000000000000", "us-east-1"
+
+    def __init__(self, secret: str, more: str = "") -> None:
+        self._secret, self._more = secret, more
+        self._statements = {
+            name: resource["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+            for name in names.FUNCTIONS
+            for resource in [made.roles("of-roles", "bucket", {})[made.role_id(name)]]
+        }
+
+    def ask(self, *arguments: str, check: bool = True) -> Any:
+        told = dict(zip(arguments[2::2], arguments[3::2], strict=False))
+        if "get-function-configuration" in arguments:
+            return {"Role": told["--function-name"].removeprefix("of-roles-")}
+        if "scan" in arguments:
+            return {"Items": [{"secrets": {"L": [{"M": {"hex": {"S": self._secret}}}]}}]}
+        entries = arguments[arguments.index("--context-entries") + 1 :]
+        context = dict(part.split(",")[0::2] for part in entries)
+        keys = {name.partition("=")[2]: value.partition("=")[2] for name, value in context.items()}
+        role, action = told["--policy-source-arn"], told["--action-names"]
+        allowed = action == self._more or any(
+            self._matches(statement, action, told["--resource-arns"], keys)
+            for statement in self._statements[role]
+        )
+        return {"EvaluationResults": [{"EvalDecision": "allowed" if allowed else "implicitDeny"}]}
+
+    @staticmethod
+    def _matches(statement: dict[str, Any], action: str, resource: str, keys: dict[str, str]) -> bool:
+        places = [_filled(each["Fn::Sub"]) for each in statement["Resource"] if "Fn::Sub" in each]
+        wanted = statement.get("Condition", {})
+        partitions = wanted.get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys", ["*"])
+        return (
+            action in statement["Action"]
+            and any(fnmatchcase(resource, place) for place in places)
+            and any(fnmatchcase(keys.get("dynamodb:LeadingKeys", ""), each) for each in partitions)
+            and all(keys.get(name) == value for name, value in wanted.get("StringEquals", {}).items())
+        )
+
+
+def test_roles_are_judged_as_aws_has_them() -> None:
+    notes = Notes(lambda line: None)
+    roles.verify(Iam("~mark~~AQID"), "of-roles", notes)
+    assert notes.findings == []
+    assert notes.tries == 3 * 4 + 2 * len(names.FUNCTIONS) + 1
+
+
+def test_a_role_that_may_more_and_a_plain_secret_are_found() -> None:
+    notes = Notes(lambda line: None)
+    roles.verify(Iam("0f" * 32, more="dynamodb:PutItem"), "of-roles", notes)
+    assert "deliver does not make a token" in notes.findings
+    assert "secrets in rows are encrypted (1)" in notes.findings
