@@ -80,6 +80,35 @@ def test_a_delay_of_none_at_all_is_sent_as_it_was_said(
     assert not {"headrace-delay-seconds", "headrace-dedup-id"} & unsaid.keys()
 
 
+def test_what_is_published_after_a_block_is_sent_when_it_ended_well(
+    hr: Headrace, service: str, topic: str
+) -> None:
+    def fails() -> None:
+        with hr.publish_after() as after:
+            after.send(topic, "the database said no")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
+    with hr.publish_after() as after:
+        after.send(topic, 1, key="order-1")
+        after.send(topic, 2)
+        with pytest.raises(ValueError, match="no duration"):
+            after.send(topic, 3, delay="soon")
+        assert bodies(hr, topic) == {}
+    assert [isinstance(one, Sent) for one in after.results] == [True, True]
+    assert bodies(hr, topic) == {1: 1, 2: 1}
+
+    async def in_a_loop() -> None:
+        async with AsyncHeadrace(service, hr.transport.token) as client, client.publish_after() as after:
+            after.send(topic, "async")
+            after.send(topic, "refused", shard=99)
+
+    with pytest.raises(errors.Refused, match="NO_SUCH_SHARD"):
+        asyncio.run(in_a_loop())
+    assert bodies(hr, topic) == {1: 1, 2: 1, "async": 1}
+
+
 def test_a_call_that_is_not_safe_to_repeat_is_not(shaky: Headrace, proxy: FaultyProxy) -> None:
     proxy.plan.append(LOSE)
     with pytest.raises(errors.NoAnswer):

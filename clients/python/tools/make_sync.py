@@ -10,6 +10,7 @@ import unasync
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headrace"
 NAMES = {
+    "AsyncAfterBlock": "AfterBlock",
     "AsyncCaller": "Caller",
     "AsyncClient": "Client",
     "AsyncConsumes": "Consumes",

@@ -44,6 +44,33 @@ test("each of a batch has its own answer", async () => {
   await hr.nack(topic, "mailer", await hr.receive(topic, "mailer"), { dead_letter: true, reason: "a test" });
 });
 
+test("a consumer acknowledges what is handled and gives back what is not", async () => {
+  const group = "worker";
+  const params = { path: { topic, group } };
+  const body = { from: "latest", retry: { ladder: [1] } };
+  assert.equal((await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params, body })).error, undefined);
+  await hr.sendMany(topic, [{ body: "good" }, { body: "shaky" }]);
+  const stop = new AbortController();
+  const attempts: [string, number][] = [];
+  const handle = async ({ body, attempt }: { body: string; attempt: number }): Promise<void> => {
+    attempts.push([body, attempt]);
+    if (attempts.length === 3) stop.abort();
+    if (body === "shaky" && attempt === 1) throw new Error("not yet");
+  };
+  await hr.consume<string>(topic, group, handle, { concurrency: 2, wait_seconds: 1, signal: stop.signal });
+  assert.deepEqual(attempts.sort(), [["good", 1], ["shaky", 1], ["shaky", 2]]);
+  const { data } = await hr.api.GET("/v1/topics/{topic}/groups/{group}", { params });
+  assert.equal(data?.backlog, 0);
+});
+
+test("a delay is the service's to count, and none is none", async () => {
+  assert.equal((await hr.send(topic, "now", { delay_seconds: 0 })).status, "NEW");
+  await assert.rejects(
+    hr.send(topic, "when", { delay_seconds: 60, deliver_at: "2030-01-01T00:00:00.000Z" }),
+    (error) => error instanceof HeadraceError && error.status < 500,
+  );
+});
+
 const LOSSES: Record<string, () => Response> = {
   "a lost answer": () => {
     throw new TypeError("the connection was cut");

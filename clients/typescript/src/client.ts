@@ -11,6 +11,9 @@ export type Settled = Schemas["ReceiptResult"];
 /** How a message shall travel: keys, tag, ordering_key, delay_seconds … as in docs/settings.md. */
 export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
 
+/** How messages are received: `wait_seconds` (20), `lease_seconds`, `consumer`; how many at a time; until when. */
+export type ConsumeOptions = Omit<Schemas["ReceiveBody"], "max"> & { concurrency?: number; signal?: AbortSignal };
+
 export interface HeadraceOptions {
   url: string;
   token: string;
@@ -51,7 +54,7 @@ export class Headrace {
 
   /** Send one message; it is durable, and stored once, when this resolves. `body` is anything with a JSON form. */
   async send(topic: string, body: unknown, options: SendOptions = {}): Promise<Sent> {
-    const message = { body, ...fixedInTime(options) };
+    const message = { body, ...knownLater(options) };
     return answerOf(
       this.api.POST("/v1/topics/{topic}/messages", { params: { path: { topic } }, body: message }),
     );
@@ -62,7 +65,7 @@ export class Headrace {
     const { results } = await answerOf(
       this.api.POST("/v1/topics/{topic}/messages/batch", {
         params: { path: { topic } },
-        body: { messages: messages.map(({ body, ...options }) => ({ body, ...fixedInTime(options) })) },
+        body: { messages: messages.map(({ body, ...options }) => ({ body, ...knownLater(options) })) },
       }),
     );
     return results.map((each) =>
@@ -83,6 +86,32 @@ export class Headrace {
       }),
     );
     return messages as Message<Body>[];
+  }
+
+  /**
+   * Handle messages, `concurrency` (1) at a time, until `signal` says stop; then what is at work is finished. A handler that
+   * resolves acknowledges its message; one that rejects gives it back, to be tried again by the ladder. Leases are not
+   * renewed: give `lease_seconds` that a handler stays within.
+   */
+  async consume<Body = unknown>(
+    topic: string,
+    group: string,
+    handler: (message: Message<Body>) => Promise<unknown>,
+    { concurrency = 1, signal, ...options }: ConsumeOptions = {},
+  ): Promise<void> {
+    const handle = async (message: Message<Body>): Promise<void> => {
+      try {
+        await handler(message);
+      } catch (error) {
+        await this.nack(topic, group, [message], { reason: String(error).slice(0, 512) });
+        return;
+      }
+      await this.ack(topic, group, message);
+    };
+    while (!signal?.aborted) {
+      const messages = await this.receive<Body>(topic, group, { wait_seconds: 20, ...options, max: concurrency });
+      await Promise.all(messages.map(handle));
+    }
   }
 
   /** Record success; what came of each receipt. */
@@ -109,11 +138,10 @@ export class Headrace {
   }
 }
 
-/** What is sent for later gets a fixed time and a dedup id, so that sending it again changes nothing. */
-function fixedInTime({ delay_seconds: delay, ...options }: SendOptions): SendOptions {
-  if (!delay && !options.deliver_at) return options;
-  const deliverAt = delay ? new Date(Date.now() + delay * 1000).toISOString() : options.deliver_at;
-  return { ...options, deliver_at: deliverAt ?? null, dedup_id: options.dedup_id ?? crypto.randomUUID() };
+/** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request. */
+function knownLater(options: SendOptions): SendOptions {
+  if (!options.delay_seconds && !options.deliver_at) return options;
+  return { ...options, dedup_id: options.dedup_id ?? crypto.randomUUID() };
 }
 
 async function answerOf<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {

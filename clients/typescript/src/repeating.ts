@@ -1,6 +1,6 @@
 import { HeadraceError } from "./errors.js";
 
-/** When a call is tried again: `attempts` times at most (the first included), within `totalMs`. */
+/** When a call is attempt again: `attempts` times at most (the first included), within `totalMs`. */
 export interface Retries {
   attempts: number;
   /** A random part of this, doubled each time, up to `capMs`; never less than the service's `Retry-After`. */
@@ -32,7 +32,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     const repeatable = first.method !== "POST" || !NOT_REPEATABLE.test(path);
     const began = Date.now();
     let perhapsStored = false;
-    for (let tried = 1; ; tried++) {
+    for (let attempt = 1; ; attempt++) {
       const request = new Request(first.clone(), { signal: AbortSignal.timeout(timeoutMs) });
       if (named && perhapsStored) {
         request.headers.set("Headrace-Resend", String(Math.ceil((Date.now() - began) / 1000) || 1));
@@ -42,9 +42,9 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
         .catch((error: unknown) => noAnswer(first.url, error));
       const again = answer instanceof HeadraceError || (await isRetryable(answer));
       const unknown = OUTCOME_UNKNOWN(answer.status);
-      const pause = pauseMs(retries, tried, answer);
+      const pause = pauseMs(retries, attempt, answer);
       const late = Date.now() - began + pause > retries.totalMs;
-      if (!again || tried >= retries.attempts || late || (unknown && !repeatable)) {
+      if (!again || attempt >= retries.attempts || late || (unknown && !repeatable)) {
         if (answer instanceof HeadraceError) throw answer;
         return answer;
       }
@@ -72,8 +72,8 @@ async function isRetryable(answer: Response): Promise<boolean> {
   return typeof word === "boolean" ? word : answer.status >= 500 || answer.status === 429;
 }
 
-function pauseMs(retries: Retries, tried: number, answer: Response | HeadraceError): number {
-  const step = Math.min(retries.capMs, retries.baseMs * 2 ** (tried - 1));
-  const asked = answer instanceof HeadraceError ? 0 : Number(answer.headers.get("Retry-After") ?? 0);
-  return Math.max(step * (0.5 + Math.random() / 2), (asked || 0) * 1000);
+function pauseMs(retries: Retries, attempt: number, answer: Response | HeadraceError): number {
+  const step = Math.min(retries.capMs, retries.baseMs * 2 ** (attempt - 1));
+  const seconds = answer instanceof HeadraceError ? 0 : Number(answer.headers.get("Retry-After") ?? 0);
+  return Math.max(step * (0.5 + Math.random() / 2), (seconds || 0) * 1000);
 }

@@ -18,6 +18,7 @@ from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, TransactionDecided, Unavailable, of_problem
 from ..models import Sent, Transaction
 from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
+from .after import AsyncAfterBlock
 from .caller import AsyncCaller
 from .pager import AsyncPager
 from .transport import AsyncTransport
@@ -198,6 +199,12 @@ class AsyncSends(AsyncCaller):
             headers={**self._named(), **options, **(headers or {})},
         )
         return await self._transport.ask(call, Sent)
+
+    def publish_after(self) -> AsyncAfterBlock:
+        """`with hr.publish_after() as after: after.send("orders", {…})` sends at the block's end, in batches, and
+        nothing if the block raises. Leaving the block raises what refused a message; `after.results` has all. A process
+        that dies between its own commit and the sends has sent nothing: `transaction` leaves no such gap."""
+        return AsyncAfterBlock(self)
 
     async def prepare(
         self,

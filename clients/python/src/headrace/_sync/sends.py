@@ -18,6 +18,7 @@ from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, TransactionDecided, Unavailable, of_problem
 from ..models import Sent, Transaction
 from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
+from .after import AfterBlock
 from .caller import Caller
 from .pager import Pager
 from .transport import Transport
@@ -198,6 +199,12 @@ class Sends(Caller):
             headers={**self._named(), **options, **(headers or {})},
         )
         return self._transport.ask(call, Sent)
+
+    def publish_after(self) -> AfterBlock:
+        """`with hr.publish_after() as after: after.send("orders", {…})` sends at the block's end, in batches, and
+        nothing if the block raises. Leaving the block raises what refused a message; `after.results` has all. A process
+        that dies between its own commit and the sends has sent nothing: `transaction` leaves no such gap."""
+        return AfterBlock(self)
 
     def prepare(
         self,

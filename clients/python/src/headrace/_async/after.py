@@ -1,0 +1,45 @@
+"""Messages that are sent when a block has ended well."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..calls import encode
+from ..errors import HeadraceError
+from ..models import Sent
+from ..outgoing import Outgoing, SendOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .sends import AsyncSends
+
+
+class AsyncAfterBlock:
+    """A block that notes what it would send; an exception forgets it."""
+
+    def __init__(self, sends: AsyncSends) -> None:
+        self.results: list[Sent | HeadraceError] = []
+        self._sends = sends
+        self._messages: dict[str, list[Outgoing]] = {}
+
+    def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+        """Note a message for the block's end. TypeError and ValueError for what cannot be sent."""
+        message = Outgoing(body, **options)
+        encode(message.fields())
+        self._messages.setdefault(topic, []).append(message)
+
+    async def __aenter__(self) -> AsyncAfterBlock:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            return
+        for topic, messages in self._messages.items():
+            self.results += await self._sends.send_many(topic, messages)
+        for result in self.results:
+            if isinstance(result, HeadraceError):
+                raise result
