@@ -123,6 +123,10 @@ class Log(Protocol):
         """
         ...
 
+    def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
+        """What a dedup id was used for; its window may be over. Read consistently."""
+        ...
+
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
         ...

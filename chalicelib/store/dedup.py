@@ -29,11 +29,11 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
     }
 
 
-def dedup_entry(entry: DedupEntry, item: Item) -> DedupEntry:
-    """What is remembered of the dedup id that was asked for."""
+def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
+    """What is remembered of a dedup id."""
     return DedupEntry(
-        entry.topic_uid,
-        entry.dedup_id,
+        topic_uid,
+        dedup_id,
         text_of(item, "h") or "",
         text_of(item, "i") or "",
         int_of(item, "a"),

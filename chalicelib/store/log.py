@@ -24,6 +24,7 @@ from .layout import (
     FORMAT,
     META_OFFSET,
     Item,
+    dedup_key,
     int_of,
     is_newer,
     known_int,
@@ -108,6 +109,11 @@ class DynamoLog:
             place = {"shard": shard.shard, "offset": segment.first + n}
             return transaction_writes(tables, promotable, committed(promotable, segment.accepted_ms, **place))
         return letter_move(tables.records, promotable, segment.accepted_ms)
+
+    def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
+        key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
+        answer = self._dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)
+        return dedup_entry(topic_uid, dedup_id, answer["Item"]) if "Item" in answer else None
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         try:
@@ -358,7 +364,9 @@ def _refused(
     """What a cancelled transaction means, by the items that stood in the way of its actions."""
     first, used, missing = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
-        if duplicates := tuple(dedup_entry(e, item) for e, item in zip(dedup, used, strict=True) if item):
+        if duplicates := tuple(
+            dedup_entry(e.topic_uid, e.dedup_id, item) for e, item in zip(dedup, used, strict=True) if item
+        ):
             return Known(duplicates)
         if missing_places := {place for place, item in zip(places, missing, strict=True) if item is not None}:
             return AlreadyMoved(tuple(sorted(missing_places)))

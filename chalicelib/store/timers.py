@@ -61,7 +61,11 @@ class DynamoTimers:
         try:
             self._dynamo.call("transact_write_items", TransactItems=[*ids, *puts])
         except Cancelled as cancelled:
-            return tuple(dedup_entry(e, i) for e, i in zip(dedup, cancelled.items, strict=False) if i)
+            return tuple(
+                dedup_entry(e.topic_uid, e.dedup_id, item)
+                for e, item in zip(dedup, cancelled.items, strict=False)
+                if item
+            )
         return ()
 
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:

@@ -53,7 +53,11 @@ class DynamoTransactions:
             actions = [*ids, put, timer_put(tables.timers, check_timer(transaction))]
             self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as cancelled:
-            return tuple(dedup_entry(e, i) for e, i in zip(dedup, cancelled.items, strict=False) if i)
+            return tuple(
+                dedup_entry(e.topic_uid, e.dedup_id, item)
+                for e, item in zip(dedup, cancelled.items, strict=False)
+                if item
+            )
         return ()
 
     def get(self, transaction_id: str) -> Transaction | None:

@@ -111,11 +111,11 @@ def test_neither_topic_nor_id_nor_url_may_be_blank(hr: LocalHeadrace, blank: str
 
 def test_an_id_of_ones_own_finds_the_job_and_cancels_it(hr: LocalHeadrace) -> None:
     hr.put_group("orders", "mailer", begin="earliest")
-    sent = hr.send("orders", {"order": 188}, dedup_id="job-188", key="job-188", delay="1h")
-    (job,) = hr.list_messages("orders", key="job-188")
+    sent = hr.send("orders", {"order": 188}, dedup_id="job-188", delay="1h")
+    (job,) = hr.list_messages("orders", dedup_id="job-188")
     assert (job.id, job.status) == (sent.id, "DELAYED")
     hr.cancel_message("orders", job.id)
     hr.clock.advance(hours=2)
     assert hr.receive("orders", "mailer") == []
-    again = hr.send("orders", {"order": 188}, dedup_id="job-188", key="job-188", delay="1h")
+    again = hr.send("orders", {"order": 188}, dedup_id="job-188", delay="1h")
     assert (again.id, again.duplicate, again.status) == (sent.id, True, "CANCELLED")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ...domain.errors import Conflict, Refused
-from ...domain.limits import MAX_KEY_CHARS
+from ...domain.limits import MAX_DEDUP_ID_CHARS, MAX_KEY_CHARS
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
 from ...domain.transaction import DECIDED, Transaction, TransactionState
@@ -29,7 +29,7 @@ _CHANGES = (Scope.PRODUCE, Scope.ADMIN)
 _DELAYED = "DELAYED"
 _PREPARED = "PREPARED"
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
-_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "limit", "page_token")
+_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to", "dedup_id", "limit", "page_token")
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
@@ -126,8 +126,11 @@ def get_fate(context: Context) -> Response[FateView]:
 def list_messages(context: Context) -> Response[Page[MessageView]]:
     """Messages, newest first; those with status DELAYED soonest first, those PREPARED in the order they were.
 
-    A page may be short or empty while `next_page_token` says there is more."""
+    A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
+    the one message that it stands for."""
     topic, query = context.topic(), context.query
+    if "dedup_id" in query:
+        return Response({"items": _with_dedup_id(context, topic)})
     filters = _filters(context, topic)
     if filters.shard is not None and filters.shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
@@ -142,6 +145,17 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
         rows, following = _newest_first(context, look, filters, start)
         items = [_view(context, topic, row, look) for row in rows]
     return Response(page(context, purpose, items, following))
+
+
+def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
+    """The message that a dedup id stands for, if there is one."""
+    query = context.query
+    if query.keys() - {"dedup_id", "limit"}:
+        raise invalid("dedup_id", "stands for one message, so it goes without other filters")
+    parse.limit(query)
+    dedup_id = _bounded("dedup_id", query["dedup_id"], MAX_DEDUP_ID_CHARS)
+    seen = context.deps.lookup.find_by_dedup_id(topic, dedup_id)
+    return [_view(context, topic, seen)] if seen else []
 
 
 def _delayed(context: Context, topic: Topic, filters: Filters, start: Any) -> tuple[list[MessageView], Any]:
@@ -178,9 +192,13 @@ def _is_prepared(transaction: Transaction, filters: Filters) -> bool:
 
 def _key(context: Context) -> str | None:
     key = context.query.get("key")
-    if key is not None and not 1 <= len(key) <= MAX_KEY_CHARS:
-        raise invalid("key", f"must have 1 to {MAX_KEY_CHARS} characters")
-    return key
+    return None if key is None else _bounded("key", key, MAX_KEY_CHARS)
+
+
+def _bounded(name: str, text: str, most: int) -> str:
+    if not 1 <= len(text) <= most:
+        raise invalid(name, f"must have 1 to {most} characters")
+    return text
 
 
 def _newest_first(

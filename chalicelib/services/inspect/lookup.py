@@ -120,6 +120,16 @@ class Lookup:
             return self._there(topic, entry)
         return entry or self.message(topic, message_id)
 
+    def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> Seen | None:
+        """The message that this dedup id stands for, while its window lasts. One read more than by its own id."""
+        entry = self._log.dedup_entry(topic.uid, dedup_id)
+        if entry is None or entry.expires_s * 1000 <= self._clock.now_ms():
+            return None
+        try:
+            return self.find(topic, entry.message_id)
+        except NotFound:
+            return None
+
     def message(self, topic: Topic, message_id: str) -> Message:
         """The message with this id in the log, or NotFound. One read; more for one that was delayed."""
         message = self._in_its_place(topic, message_id)

@@ -70,6 +70,10 @@ class MemoryLog:
         bisect.insort(self._firsts.setdefault(shard, []), segment.first)
         self._rows[shard, segment.first] = segment
 
+    def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
+        with self._lock:
+            return self._tables.dedup.get((topic_uid, dedup_id))
+
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         with self._lock:
             first = self._counters.get(shard)

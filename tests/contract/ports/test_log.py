@@ -156,6 +156,16 @@ def test_i3_a_known_dedup_id_is_answered_and_nothing_is_written(log: Log, shard:
     assert log.put(shard, third, make.packed(third), [unused]) == Stored(), "d2 was not remembered either"
 
 
+def test_a_dedup_id_tells_what_it_was_used_for(log: Log, shard: ShardKey) -> None:
+    segment, topic_uid = make.segment(0, 1), make.uid("t")
+    entry = make.dedup(segment, topic_uid=topic_uid)
+    assert log.dedup_entry(topic_uid, entry.dedup_id) is None
+    log.put(shard, segment, make.packed(segment), [entry])
+    assert log.dedup_entry(topic_uid, entry.dedup_id) == entry
+    assert log.dedup_entry(topic_uid, "another") is None
+    assert log.dedup_entry(make.uid("t"), entry.dedup_id) is None, "another topic's ids are its own"
+
+
 def test_a_dedup_id_is_free_again_when_its_window_is_over(log: Log, shard: ShardKey) -> None:
     first, topic_uid = make.segment(0, 1), make.uid("t")
     entry = make.dedup(first, topic_uid=topic_uid)

@@ -288,3 +288,24 @@ def test_a_list_of_large_bodies_stays_below_what_an_answer_can_hold(api: Client)
             break
         query = f"limit=200&page_token={page['next_page_token']}"
     assert sum(pages) == 80
+
+
+def test_a_dedup_id_finds_the_message_that_it_stands_for(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(dedup_window_seconds=60)
+    path = f"{topic.path}/messages"
+    now, later = topic.produce(1, dedup_id="now"), topic.produce(2, dedup_id="job 7", delay_seconds=50)
+    half = api.post(f"{topic.path}/transactions", {"message": {"body": 3, "dedup_id": "half"}}).expect(201)
+    for dedup_id, id, status in (
+        ("now", now["id"], "NEW"),
+        ("job%207", later["id"], "DELAYED"),
+        ("half", half["message_id"], "PREPARED"),
+    ):
+        shown = api.get(f"{path}?dedup_id={dedup_id}").expect(200)
+        assert shown.keys() == {"items"}
+        assert [(each["id"], each["status"]) for each in shown["items"]] == [(id, status)]
+    for nobody in (f"{path}?dedup_id=another", f"{api.topic().path}/messages?dedup_id=now"):
+        assert api.get(nobody).expect(200) == {"items": []}
+    for refused in ("dedup_id=now&key=k", "dedup_id=", f"dedup_id={'x' * 129}"):
+        api.get(f"{path}?{refused}").refused(400, "VALIDATION")
+    clock.advance(61)
+    assert api.get(f"{path}?dedup_id=now").expect(200) == {"items": []}, "its window is over"

@@ -42,14 +42,17 @@ class Messages(Caller):
         shard: int | None = None,
         begin: datetime | str | None = None,
         end: datetime | str | None = None,
+        dedup_id: str | None = None,
         limit: int | None = None,
     ) -> Pager[StoredMessage]:
-        """Messages, newest first (DELAYED soonest first); `begin` and `end` bound their times."""
+        """Messages, newest first (DELAYED soonest first); `begin` and `end` bound their times. `dedup_id`, without the
+        others, finds the one message that it stands for."""
         times = {
             "from": rfc3339(begin) if begin is not None else None,
             "to": rfc3339(end) if end is not None else None,
         }
-        query = {"group": group, "status": status, "key": key, "tag": tag, "shard": shard, "limit": limit}
+        query = {"group": group, "status": status, "key": key, "tag": tag, "shard": shard}
+        query |= {"dedup_id": dedup_id, "limit": limit}
         return self._list(StoredMessage, path("topics", topic, "messages"), **query, **times)
 
     def amend_message(self, topic: str, id: str, **changes: Any) -> StoredMessage:

@@ -27,6 +27,7 @@ _COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")
 
 Key = Annotated[str | None, typer.Option(help="Only messages with this key.")]
 Tag = Annotated[str | None, typer.Option(help="Only messages with this tag.")]
+DedupId = Annotated[str | None, typer.Option(help="The message that this dedup id stands for.")]
 InGroup = Annotated[str | None, typer.Option("--group", help="The status is that of this group.")]
 Status = Annotated[
     str | None, typer.Option(help="NEW, RUNNING, RETRYING, SUCCESS, DEAD; DELAYED, PREPARED, CANCELLED.")
@@ -48,13 +49,13 @@ def find(
     status: Status = None,
     begin: Annotated[str | None, typer.Option("--from", help="Accepted since this time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="Accepted before this time.")] = None,
+    dedup_id: DedupId = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
 ) -> None:
     """Find messages, newest first."""
     s = session(context)
-    messages = s.hr.list_messages(
-        topic, key=key, tag=tag, group=group, status=status, begin=begin, end=end, limit=min(limit, 200)
-    )
+    filters = {"key": key, "tag": tag, "group": group, "status": status, "begin": begin, "end": end}
+    messages = s.hr.list_messages(topic, **filters, dedup_id=dedup_id, limit=min(limit, 200))
     s.output.many(_COLUMNS, ((m, _cells(m)) for m in islice(messages, limit)), "None.")
 
 
