@@ -12,6 +12,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .figures import Figure, at_least, markdown, plain, told
+from glue_jobs.archiving.engine import AUTO, ENGINES
+
+from .figures import Figure, markdown, plain, told
 from .process import spent_by
 
 _NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
@@ -28,7 +31,7 @@ _NOW = "2026-11-23T06:00:00Z"
 _TOPICS, _SHARDS = 10, 4
 _BATCH = 5_000  # lines in an object
 _AGAIN = 50  # one in so many objects comes a second time, in other company
-_AIM = 150_000
+_AIM = 0.5  # of DuckDB's pace
 _EVENTS = Path(__file__).parents[1] / "examples" / "flights.jsonl.gz"
 _STRIDE = 7_919  # neighbours are no neighbours
 
@@ -37,43 +40,29 @@ def main() -> int:
     """Measure; exit code 1 where a figure misses its target."""
     parser = argparse.ArgumentParser(prog="python -m bench.archive", description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000, help="messages to archive (5,000,000)")
+    parser.add_argument("--engine", choices=ENGINES, default=AUTO, help="what archives (auto)")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/archive.md")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(Path(folder), args.rows)
+        figures = measure(Path(folder), args.rows, args.engine)
     print(markdown(figures) if args.markdown else plain(figures))
     return 1 if any(figure.met is False for figure in figures) else 0
 
 
-def measure(folder: Path, rows: int) -> list[Figure]:
+def measure(folder: Path, rows: int, engine: str) -> list[Figure]:
     """The figures for so many messages, and for a fifth of them."""
-    small = _archived(folder / "small", rows // 5)
-    whole = _archived(folder / "whole", rows)
-    duck, duck_cpu = _duckdb(folder / "whole")
+    few = rows // 5
+    small, small_duck = _archived(folder / "small", few, "--engine", engine), _duckdb(folder / "small")
+    whole, duck = _archived(folder / "whole", rows, "--engine", engine), _duckdb(folder / "whole")
     _archived(folder / "whole", rows, "--window", "2026-11-21", fresh=True, per_file=rows // _TOPICS // 8)
     compacted = _job("compact", folder / "whole", "--target-mb", "256", "--grace-minutes", "0")
-    pace, small_pace = rows / whole["seconds"], rows / 5 / small["seconds"]
-    beside = f"{pace / duck:.2f} of DuckDB"
-    cpu, more = whole["cpu_seconds"] / rows, whole["cpu_seconds"] - small["cpu_seconds"]
-    work = f"archive {rows:,} messages, two cores"
+    more = (whole["cpu_seconds"] - small["cpu_seconds"]) / (rows - few)
     files = f"{compacted['files_before']} files to {compacted['files_after']}"
     return [
-        at_least(work, pace, _AIM, "rows/s", beside),
-        told("the same by DuckDB", f"{duck:,.0f} rows/s"),
-        told(
-            "CPU of a message, start of Spark included",
-            f"{cpu * 1e6:.1f} µs",
-            f"{cpu / duck_cpu:.1f} of DuckDB",
-        ),
-        told("CPU of a message more", f"{more / (rows - rows // 5) * 1e6:.1f} µs"),
-        told("CPU of a message by DuckDB", f"{duck_cpu * 1e6:.1f} µs"),
-        told(
-            "pace with a fifth of the rows",
-            f"{small_pace:,.0f} rows/s",
-            f"{small_pace / pace:.2f} of the whole",
-        ),
+        *_beside(few, small, small_duck),
+        *_beside(rows, whole, duck),
+        told("CPU of a message more", f"{more * 1e6:.1f} µs"),
         Figure("files written", f"{_TOPICS} partitions", str(whole["files"]), whole["files"] == _TOPICS),
-        told("peak memory, JVM and Python", f"{whole['peak_mb']:,} MB"),
         told(
             "bytes a message", f"{whole['bytes'] / rows:.0f}", f"{whole['journal'] / rows:.0f} in the journal"
         ),
@@ -82,6 +71,20 @@ def measure(folder: Path, rows: int) -> list[Figure]:
             f"{rows / compacted['seconds']:,.0f} rows/s, {compacted['mb_per_second']:.1f} MB/s",
             files,
         ),
+    ]
+
+
+def _beside(rows: int, job: dict[str, Any], duck: tuple[float, float]) -> list[Figure]:
+    """What a job took for so many messages, beside DuckDB."""
+    pace, (duck_pace, duck_cpu) = rows / job["seconds"], duck
+    ratio, cpu = pace / duck_pace, job["cpu_seconds"] / rows
+    work = f"{rows:,} messages, beside DuckDB"
+    return [
+        Figure(work, f"≥ {_AIM} of its pace", f"{ratio:.2f}", ratio >= _AIM, f"{pace:,.0f} rows/s"),
+        told("the same by DuckDB", f"{duck_pace:,.0f} rows/s"),
+        told("CPU of a message, process started", f"{cpu * 1e6:.1f} µs", f"{cpu / duck_cpu:.2f} of DuckDB"),
+        told("CPU of a message by DuckDB", f"{duck_cpu * 1e6:.1f} µs"),
+        told("peak memory", f"{job['peak_mb']:,} MB"),
     ]
 
 
@@ -147,6 +150,7 @@ def _duckdb(folder: Path) -> tuple[float, float]:
     )
     seconds, cpu_seconds = time.monotonic() - began, time.process_time() - before
     ((count,),) = db.execute(f"select count(*) from read_parquet('{out}/*/*.parquet')").fetchall()
+    shutil.rmtree(out)
     return count / seconds, cpu_seconds / count
 
 

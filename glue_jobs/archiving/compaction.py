@@ -121,10 +121,10 @@ def rewrite(
     uris = [bucket.uri(file.name) for file in part.files]
     rows = manifest.files_of(spark, bucket, table, uris).drop("day")
     aside.write_aside(bucket, table, day, arranged(rows, table, files))
-    found = aside.read_again(spark, bucket, table, day).get(part.topic)
-    if not found or (found.rows, found.checksum) != (part.rows, part.checksum):
+    copy = aside.read_again(spark, bucket, table, day).get(part.topic)
+    if not copy or (copy.rows, copy.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
-    new = publish.place(bucket, table, day, found)
+    new = publish.place(bucket, table, day, copy)
     before: Manifest | None = manifest.load(bucket, day)
     if not before or before.part(table, part.topic) != part:
         raise publish.Mismatch(f"{day} was archived again meanwhile: run the job again")

@@ -36,37 +36,41 @@ class Proved:
 
 
 def load(bucket: Bucket) -> Proved:
-    told = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
-    return Proved(_ranges(told["ranges"]), _ranges(told["lost"]))
+    document = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
+    return Proved(_ranges(document["ranges"]), _ranges(document["lost"]))
 
 
 def save(bucket: Bucket, proved: Proved) -> None:
-    told = {"v": VERSION, "ranges": dict(proved.ranges), "lost": {k: r for k, r in proved.lost.items() if r}}
-    bucket.write(NAME, json.dumps(told, separators=(",", ":")))
+    document = {
+        "v": VERSION,
+        "ranges": dict(proved.ranges),
+        "lost": {k: r for k, r in proved.lost.items() if r},
+    }
+    bucket.write(NAME, json.dumps(document, separators=(",", ":")))
 
 
 def _ranges(told: Mapping[str, list[list[int]]]) -> dict[str, Ranges]:
     return {key: tuple((first, last) for first, last in ranges) for key, ranges in told.items()}
 
 
-def begin(key: str, found: Ranges, proved: Proved, old: Manifest | None) -> int:
+def begin(key: str, ranges: Ranges, proved: Proved, old: Manifest | None) -> int:
     """From which offset on a day must have all: from where it had at its last run, or behind what is proved."""
     for shard in old.shards if old else ():
         if shard.key == key:
             return shard.begin
-    known = proved.ranges.get(key, ())
-    return min(known[-1][1] + 1 if known else 0, found[0][0])
+    proved_ranges = proved.ranges.get(key, ())
+    return min(proved_ranges[-1][1] + 1 if proved_ranges else 0, ranges[0][0])
 
 
 def gaps(
-    found: Mapping[str, Ranges], begins: Mapping[str, int], proved: Proved, old: Manifest | None
+    ranges_by_shard: Mapping[str, Ranges], begins: Mapping[str, int], proved: Proved, old: Manifest | None
 ) -> dict[str, Ranges]:
     """The offsets that a day should have and has not: between its own, and those that it had before."""
     lacking: dict[str, Ranges] = {}
     had = {shard.key: shard.ranges for shard in old.shards} if old else {}
-    for key, ranges in found.items():
+    for key, ranges in ranges_by_shard.items():
         between = without([(begins[key], ranges[-1][1])], (*ranges, *proved.ranges.get(key, ())))
         lacking[key] = merged((*between, *without(had.get(key, ()), ranges)))
-    for key in had.keys() - found.keys():
+    for key in had.keys() - ranges_by_shard.keys():
         lacking[key] = had[key]
     return {key: ranges for key, ranges in lacking.items() if ranges}

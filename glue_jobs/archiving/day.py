@@ -112,14 +112,14 @@ class _Work:
         """Fetch what is missing into the journal; how many offsets came, and of which days."""
         if not self._settings.prefix:
             return 0, set()
-        wanted = [
+        questions = [
             (key, first, last, 0) for key, ranges in gaps.items() for first, last in pieces(ranges, PIECE)
         ]
         end_ms = min(int(self._window.end.timestamp() * 1000) - 1, self._settings.now_ms)
         for key in {*self._proved.ranges, *scan.ranges}:
             known = merged((*self._proved.ranges.get(key, ()), *scan.ranges.get(key, ())))
-            wanted.append((key, known[-1][1] + 1, ENDLESS, end_ms))
-        counts = self._engine.fetch(wanted) if wanted else {}
+            questions.append((key, known[-1][1] + 1, ENDLESS, end_ms))
+        counts = self._engine.fetch(questions) if questions else {}
         return sum(counts.values()), set(counts)
 
     def _refuse_less(self, scan: Scan) -> None:

@@ -63,7 +63,7 @@ def plain(payload: Mapping[str, Any]) -> str:
 def _content(wire: Mapping[str, str]) -> dict[str, Any]:
     if wire.get("q") == "true":
         return {"void": "cancelled"}
-    told = {
+    fields = {
         "tag": json.loads(wire.get("g", "null")),
         "keys": json.loads(wire.get("k", "[]")),
         "ordering_key": json.loads(wire.get("o", "null")),
@@ -73,7 +73,7 @@ def _content(wire: Mapping[str, str]) -> dict[str, Any]:
         "body_base64": json.loads(wire.get("x", "null")),
         "body_blob": json.loads(wire.get("u", "null")),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _wires(array: str) -> Iterator[dict[str, str]]:

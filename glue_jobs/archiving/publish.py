@@ -47,23 +47,23 @@ def publish(bucket: Bucket, table: str, day: str, part: Part, old: Part | None) 
 def place(bucket: Bucket, table: str, day: str, part: Part) -> Part:
     """Move a partition's files to where no manifest names them yet."""
     home = f"archive/{table}/day={day}/topic={part.topic}"
-    placed = []
+    files = []
     for number, file in enumerate(part.files, 1):
         name = f"{home}/{part.checksum.lower()}-{number}-of-{len(part.files)}.zstd.parquet"
         bucket.move(file.name, name)
-        placed.append(replace(file, name=name))
-    return replace(part, files=tuple(placed))
+        files.append(replace(file, name=name))
+    return replace(part, files=tuple(files))
 
 
 def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> Manifest:
     """Publish a manifest; what it does not name any more is retired from now on."""
-    named = {file.name for table in new.tables for file in new.files(table)}
+    names = {file.name for table in new.tables for file in new.files(table)}
     before = {file.name for table in old.tables for file in old.files(table)} if old else set()
     retired = dict(old.retired) if old else {}
     retired |= dict.fromkeys(before, now_ms)
     new = replace(
         new,
-        retired=tuple(sorted((name, at) for name, at in retired.items() if name not in named)),
+        retired=tuple(sorted((name, at) for name, at in retired.items() if name not in names)),
         written_ms=now_ms,
     )
     manifests.save(bucket, new)
@@ -73,20 +73,20 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
 
 def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> int:
     """Remove what was retired long enough ago, and what runs that were stopped left behind; how many files."""
-    kept = tuple((name, at) for name, at in manifest.retired if now_ms - at < grace_ms)
-    named = {file.name for table in manifest.tables for file in manifest.files(table)} | dict(kept).keys()
-    gone = [
+    retired = tuple((name, at) for name, at in manifest.retired if now_ms - at < grace_ms)
+    names = {file.name for table in manifest.tables for file in manifest.files(table)} | dict(retired).keys()
+    leftovers = [
         entry.name
         for table in TABLES
         for entry in bucket.entries(f"archive/{table}/day={manifest.day}")
-        if entry.name not in named
+        if entry.name not in names
     ]
-    for name in gone:
+    for name in leftovers:
         bucket.delete(name)
     bucket.delete(f"{ASIDE}/{manifest.day}")
-    if kept != manifest.retired:
-        manifests.save(bucket, replace(manifest, retired=kept))
-    return len(gone)
+    if retired != manifest.retired:
+        manifests.save(bucket, replace(manifest, retired=retired))
+    return len(leftovers)
 
 
 def _are_there(bucket: Bucket, part: Part) -> bool:

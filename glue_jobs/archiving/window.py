@@ -46,11 +46,11 @@ class Window:
 
 def inputs(bucket: Bucket, window: Window) -> tuple[list[Entry], str]:
     """The journal objects of a window, and a text that changes with any of them."""
-    found = [
+    entries = [
         entry
         for table in (MESSAGES, DELIVERIES)
         for entry in bucket.entries(f"journal/{table}/day={window.name}")
         if entry.name.endswith(".gz") and any(f"/{hour}/" in entry.name for hour in window.hours)
     ]
-    told = "".join(f"{entry.name} {entry.size}\n" for entry in found)
-    return found, f"{len(found)} {hashlib.sha256(told.encode()).hexdigest()}"
+    text = "".join(f"{entry.name} {entry.size}\n" for entry in entries)
+    return entries, f"{len(entries)} {hashlib.sha256(text.encode()).hexdigest()}"

@@ -54,12 +54,12 @@ def reader(job: str, about: str | None) -> argparse.ArgumentParser:
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments. Glue's own are left out. Leaves the process (code 2) where one is wrong."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
     ours: list[str] = []
-    while given:
-        name = given.pop(0)
+    while words:
+        name = words.pop(0)
         if _GLUE.match(name):
-            del given[:1]
+            del words[:1]
         else:
             ours.append(name)
     arguments = parser.parse_args(ours)
@@ -95,10 +95,10 @@ def day(text: str) -> date:
 def instant(text: str) -> datetime:
     """A time as 2026-11-21T10:30:00Z; without a zone it is UTC."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-11-21T10:30:00Z") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def positive(text: str) -> int:

@@ -140,24 +140,24 @@ def save(bucket: Bucket, manifest: Manifest) -> None:
 
 def manifest_of(text: str) -> Manifest:
     """The manifest in a text. Raises TooNew."""
-    told: dict[str, Any] = json.loads(text)
-    if told["v"] > VERSION:
-        raise TooNew(f"The manifest of {told['day']} has version {told['v']}: update the jobs.")
+    fields: dict[str, Any] = json.loads(text)
+    if fields["v"] > VERSION:
+        raise TooNew(f"The manifest of {fields['day']} has version {fields['v']}: update the jobs.")
     tables = {
         name: tuple(
             Part(p["topic"], p["rows"], p["checksum"], tuple(Entry(**file) for file in p["files"]))
             for p in parts
         )
-        for name, parts in told.pop("tables").items()
+        for name, parts in fields.pop("tables").items()
     }
     shards = tuple(
         Shard(**{**s, "ranges": _ranges(s["ranges"]), "missing": _ranges(s["missing"])})
-        for s in told.pop("shards")
+        for s in fields.pop("shards")
     )
-    retired = tuple((name, at_ms) for name, at_ms in told.pop("retired"))
-    damaged, bodies = tuple(told.pop("damaged")), tuple(told.pop("bodies_missing"))
+    retired = tuple((name, at_ms) for name, at_ms in fields.pop("retired"))
+    damaged, bodies = tuple(fields.pop("damaged")), tuple(fields.pop("bodies_missing"))
     return Manifest(
-        **told, tables=tables, shards=shards, retired=retired, damaged=damaged, bodies_missing=bodies
+        **fields, tables=tables, shards=shards, retired=retired, damaged=damaged, bodies_missing=bodies
     )
 
 
@@ -192,7 +192,7 @@ def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]
     if not uris:
         return nothing(spark, schema)
     reader = spark.read.schema(schema).option("basePath", bucket.uri(f"archive/{name}"))
-    found = reader.parquet(*uris[:_FILES_AT_ONCE])
+    rows = reader.parquet(*uris[:_FILES_AT_ONCE])
     for start in range(_FILES_AT_ONCE, len(uris), _FILES_AT_ONCE):
-        found = found.unionAll(reader.parquet(*uris[start : start + _FILES_AT_ONCE]))
-    return found.select(*schema.names)  # Spark puts what folders tell behind the rest
+        rows = rows.unionAll(reader.parquet(*uris[start : start + _FILES_AT_ONCE]))
+    return rows.select(*schema.names)  # Spark puts what folders tell behind the rest

@@ -10,29 +10,29 @@ Ranges = tuple[Range, ...]
 
 def merged(ranges: Iterable[Range]) -> Ranges:
     """All offsets of the ranges."""
-    found: list[Range] = []
+    joined_ranges: list[Range] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+        if joined_ranges and first <= joined_ranges[-1][1] + 1:
+            joined_ranges[-1] = (joined_ranges[-1][0], max(joined_ranges[-1][1], last))
         else:
-            found.append((first, last))
-    return tuple(found)
+            joined_ranges.append((first, last))
+    return tuple(joined_ranges)
 
 
 def without(ranges: Iterable[Range], taken: Iterable[Range]) -> Ranges:
     """The offsets that are in `ranges` but not in `taken`."""
-    left: list[Range] = []
-    away = merged(taken)
+    rest: list[Range] = []
+    taken_ranges = merged(taken)
     for first, last in merged(ranges):
-        for begin, end in away:
+        for begin, end in taken_ranges:
             if end < first or begin > last:
                 continue
             if begin > first:
-                left.append((first, begin - 1))
+                rest.append((first, begin - 1))
             first = end + 1
         if first <= last:
-            left.append((first, last))
-    return tuple(left)
+            rest.append((first, last))
+    return tuple(rest)
 
 
 def size(ranges: Iterable[Range]) -> int:

@@ -43,8 +43,8 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
     events = _waiting(accepted, tried).unionByName(_tried(tried))
     after_us = F.unix_micros("at") - F.unix_micros(F.lit(begin))
     hour = F.greatest(F.ceil(after_us / _HOUR_US), F.lit(0))
-    seen = events.where("state is not null and at is not null").withColumn("hour", hour)
-    within = seen.where(F.col("hour") <= (end - begin) // _HOUR)
+    moves = events.where("state is not null and at is not null").withColumn("hour", hour)
+    within = moves.where(F.col("hour") <= (end - begin) // _HOUR)
     return within.groupBy("topic", "group", "state", "hour").agg(F.sum("step").alias("step"))
 
 
@@ -76,7 +76,7 @@ def _tried(tried: DataFrame) -> DataFrame:
 
 def _exploded(rows: DataFrame, *moves: tuple[str | Column, str, int]) -> DataFrame:
     """A row for each move into a state (1) or out of it (-1), with the time `at` which that was."""
-    found = [
+    structs = [
         F.struct(
             (F.lit(state) if isinstance(state, str) else state).alias("state"),
             F.col(at).alias("at"),
@@ -84,7 +84,7 @@ def _exploded(rows: DataFrame, *moves: tuple[str | Column, str, int]) -> DataFra
         )
         for state, at, step in moves
     ]
-    return rows.select("topic", "group", F.explode(F.array(*found)).alias("move")).select(
+    return rows.select("topic", "group", F.explode(F.array(*structs)).alias("move")).select(
         "topic", "group", "move.*"
     )
 
@@ -110,22 +110,22 @@ def write(
 ) -> int:
     """Put the texts; how many. `since` is the day from which on accepted messages count; `whole` are the days that the
     archive has all of."""
-    hours, written = (end - begin) // _HOUR, 0
+    hours, texts = (end - begin) // _HOUR, 0
     for first in range(0, hours, 24):
         day = begin.date() + timedelta(days=first // 24)
-        known = [str(since + timedelta(days=n)) in whole for n in range((day - since).days + 1)]
+        is_whole = [str(since + timedelta(days=n)) in whole for n in range((day - since).days + 1)]
         for topic, groups in sorted(topics.items()):
             counts = {
                 "v": VERSION,
                 "topic": topic,
                 "day": str(day),
                 "since": str(since),
-                "complete": all(known),
+                "complete": all(is_whole),
                 "groups": {
                     group: {state: each[first : first + 25] for state, each in states.items()}
                     for group, states in sorted(groups.items())
                 },
             }
             bucket.write(name_of(topic, day), json.dumps(counts, separators=(",", ":")))
-            written += 1
-    return written
+            texts += 1
+    return texts

@@ -76,6 +76,7 @@ def folder_place(spark: SparkSession, tmp_path: Path) -> Place:
 @pytest.fixture
 def s3_place(spark: SparkSession, s3: S3Server, tmp_path: Path) -> S3Place:
     """An empty bucket of S3."""
+    s3.allow()  # what a test before forbade
     s3_spark.use(spark, s3.url)
     (tmp_path / "bucket").mkdir()
     return S3Place.made(spark, s3, f"b{uuid.uuid4().hex[:12]}", tmp_path / "bucket")

@@ -32,7 +32,7 @@ from glue_jobs.common.schemas import JOURNAL, TABLES
 from tests.glue.journals import DAY, NOON_MS, Line, Place, delivery, message
 
 FEW = settings(
-    max_examples=60 if os.environ.get("HEADRACE_SOAK") else 2,
+    max_examples=40 if os.environ.get("HEADRACE_SOAK") else 2,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # each example is two jobs: to make one smaller takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -128,12 +128,13 @@ NAMES = {
 @FEW
 @given(some.lists(messages, min_size=20, max_size=60).map(latest), some.lists(deliveries, max_size=40))
 def test_the_same_journal_becomes_the_same_archive(
-    made: Callable[[str], Place], written: list[Line], tried: list[Line]
+    made: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, written: list[Line], tried: list[Line]
 ) -> None:
     for number, each in enumerate(tried):  # an attempt is told once, but for copies
         each["trace"] = f"t{number % 15}"
         each["started_ms"] = NOON_MS + number % 15
     tried = list({json.dumps({**each, "attempt": 0}): each for each in tried}.values())
+    monkeypatch.setattr(engine, "_BLOCK", 5)
     places = [made(ARROW), made(SPARK)]
     for place in places:
         for name, some_lines in (("a", written), ("b", written[:3]), ("c", tried), ("d", tried[:3])):
@@ -243,6 +244,7 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
 ) -> None:
     monkeypatch.setattr(shelf, "MEMORY_BYTES", 100)
     monkeypatch.setattr(lines, "_AT_ONCE", 1)
+    monkeypatch.setattr(engine, "_BLOCK", 2)
     for number in range(6):
         place.journal(f"{number}", [message(n, shard=n % 3) for n in range(number, number + 6)])
         place.journal(f"d{number}", [delivery(n, shard=n % 3) for n in range(number, number + 6)])
@@ -252,6 +254,7 @@ def test_what_memory_does_not_hold_goes_to_the_disk_and_comes_back(
         tried = arrow.tried()
         parts, without_id = arrow.write_deliveries(tried, [])
     assert written.scan.rows == written.scan.offsets == 11
+    assert written.scan.ranges["orders:u1/1"] == ((1, 1), (4, 4), (7, 7), (10, 10))
     assert (parts["orders"].rows, without_id, len(tried)) == (11, 0, 3)
 
 

@@ -134,7 +134,9 @@ def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
     ]
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen([*command, "--backfill", "no"], cwd=ROOT, stdout=stdout, stderr=stderr)
+        process = subprocess.Popen(
+            [*command, "--backfill", "no", "--engine", "spark"], cwd=ROOT, stdout=stdout, stderr=stderr
+        )
         while not (place.folder / "archive/_aside").exists():
             assert process.poll() is None
         jvm = _java_below(process.pid)

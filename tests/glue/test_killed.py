@@ -32,7 +32,7 @@ def test_sigkill_while_partitions_are_written(place: Place) -> None:
         str(place.folder),
     ]
     job = subprocess.Popen(
-        [*command, "--now", LATER, "--backfill", "no"],
+        [*command, "--now", LATER, "--backfill", "no", "--engine", "spark"],
         cwd=ROOT,
         start_new_session=True,
         stdout=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from glue_jobs.archiving import backfill, publish
@@ -26,7 +27,7 @@ from glue_jobs.archiving.on_arrow.shelf import Key, Shelf, in_order, sorted_out
 from glue_jobs.archiving.window import Window, inputs
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part, TooNew
-from glue_jobs.common.ranges import Ranges
+from glue_jobs.common.ranges import Range, Ranges, merged
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 
 MOST_BYTES = 600_000_000
@@ -34,8 +35,10 @@ MOST_BYTES = 600_000_000
 _OTHER_BYTES = 300_000_000  # of other days' files that tell ids
 _LARGE_BYTES = 300_000_000  # of large bodies in a shard
 _ASKERS = 8  # of DynamoDB, at once
+_BLOCK = 131_072  # offsets that are worked on together, so that memory does not grow with a shard
 _SHARD = ("topic", "topic_uid", "shard")
 _GROUP = ("topic", "group", "topic_uid", "shard")
+"""The places of messages and of attempts, in the order of the files; after each comes the block of offsets."""
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -52,9 +55,10 @@ class OnArrow:
     def __init__(self, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._bucket, self._window, self._settings = bucket, window, settings
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-archive-"))
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self._workers = os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._workers)
         self._files: dict[str, list[Path]] = {}
-        self._ids = lru_cache(64)(self._ids_of)
+        self._ids = lru_cache(8)(self._ids_of)
         self.damaged: set[str] = set()
         self.look_again()
 
@@ -76,22 +80,26 @@ class OnArrow:
         shelf = self._read(MESSAGES, self._journal(MESSAGES), _SHARD)
         keys = in_order(shelf.counts)
 
-        def made(key: Key) -> rows.Shard:
-            return rows.messages(shelf.take(key), dict(zip(_SHARD, key, strict=True)), self._bodies)
+        def made(key: Key) -> rows.Block:
+            return rows.messages(shelf.take(key), dict(zip(_SHARD, key[:-1], strict=True)), self._bodies)
 
-        shards = self._ahead(made, keys)
-        ranges: dict[str, Ranges] = {}
-        voids: dict[str, int] = {}
+        ranges: defaultdict[str, list[Range]] = defaultdict(list)
+        places: dict[str, tuple[str, str, int]] = {}
+        voids: Counter[str] = Counter()
         topics: dict[str, Topic] = {}
-        for topic, each in groupby(zip(keys, shards, strict=True), lambda pair: pair[0][0]):
+        for topic, blocks in groupby(
+            zip(keys, self._ahead(made, keys), strict=True), lambda pair: pair[0][0]
+        ):
             files = self._files_of(MESSAGES, topic, rows.MESSAGES, "/kind=row")
-            for key, shard in each:
-                files.add(shard.rows, shard.checksum)
-                ranges[shard_key(*key)], voids[shard_key(*key)] = shard.ranges, shard.voids
+            for (_, topic_uid, shard, _), block in blocks:
+                files.add(block.rows, block.checksum)
+                name = shard_key(topic, topic_uid, shard)
+                places[name] = topic, topic_uid, shard
+                ranges[name] += block.ranges
+                voids[name] += block.voids
             files.close()
             topics[topic], self._files[topic] = files.topic, files.local
-        places = {shard_key(*key): (key[0], key[1], key[2]) for key in keys}
-        scan = Scan(ranges, places, voids, topics)
+        scan = Scan({name: merged(each) for name, each in ranges.items()}, places, voids, topics)
         return Written(scan.rows, scan, ())
 
     def _bodies(self, names: Sequence[str]) -> list[bytes]:
@@ -116,7 +124,10 @@ class OnArrow:
             shelf = self._read(MESSAGES, entries, _SHARD)
         except TooNew as error:
             raise Unusual(str(error)) from error
-        return {shard_key(*key): rows.ranges_of(rows.ids([shelf.take(key)]).offsets) for key in shelf.counts}
+        ranges: defaultdict[str, list[Range]] = defaultdict(list)
+        for key in shelf.counts:
+            ranges[shard_key(*key[:-1])] += rows.ranges_of(rows.ids([shelf.take(key)]).offsets)
+        return {name: merged(each) for name, each in ranges.items()}
 
     def messages(self, scan: Scan) -> dict[str, Part]:
         return self._parts(MESSAGES, scan.topics, "/kind=row/")
@@ -127,7 +138,7 @@ class OnArrow:
         self._attempts = shelf = self._read(DELIVERIES, self._journal(DELIVERIES), _GROUP)
         tried: dict[tuple[str, str, int, str | None], tuple[int, int]] = {}
         for key in shelf.counts:
-            topic, _, topic_uid, shard = key
+            topic, _, topic_uid, shard, _ = key
             sums = shelf.look(key).group_by("group_uid").aggregate([("offset", "min"), ("offset", "count")])
             for row in sums.to_pylist():
                 place = (topic, topic_uid, shard, row["group_uid"])
@@ -145,8 +156,8 @@ class OnArrow:
         keys = in_order(shelf.counts)
 
         def made(key: Key) -> tuple[pa.Table, int]:
-            topic, _, topic_uid, shard = key
-            place = dict(zip(_GROUP, key, strict=True))
+            topic, _, topic_uid, shard, _ = key
+            place = dict(zip(_GROUP, key[:-1], strict=True))
             return rows.summed(rows.deliveries(shelf.take(key), place, self._ids(topic, topic_uid, shard)))
 
         topics, without_id = {}, 0
@@ -198,15 +209,15 @@ class OnArrow:
         table, place = f"{self._settings.prefix}-traces", backfill.place_of(self._settings.region)
 
         def lost(some: Sequence[Tried]) -> list[list[tuple[str, str, str]]]:
-            found = []
+            traces = []
             for each in some:
                 known = self._known(each)
                 for *_, trace, offset, encoded in backfill.attempts(
                     table, place, backfill.traces([each]), begin_ms, end_ms
                 ):
                     if (trace, offset) not in known:
-                        found.append(encoded)
-            return found
+                        traces.append(encoded)
+            return traces
 
         count = 0
         for traces in self._asked(tried, lost):
@@ -217,13 +228,13 @@ class OnArrow:
     def _known(self, tried: Tried) -> set[tuple[str, int]]:
         """The traces that the journal has of a group on a shard: their names, each with every offset in it."""
         assert self._attempts is not None, "tried comes first"
-        known: set[tuple[str, int]] = set()
+        traces: set[tuple[str, int]] = set()
         for key in self._attempts.counts:
-            if (key[0], *key[2:]) == (tried.topic, tried.topic_uid, tried.shard):
+            if (key[0], *key[2:-1]) == (tried.topic, tried.topic_uid, tried.shard):
                 attempts = self._attempts.look(key)
-                own = attempts.filter(pa.compute.equal(attempts["group_uid"], tried.group_uid or ""))
-                known |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
-        return known
+                own = attempts.filter(pc.equal(attempts["group_uid"], tried.group_uid or ""))
+                traces |= set(zip(own["trace"].to_pylist(), own["offset"].to_pylist(), strict=True))
+        return traces
 
     def _asked(self, questions: Sequence[Item], ask: Callable[[Sequence[Item]], Made]) -> Iterator[Made]:
         shares = [questions[number::_ASKERS] for number in range(_ASKERS)]
@@ -250,8 +261,9 @@ class OnArrow:
 
     def _read(self, table: str, entries: Sequence[Entry], columns: Sequence[str]) -> Shelf:
         def part(some: Sequence[Entry]) -> list[tuple[Key, pa.Table]]:
-            found = lines.read(table, self._window.name, some, self._bucket.get)
-            return sorted_out(found, columns)
+            table_lines = lines.read(table, self._window.name, some, self._bucket.get)
+            blocks = pc.divide(table_lines["offset"], _BLOCK)
+            return sorted_out(table_lines.append_column("block", blocks), (*columns, "block"))
 
         shelf = Shelf(Path(tempfile.mkdtemp(dir=self._folder)))
         for parts in self._ahead(part, lines.batches(entries)):
@@ -264,7 +276,7 @@ class OnArrow:
         under_way: deque[Future[Made]] = deque()
         for item in items:
             under_way.append(self._pool.submit(work, item))
-            if len(under_way) > self._pool._max_workers:
+            if len(under_way) > self._workers:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()

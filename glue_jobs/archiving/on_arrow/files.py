@@ -12,6 +12,9 @@ from glue_jobs.archiving.engine import Topic
 from glue_jobs.archiving.publish import Mismatch
 from glue_jobs.common.bucket import Bucket
 
+_GROUP_BYTES = 64_000_000  # of rows in memory that become a group of them in the file
+_LEVEL = 3  # of zstd, as Spark has it
+
 
 class Files:
     """The files of a topic, with about `most` rows each, which begin at `home` in the bucket. `local` are where they
@@ -20,6 +23,7 @@ class Files:
     def __init__(self, bucket: Bucket, home: str, folder: Path, schema: pa.Schema, most: int) -> None:
         self._bucket, self._home, self._folder, self._schema, self._most = bucket, home, folder, schema, most
         self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
         self._offsets: list[pa.ChunkedArray] = []
         self._rows = 0
         self.local: list[Path] = []
@@ -31,24 +35,35 @@ class Files:
         self.topic.checksum ^= checksum
         while rows.num_rows:
             part = rows.slice(0, self._most - self._rows)
-            self._open().write_table(part)
+            self._waiting.append(part)
             self._offsets.append(part["offset"])
             self._rows += part.num_rows
             rows = rows.slice(part.num_rows)
             if self._rows == self._most:
                 self.close()
+            elif sum(each.nbytes for each in self._waiting) > _GROUP_BYTES:
+                self._write()
 
     def close(self) -> None:
         """End the file that is open, if one is. Raises Mismatch: it does not hold what was written."""
-        if not self._writer:
+        if not self._rows:
             return
-        self._writer.close()
+        self._write().close()
         path = self.local[-1]
         there = pq.read_table(path, columns=["offset"], partitioning=None)["offset"].to_numpy()
         if not np.array_equal(there, pa.chunked_array([c for each in self._offsets for c in each.chunks])):
             raise Mismatch(f"{path.name} does not hold the rows that were written")
         self._bucket.put_file(f"{self._home}/{path.name}", path)
         self._writer, self._offsets, self._rows = None, [], 0
+
+    def _write(self) -> pq.ParquetWriter:
+        """Write what waits as one group of rows: values that come again are told once in each."""
+        writer = self._open()
+        if self._waiting:
+            rows = pa.concat_tables(self._waiting)
+            writer.write_table(rows, row_group_size=rows.num_rows)
+            self._waiting = []
+        return writer
 
     def _open(self) -> pq.ParquetWriter:
         if not self._writer:
@@ -58,6 +73,7 @@ class Files:
                 self.local[-1],
                 self._schema,
                 compression="zstd",
+                compression_level=_LEVEL,
                 store_schema=False,  # what Spark would not write either
                 write_page_checksum=True,
             )

@@ -23,7 +23,7 @@ from glue_jobs.common.bucket import Entry
 from glue_jobs.common.manifest import TooNew
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL_VERSION, MESSAGES
 
-_AT_ONCE = 1_000_000  # bytes of compressed objects that are read together
+_AT_ONCE = 300_000  # bytes of compressed objects that are read together: their lines fit a processor's cache
 _MOST_BYTES = 1 << 30  # of lines in them
 _READERS = 8  # objects that are under way at once
 _HEADERS = b'"headers":{'
@@ -172,16 +172,16 @@ def _headers(lines: pa.Table, text: bytes) -> pa.Array:
 
 def _codes(pieces: Sequence[bytes], values: list[Pairs]) -> list[int]:
     """Where the headers, with whose first name each piece begins, stand in `values`, to which they are added."""
-    known: dict[bytes, int] = {}
+    places: dict[bytes, int] = {}
     codes = []
     for piece in pieces:
         short = piece[: piece.find(b"}") + 1]
-        code = known.get(short)
+        code = places.get(short)
         if code is None:
             code = len(values)
             try:
                 values.append(_usual(json.loads(b"{" + short, object_pairs_hook=list)))
-                known[short] = code
+                places[short] = code
             except ValueError:  # a brace within a value
                 line = "{" + piece.partition(b"\n")[0].decode()
                 values.append(_usual(json.JSONDecoder(object_pairs_hook=list).raw_decode(line)[0]))

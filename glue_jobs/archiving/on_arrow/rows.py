@@ -56,9 +56,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
-    """The messages of a shard: its rows, in order, their checksum, the offsets that are there, and how many of them
-    have no row."""
+class Block:
+    """Messages of a shard that follow one another: their rows, in order, the checksum of these, the offsets that are
+    there, and how many of them have no row."""
 
     rows: pa.Table
     checksum: int
@@ -70,8 +70,8 @@ Fetch = Callable[[Sequence[str]], Sequence[bytes]]
 """Gets large bodies by their names."""
 
 
-def messages(lines: pa.Table, place: Mapping[str, Any], fetch: Fetch) -> Shard:
-    """The messages of a shard, whose `place` is its topic, topic_uid and shard: of each offset the last edition. Raises
+def messages(lines: pa.Table, place: Mapping[str, Any], fetch: Fetch) -> Block:
+    """Messages of a shard, whose `place` is its topic, topic_uid and shard: of each offset the last edition. Raises
     Unusual."""
     with only_usual():
         offsets, editions = _numbers(lines["offset"]), _numbers(lines["edition"])
@@ -83,7 +83,7 @@ def messages(lines: pa.Table, place: Mapping[str, Any], fetch: Fetch) -> Shard:
         keys = pc.coalesce(bare["keys"], pa.scalar([], pa.list_(_text)))
         times, body = _moments(bare["accepted_ms"]), _bodies(bare, fetch)
         rows = _table(MESSAGES, bare, place, accepted_at=times, keys=keys, body=body)
-        return Shard(rows, checksum(rows), ranges_of(offsets[first]), latest.num_rows - rows.num_rows)
+        return Block(rows, checksum(rows), ranges_of(offsets[first]), latest.num_rows - rows.num_rows)
 
 
 def _bodies(rows: pa.Table, fetch: Fetch) -> Any:

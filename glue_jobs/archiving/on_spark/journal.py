@@ -46,12 +46,12 @@ class Journal:
         """A table's lines, of the window or of other hours."""
         home = f"journal/{table}"
         hours = hours or self._window.hours
-        known = {
+        folders = {
             f"{day}/{hour}"
             for day in {hour.partition("/")[0] for hour in hours}
             for hour in self._bucket.folders(f"{home}/{day}")
         }
-        there = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in known]
+        there = [self._bucket.uri(f"{home}/{hour}") for hour in hours if hour in folders]
         if not there:
             return nothing(self._spark, JOURNAL[table])
         reader = self._reader.schema(JOURNAL[table]).option("pathGlobFilter", "*.gz")
@@ -87,13 +87,13 @@ class Journal:
             return {}
         sample = entries[:: math.ceil(len(entries) / _SAMPLE)]
         times = size / sum(entry.size for entry in sample)
-        found = (
+        counts = (
             self._reader.schema("topic string")
             .json([self._bucket.uri(entry.name) for entry in sample])
             .groupBy("topic")
             .count()
         )
-        rows = {row.topic: math.ceil(row["count"] * times) for row in found.collect() if row.topic}
+        rows = {row.topic: math.ceil(row["count"] * times) for row in counts.collect() if row.topic}
         return {topic: count for topic, count in rows.items() if count > most}
 
     @property
@@ -103,12 +103,12 @@ class Journal:
     def _broken(self) -> set[str]:
         uris = [self._bucket.uri(entry.name) for entry in self._entries if entry.size]
         files = self._spark.read.format("binaryFile").load(uris).select("path", "content")
-        found = (
+        paths = (
             files.rdd.filter(lambda row: not _is_whole(bytes(row.content)))
             .map(lambda row: row.path)
             .collect()
         )
-        return {self._name(path) for path in found}
+        return {self._name(path) for path in paths}
 
     def _name(self, uri: str) -> str:
         return uri.removeprefix(self._bucket.uri(""))

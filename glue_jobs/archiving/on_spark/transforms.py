@@ -61,8 +61,8 @@ def with_bodies(rows: DataFrame, files: DataFrame, archived: DataFrame) -> DataF
     """Rows whose bodies lay elsewhere, now with what is in the files, which have `name` and `bytes`; else with what was
     archived of the same messages before."""
     before = archived.select(*_MESSAGE_KEY, "id", F.col("body").alias("archived"))
-    found = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
-    both = found.join(before, [*_MESSAGE_KEY, "id"], "left")
+    matches = rows.join(files, rows["body"] == files["name"].cast("binary"), "left")
+    both = matches.join(before, [*_MESSAGE_KEY, "id"], "left")
     whole = both.withColumns({"body": F.coalesce("bytes", "archived"), "kind": F.lit(ROW)})
     return whole.select(*rows.columns).repartition("topic")
 
@@ -97,9 +97,9 @@ def coverage(rows: DataFrame) -> DataFrame:
 def deliveries(lines: DataFrame, ids: DataFrame, split: Mapping[str, int]) -> DataFrame:
     """Rows of `deliveries` from readable lines, one for each attempt (a redrive is none). `ids` are rows of `messages`,
     which tell the ids."""
-    known = ids.select(*_MESSAGE_KEY, "id")
-    joined = lines.where("outcome <> 'REDRIVEN'").join(known, [*_MESSAGE_KEY], "left")
-    return _first_of(_together(joined, split), _ATTEMPT_KEY, F.col("attempt")).select(
+    places = ids.select(*_MESSAGE_KEY, "id")
+    attempts = lines.where("outcome <> 'REDRIVEN'").join(places, [*_MESSAGE_KEY], "left")
+    return _first_of(_together(attempts, split), _ATTEMPT_KEY, F.col("attempt")).select(
         "topic",
         "topic_uid",
         "group",
