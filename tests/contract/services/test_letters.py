@@ -1,0 +1,222 @@
+"""Dead letters in somebody's hands: each rule of listing, editing, sending again and deleting them, by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.errors import Conflict, NotFound, TooLarge
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from chalicelib.domain.message import Draft
+from chalicelib.domain.record import DeadLetter
+from chalicelib.services.consume.claimant import Delivery
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.dead_letters import Wanted
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS, START_MS
+from tests.support.desk import Desk
+from tests.support.push import PushDesk
+from tests.support.stages import Stage, memory_stage
+
+BURY = Nack(dead_letter=True, reason="no such account")
+ALL = Wanted()
+MANY = 230
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+class Table:
+    """A group, and letters of its topic."""
+
+    def __init__(self, stage: Stage, *drafts: Draft, **settings: Any) -> None:
+        self.desk = Desk.at(stage, max_body_bytes=1 << 20, **settings)
+        self.group, self.topic, self.deps = self.desk.group(), self.desk.topic, self.desk.deps
+        self.redriver = self.deps.redriver
+        self.ids = [placed.id for placed in self.desk.produce(*(drafts or (make.draft("x"),)))]
+        self.bury()
+
+    def bury(self) -> None:
+        while got := self.desk.receive(self.group, 500):
+            self.desk.nack(self.group, got, BURY)
+
+    def letter(self) -> DeadLetter:
+        return self.redriver.find(self.topic, self.group, self.ids[0])[0]
+
+    def edit(self, body: bytes, letter: DeadLetter | None = None, by: str = "") -> DeadLetter:
+        return self.redriver.edit(self.topic, self.group, letter or self.letter(), body, by)
+
+    def redrive(self, *letters: DeadLetter, by: str = "") -> int:
+        return self.redriver.redrive(self.topic, self.group, letters or [self.letter()], by)
+
+    def pages(self, selection: Wanted, limit: int) -> list[list[int]]:
+        """The offsets of each page."""
+        pages: list[list[int]] = []
+        after: str | None = None
+        while True:
+            letters, after = self.redriver.page(self.topic, self.group, selection, after, limit)
+            pages.append([letter.offset for letter in letters])
+            if after is None:
+                return pages
+
+
+@pytest.mark.parametrize("limit", [1, 7, MANY - 1, MANY, MANY + 1])
+def test_pages_have_each_letter_once_and_are_full_but_for_the_last(stage: Stage, limit: int) -> None:
+    table = Table(stage, *make.drafts(MANY))
+    *full, last = table.pages(ALL, limit)
+    assert [offset for page in (*full, last) for offset in page] == list(range(MANY))
+    assert {len(page) for page in full} <= {limit}
+    assert len(last) < limit
+
+
+def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
+    table = Table(stage, make.draft(0, tag="a", keys=("k", "l")), make.draft(1, tag="a"), make.draft(2))
+    stage.clock.advance(SECOND_MS)
+    table.desk.produce(make.draft(3, tag="a", keys=("l",)))
+    table.bury()
+    selections: dict[Wanted, list[int]] = {
+        ALL: [0, 1, 2, 3],
+        Wanted(reason="REJECTED"): [0, 1, 2, 3],
+        Wanted(reason="EXPIRED"): [],
+        Wanted(tag="a"): [0, 1, 3],
+        Wanted(key="l"): [0, 3],
+        Wanted(since_ms=START_MS): [0, 1, 2, 3],
+        Wanted(since_ms=START_MS + 1): [3],
+        Wanted(since_ms=START_MS + SECOND_MS): [3],
+        Wanted(since_ms=START_MS + SECOND_MS + 1): [],
+        Wanted(tag="a", key="k"): [0],
+    }
+    for selection, offsets in selections.items():
+        assert table.pages(selection, 9) == [offsets], selection
+
+
+@pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
+def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
+    table = Table(stage, *make.drafts(MANY))
+    went = min(limit, MANY)
+    assert table.redriver.redrive_some(table.topic, table.group, ALL, limit) == went
+    assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(went, MANY))
+    assert len(table.desk.receive(table.group, 500)) == went
+
+
+def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room(stage: Stage) -> None:
+    table = Table(stage, Draft(b"\xff", is_json=False, content_type="image/png", keys=("k",)))
+    most = table.topic.max_body_bytes
+    with pytest.raises(TooLarge):
+        table.edit(text(most + 1))
+    table.edit(text(most))
+    draft = table.letter().message.draft
+    assert (draft.body, draft.blob_bytes, draft.is_json, draft.content_type, draft.keys) == (
+        *(b"", most, True, "application/json"),
+        ("k",),
+    )
+    table.edit(text(BLOB_THRESHOLD_BYTES))
+    draft = table.letter().message.draft
+    assert (len(draft.body), draft.blob, draft.blob_bytes) == (BLOB_THRESHOLD_BYTES, None, 0)
+    assert table.redrive() == 1
+    (got,) = table.desk.receive(table.group)
+    assert got.message.draft.body == text(BLOB_THRESHOLD_BYTES)
+
+
+def text(size: int) -> bytes:
+    return b'"%s"' % (b"x" * (size - 2))
+
+
+def test_what_was_read_before_somebody_elses_change_is_changed_no_more(stage: Stage) -> None:
+    table = Table(stage)
+    before = table.letter()
+    after = table.edit(b"2", table.edit(b"1"))
+    attempts: list[Callable[[], object]] = [
+        lambda: table.edit(b"3", before),
+        lambda: table.redriver.discard(table.topic, table.group, before),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Conflict) as refusal:
+            attempt()
+        assert refusal.value.code == "DEAD_LETTER_CHANGED"
+    assert table.letter().message.draft.body == b"2"
+    assert table.redrive(before) == 0
+    table.redriver.discard(table.topic, table.group, after)
+    with pytest.raises(NotFound):
+        table.letter()
+
+
+def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
+    table = Table(stage)
+    table.edit(b"1", by="ann")
+    stage.clock.advance(SECOND_MS)
+    table.redrive(by="ben")
+    stage.clock.advance(SECOND_MS)
+    table.bury()
+    stage.clock.advance(SECOND_MS)
+    table.redriver.discard(table.topic, table.group, table.letter(), "cleo")
+    path = table.deps.tracer.path(table.topic, table.deps.lookup.message(table.topic, table.ids[0]))
+    by_people = [(event.event, event.by) for event in path if event.by]
+    assert by_people == [("edited", "ann"), ("redriven", "ben"), ("deleted", "cleo")]
+
+
+def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> None:
+    table, other = Table(stage), Table(stage)
+    alien = other.ids[0]
+    assert alien != table.ids[0]
+    assert table.redriver.letters(table.topic, table.group, alien) == []
+    assert table.redriver.chosen(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
+    with pytest.raises(Conflict) as refusal:
+        table.redriver.try_now(table.topic, table.group, alien)
+    assert refusal.value.code == "DEAD_LETTER_GONE"
+    assert table.letter()
+
+
+@pytest.mark.parametrize("how", ["redrive", "try now", "try a timer now", "give back from the lane"])
+def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: str) -> None:
+    """A process remembers for a moment that a lane was empty."""
+    table = Table(stage)
+
+    def receive() -> list[Delivery]:
+        return table.deps.receiver.receive(table.topic, table.group, None, 9, 0, 30)
+
+    if how in ("try a timer now", "give back from the lane"):
+        table.redrive()
+        (got,) = receive()
+    if how == "try a timer now":
+        table.desk.nack(table.group, [got], Nack(delay_ms=60 * SECOND_MS))
+    assert receive() == []
+    if how == "redrive":
+        table.redrive()
+    elif how == "give back from the lane":
+        table.desk.nack(table.group, [got], Nack())
+    else:
+        table.redriver.try_now(table.topic, table.group, table.ids[0])
+    assert [each.message.id for each in receive()] == table.ids
+
+
+@pytest.mark.parametrize("how", ["redrive", "try now"])
+def test_its_subscribers_are_woken(stage: Stage, how: str) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft("x"))
+    (got,) = desk.deps.receiver.receive(desk.topic, group, None, 1, 0, 30)
+    desk.nack(group, [got], BURY)
+    desk.subscriber(group, "one")
+    desk.push()
+    desk.inbox.asked.clear()
+    (letter,) = desk.deps.redriver.find(desk.topic, group, placed.id)
+    if how == "redrive":
+        assert desk.deps.redriver.redrive(desk.topic, group, [letter]) == 1
+    else:
+        desk.deps.redriver.try_now(desk.topic, group, placed.id)
+    assert {event["group"] for function, event in desk.inbox.asked if function == "deliver"} == {group.name}
+
+
+def test_an_expired_message_that_is_sent_again_is_wanted_now(stage: Stage) -> None:
+    table = Table(stage, make.draft("x", expires_ms=START_MS + SECOND_MS))
+    stage.clock.advance(2 * SECOND_MS)
+    table.redrive()
+    (got,) = table.desk.receive(table.group)
+    assert got.message.draft == replace(got.message.draft, expires_ms=None)

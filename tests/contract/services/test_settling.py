@@ -1,0 +1,123 @@
+"""What a settlement leaves behind: receipts, records, timers and counts, each by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.record import Record
+from chalicelib.domain.timer import Timer
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.counters import DELIVERED, FAILED
+from tests.support import factories as make
+from tests.support.clock import SECOND_MS
+from tests.support.desk import Desk
+from tests.support.stages import Stage, memory_stage
+
+STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
+    return memory_stage()
+
+
+def record(desk: Desk, group: Group, consumer_uid: str = "") -> Record | None:
+    return desk.stage.adapters.records.get(cursor_key(desk.topic, group, 0, consumer_uid), 0)
+
+
+def timer(desk: Desk) -> Timer:
+    timers = desk.stage.adapters.timers
+    (timer,) = [t for fragment in range(FRAGMENTS) for t in timers.look(fragment, 10**14, 9).timers]
+    return timer
+
+
+def test_a_receipt_of_another_group_is_none_of_this_one(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    ours, theirs = desk.group("ours"), desk.group("theirs")
+    desk.produce(make.draft())
+    held, others = desk.receive(ours), desk.receive(theirs)
+    for settle in (desk.ack, desk.nack, lambda group, each: desk.extend(group, each, 60)):
+        assert settle(ours, others) == ["RECEIPT_INVALID"]
+    assert desk.ack(ours, held) == [None]
+    assert desk.ack(theirs, others) == [None]
+
+
+def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=5, retry=STEPS)
+    group = desk.group(mode="broadcast")
+    one = desk.consumer(group, "one")
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group, consumer=one), Nack(delay_ms=None))
+    waiting, kept = timer(desk), record(desk, group, one.uid)
+    assert (waiting.group_uid, waiting.consumer_uid, waiting.keep_days) == (group.uid, one.uid, 5)
+    assert kept
+    assert (kept.consumer_uid, kept.next_ms) == (one.uid, waiting.due_ms)
+    stage.clock.advance(10 * SECOND_MS)
+    desk.nack(group, desk.receive(group, consumer=one), Nack(dead_letter=True, reason="no"))
+    buried = record(desk, group, one.uid)
+    assert buried
+    assert (buried.consumer_uid, buried.attempts, buried.last_error) == (one.uid, 2, "no")
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5 * SECOND_MS])
+def test_why_it_was_given_back_is_kept(stage: Stage, delay_ms: int) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms, reason="busy"))
+    kept = record(desk, group)
+    assert kept
+    assert (kept.status, kept.last_error, kept.attempts) == ("RETRYING", "busy", 1)
+
+
+def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    desk.deps.counters.take()
+    got = desk.receive(group)
+    desk.ack(group, got[:3])
+    desk.nack(group, got[3:4])
+    desk.nack(group, got[4:5], Nack(delay_ms=9000))
+    desk.nack(group, got[5:], Nack(dead_letter=True))
+    desk.ack(group, got[:1])
+    counts = desk.deps.counters.take()
+    assert (counts[DELIVERED], counts[FAILED]) == (3, 3)
+
+
+def test_a_redriven_message_climbs_its_ladder_anew(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=STEPS)
+    group = desk.group()
+    (placed,) = desk.produce(make.draft())
+    waits = []
+    for how in (None, None, "bury", None, None):
+        (got,) = desk.receive(group)
+        if how:
+            desk.nack(group, [got], Nack(dead_letter=True))
+            desk.deps.redriver.redrive(
+                desk.topic, group, desk.deps.redriver.find(desk.topic, group, placed.id)
+            )
+            continue
+        desk.nack(group, [got], Nack(delay_ms=None))
+        waits.append((timer(desk).due_ms - stage.clock.now_ms()) // SECOND_MS)
+        stage.clock.advance(waits[-1] * SECOND_MS)
+    assert waits == [10, 100, 10, 100]
+
+
+def test_a_groups_own_ladder_goes_before_its_topics(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=STEPS)
+    group = desk.group(retry=Retry(2, (7,), jitter=0.0))
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=None))
+    assert timer(desk).due_ms == stage.clock.now_ms() + 7 * SECOND_MS
+    stage.clock.advance(7 * SECOND_MS)
+    (got,) = desk.receive(group)
+    assert got.receipt.last_attempt == 2
+    desk.nack(group, [got], Nack(delay_ms=None))
+    buried = record(desk, group)
+    assert buried
+    assert (buried.status, buried.reason) == ("DEAD", "ATTEMPTS_EXHAUSTED")
