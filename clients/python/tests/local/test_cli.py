@@ -115,7 +115,8 @@ def test_no_answer_has_a_code_of_its_own(command: Command) -> None:
 
 
 def test_delayed_messages_are_listed_moved_and_cancelled(command: Command) -> None:
-    (first,) = command("send", "orders", "1", "--delay", "1h", "--json")
+    (first,) = command("send", "orders", "1", "--delay", "1h", "--dedup-id", "job-1", "--json")
+    assert [m["id"] for m in command("find", "orders", "--dedup-id", "job-1", "--json")] == [first["id"]]
     (second,) = command("send", "orders", "2", "--delay", "2h", "--json")
     assert [m["id"] for m in command("delayed", "list", "orders", "--json")] == [first["id"], second["id"]]
     command("delayed", "move", "orders", second["id"], "--delay", "30m")
