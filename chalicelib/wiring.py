@@ -200,10 +200,13 @@ class Deps:
     @cached_property
     def claimer(self) -> Claimer:
         from .services.consume.claim import Claimer
+        from .services.consume.lost_entries import LostEntries
 
         a = self.adapters
+        lost_entries = LostEntries(a.log, a.records, a.timers)
+        is_registered = self.catalog.is_registered
         return Claimer(
-            self.states, self.reader, self.attempt_log, self.catalog.is_registered, a.clock, a.random
+            self.states, self.reader, self.attempt_log, is_registered, lost_entries, a.clock, a.random
         )
 
     @cached_property

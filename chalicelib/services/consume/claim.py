@@ -18,8 +18,9 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from .claim_plan import ClaimPlan, ClaimPlanner, attempts_before
+from .claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner, attempts_before
 from .claimant import Claimant, Delivery
+from .lost_entries import LostEntries
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
 Registered = Callable[[Topic, Group, str], bool]
@@ -35,11 +36,13 @@ class Claimer:
         reader: LogReader,
         attempt_log: AttemptLog,
         is_registered: Registered,
+        lost_entries: LostEntries,
         clock: Clock,
         random: Random,
     ) -> None:
         self._states = states
         self._is_registered = is_registered
+        self._lost_entries = lost_entries
         self._reader = reader
         self._attempt_log = attempt_log
         self._clock = clock
@@ -98,7 +101,8 @@ class Claimer:
                 return []
             if not state.exists and not self._may_begin(claimant):
                 return []
-            if not self._wrote(key, state, _change(state, after), plan.dead, token):
+            dead = self._dead(claimant, shard, plan, now_ms)
+            if not self._wrote(key, state, _change(state, after), dead, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
@@ -108,6 +112,12 @@ class Claimer:
                     for offset in span.offsets()
                 ]
         return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
+
+    def _dead(self, claimant: Claimant, shard: int | None, plan: ClaimPlan, now_ms: int) -> Sequence[Record]:
+        """What a claim buries."""
+        if shard is not None:
+            return plan.dead
+        return self._lost_entries.instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
 
     def _wrote(
         self,
@@ -140,8 +150,9 @@ class Claimer:
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
             if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, granted=0):
                 return buried  # the cursor is full: when less waits in it
-            if self._states.write(key, state, _change(state, after), plan.dead) is not None:
-                buried += len(plan.dead)
+            dead = self._dead(claimant, shard, plan, now_ms)
+            if self._states.write(key, state, _change(state, after), dead) is not None:
+                buried += len(dead)
             if not has_time():
                 return buried
 

@@ -23,7 +23,7 @@ from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
 from .claimant import Claimant, Delivery
 
-_DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
+DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
 _DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
@@ -263,7 +263,7 @@ def _within_bounds(
             break
         if candidate.dead:
             buried += candidate.size
-            if len(dead) == _DEAD_PER_WRITE or (dead and buried > _DEAD_BYTES_PER_WRITE):
+            if len(dead) == DEAD_PER_WRITE or (dead and buried > _DEAD_BYTES_PER_WRITE):
                 break
             dead.append(candidate)
         chosen.append(candidate)

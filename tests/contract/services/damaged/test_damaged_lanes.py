@@ -12,7 +12,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from tests.contract.services.damaged.scenes import DAMAGES, DEAD_LETTER, LONG, anew, letters
 from tests.support import factories as make
-from tests.support.damage import change_row
+from tests.support.damage import change_row, without
 from tests.support.desk import Desk, attempts
 from tests.support.stages import Stage
 
@@ -46,6 +46,37 @@ def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
     assert reader.ack(group, again) == [None, None]
     states = reader.deps.lookup.group_status(desk.topic, group).account
     assert (states.success, states.retrying, states.dead) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("damage", ["not JSON", "no count"])
+@pytest.mark.parametrize("edited", [False, True])
+def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
+    stage: Stage, edited: bool, damage: str
+) -> None:
+    desk, group = in_lane(stage, edited=edited)
+    desk.produce(make.draft("third"), make.draft("fourth"), make.draft("fifth"))
+    leased = {delivery.message.offset: delivery for delivery in desk.receive(group, 5)}
+    third, fourth, fifth = (leased[offset] for offset in (2, 3, 4))
+    assert desk.nack(group, [third], Nack(delay_ms=3_600_000)) == [None], "this one waits for its timer"
+    assert desk.nack(group, [fourth], Nack(delay_ms=1_000)) == [None]
+    assert desk.ack(group, [fifth]) == [None]
+    stage.clock.advance(31_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    lane = lane_of(desk.topic, group).shard_key(0)
+    change_row(stage, lane, 0, lambda item: without("l")(DAMAGES[damage](item)))
+    reader = anew(desk)
+    assert reader.drain(group) == [3], "whose entry can be read"
+    buried = letters(reader, group)
+    assert [(letter.offset, letter.reason) for letter in buried] == [(0, "UNDECODABLE"), (1, "UNDECODABLE")]
+    assert reader.deps.counters.take()["Undecodable"] == 2
+    states = reader.deps.lookup.group_status(desk.topic, group).account
+    assert (states.success, states.retrying, states.dead) == (2, 1, 2)
+    for letter in buried:
+        message = reader.deps.lookup.message(desk.topic, letter.message.id)
+        assert reader.deps.lookup.statuses.deliveries(desk.topic, message)[group.name].status == "DEAD"
+        assert reader.deps.fates.of(desk.topic, message)[group.name].adds_up
+    stage.clock.advance(3_600_000)
+    assert reader.drain(group) == [2]
 
 
 @pytest.mark.many_calls

@@ -1,0 +1,107 @@
+"""Deliveries whose entry of a retry lane cannot be told any more: its row is damaged in both places that name it.
+
+Nothing leads from such an entry to its message. But what is RETRYING, is past its time, and has neither a timer nor an
+entry, has lost it: it becomes a dead letter, for nobody knows whether the entry held other content than the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...domain import ranges
+from ...domain.cursor import Cursor
+from ...domain.ids import message_id
+from ...domain.message import DeadReason, Draft, Message
+from ...domain.record import Record
+from ...domain.segment import ShardKey
+from ...domain.status import Status
+from ...domain.timer import retry_id
+from ...domain.topic import cursor_key
+from ...ports.log import Log
+from ...ports.records import Records
+from ...ports.timers import Timers
+from .claimant import Claimant
+
+_ROWS = 16
+_NOTHING = Draft(b"", is_json=False, dead=DeadReason.UNDECODABLE)
+
+
+class LostEntries:
+    """Looks for them where a claim has met an entry that says nothing: two reads for each delivery that is overdue."""
+
+    def __init__(self, log: Log, records: Records, timers: Timers) -> None:
+        self._log = log
+        self._records = records
+        self._timers = timers
+
+    def instead(
+        self, claimant: Claimant, lane: Cursor, dead: Sequence[Record], most: int, now_ms: int
+    ) -> list[Record]:
+        """What a claim on a retry lane is to bury in the place of `dead`, `most` at most: of entries that name no
+        message, the deliveries that have lost theirs."""
+        nameless = [record for record in dead if record.of is None]
+        if not nameless:
+            return list(dead)
+        named = [record for record in dead if record.of is not None]
+        remains = (record.message.draft for record in nameless if record.message)
+        found: list[Record] = []
+        for orphan in self._orphans(claimant, lane, now_ms):
+            if len(named) + len(found) >= most:
+                break
+            found.append(self._buried(claimant, orphan, next(remains, _NOTHING), now_ms))
+        return [*named, *found, *nameless[len(found) :]][:most]
+
+    def _orphans(self, claimant: Claimant, lane: Cursor, now_ms: int) -> Iterator[Record]:
+        """Records of deliveries with neither a timer nor an entry. A timer that goes leaves an entry: so they are
+        looked for in this order."""
+        waiting = [
+            record for record in self._overdue(claimant, now_ms) if not self._has_timer(claimant, record)
+        ]
+        entries = set(self._entries(claimant.key(None).shard, lane)) if waiting else set()
+        yield from (record for record in waiting if (record.shard, record.offset) not in entries)
+
+    def _overdue(self, claimant: Claimant, now_ms: int) -> Iterator[Record]:
+        for each in self._records.unfinished(claimant.topic.uid, claimant.group.uid):
+            if each.status != Status.RETRYING or each.consumer_uid != claimant.consumer_uid:
+                continue
+            place = cursor_key(claimant.topic, claimant.group, each.shard, each.consumer_uid)
+            record = self._records.get(place, each.offset)
+            is_retrying = record is not None and record.status == Status.RETRYING
+            if record and is_retrying and record.next_ms is not None and record.next_ms <= now_ms:
+                yield record
+
+    def _has_timer(self, claimant: Claimant, record: Record) -> bool:
+        key = claimant.key(None)
+        id = retry_id(key.group_uid, key.consumer_uid, record.shard, record.offset, record.attempts)
+        return self._timers.find(record.next_ms or 0, id) is not None
+
+    def _entries(self, lane: ShardKey, cursor: Cursor) -> Iterator[tuple[int, int]]:
+        """The places that the lane's entries stand for, of those that are not settled."""
+        rows = self._log.read(lane, cursor.floor, _ROWS, consistent=True)
+        while rows:
+            for row in rows:
+                for offset, draft in enumerate(row.drafts, row.first):
+                    is_open = offset >= cursor.next or not ranges.contains(cursor.settled, offset)
+                    if draft.origin and is_open:
+                        yield draft.origin.shard, draft.origin.offset
+            rows = self._log.read(lane, rows[-1].end, _ROWS, consistent=True)
+
+    def _buried(self, claimant: Claimant, orphan: Record, remains: Draft, now_ms: int) -> Record:
+        shard, offset = orphan.shard, orphan.offset
+        rows = self._log.read_back(claimant.topic.shard_key(shard), offset, 1, consistent=True)
+        message = rows[0].message(shard, offset) if rows and rows[0].end > offset else None
+        id = message.id if message else message_id("damaged", shard, offset)
+        accepted_ms = message.accepted_ms if message else 0
+        return Record(
+            shard,
+            offset,
+            Status.DEAD,
+            orphan.attempts,
+            now_ms,
+            orphan.consumer_uid,
+            DeadReason.UNDECODABLE,
+            orphan.last_error,
+            spent=orphan.spent,
+            of=cursor_key(claimant.topic, claimant.group, shard, orphan.consumer_uid),
+            message=Message(id, shard, offset, accepted_ms, remains),
+        )
