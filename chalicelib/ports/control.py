@@ -83,6 +83,19 @@ class Control(Protocol):
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None: ...
 
+    def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Mark that a consumer's removal was begun; the mark stays until `forget_consumer`."""
+        ...
+
+    def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
+        """Consumers that had the name (None: any) and are not quite removed; one whose row is still there may be
+        among them."""
+        ...
+
+    def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Remove the mark of `retire_consumer`."""
+        ...
+
     def assignment(self, topic: Topic, group: Group) -> Assignment | None: ...
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:

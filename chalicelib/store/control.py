@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -89,6 +90,8 @@ class DynamoControl:
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
+        for consumer in self.retired_consumers(topic, group):
+            self.forget_consumer(topic, group, consumer)
         self._delete(_assignment_key(topic, group))
         current = self.group(topic, group.name)
         if current and current.uid == group.uid:
@@ -103,6 +106,16 @@ class DynamoControl:
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         self._delete(_consumer_key(topic, group, consumer.name))
+
+    def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        bare = replace(consumer, secrets=())
+        self._put(ConsumerRow.of(_retired_consumer_key(topic, group, consumer), bare, consumer.version))
+
+    def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
+        return self._below(ConsumerRow, _home(topic), f"left#{group.uid}#{f'{name}#' if name else ''}")
+
+    def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        self._delete(_retired_consumer_key(topic, group, consumer))
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:
         return self._get(AssignmentRow, _assignment_key(topic, group))
@@ -256,6 +269,10 @@ def _retired_key(topic: Topic, group: Group) -> Key:
 
 def _consumer_key(topic: Topic, group: Group, name: str) -> Key:
     return Key(_home(topic), f"consumer#{group.uid}#{name}")
+
+
+def _retired_consumer_key(topic: Topic, group: Group, consumer: Consumer) -> Key:
+    return Key(_home(topic), f"left#{group.uid}#{consumer.name}#{consumer.uid}")
 
 
 def _assignment_key(topic: Topic, group: Group) -> Key:

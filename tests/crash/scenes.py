@@ -14,7 +14,7 @@ from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.topic import Topic
+from chalicelib.domain.topic import Consumer, Topic
 from chalicelib.ports.control import Control, PassOver, leave_out
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import Delivery
@@ -63,6 +63,7 @@ class Scene:
     held: list[Delivery] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     broadcasts: frozenset[str] = frozenset()
+    fan: Consumer | None = None  # of a broadcast, who is to leave
     has_called: bool = False  # is anybody called here?
     processes: Iterator[int] = field(default_factory=itertools.count)
 

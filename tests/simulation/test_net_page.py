@@ -11,6 +11,7 @@ import pytest
 from tests.crash import test_planted_bugs as storing
 from tests.crash import test_planted_delivery_bugs as delivering
 from tests.crash import test_planted_transaction_bugs as agreeing
+from tests.functional.api import test_api_old_tokens as old_tokens
 from tests.releases import test_rows as releases
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
@@ -18,6 +19,7 @@ from tests.simulation import test_sharing as shares
 from tests.simulation import test_tenants as tenants
 from tests.simulation import test_unswept as unswept
 from tests.support import conditions
+from tests.unit import test_planted_bad_data as bad_data
 from tests.unit import test_planted_faults as faults
 from tests.unit import test_planted_mover_bugs as movers
 from tests.unit import test_planted_request_bugs as requests
@@ -36,6 +38,8 @@ NETS: dict[str, Collection[str]] = {
     "Quick tests": faults.BUGS,
     "Requests, tokens and edges": requests.BUGS,
     "Movers, wake-ups and lines": movers.BUGS,
+    "Bad data": bad_data.BUGS,
+    "Tokens of the first release": old_tokens.BUGS,
     "Conditions of the store": conditions.CLAUSES,
 }
 

@@ -172,7 +172,8 @@ class Client:
         with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as asking:
             topic = self.topic
             found = self.deps.catalog.group(topic, group)
-            self.deps.admin.unregister(topic, found, self.deps.catalog.consumer(topic, found, consumer))
+            gone = self.deps.admin.consumer_to_remove(topic, found, consumer)
+            self.deps.admin.unregister(topic, found, gone)
             asking.note_all(Told.OK)
 
     def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:

@@ -10,19 +10,23 @@ import pytest
 
 from chalicelib.api import parse
 from chalicelib.domain.request import Request
-from chalicelib.services.core.expiring_cache import BoundedCache
+from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.inspect import statuses
+from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
 from chalicelib.services.produce import producer, resend
 from chalicelib.services.produce.resend import Trail
+from chalicelib.services.produce.transactions import Transactor
 from infra import alarms
 from local import wire
+from tests.contract.ports import test_dead_letters as dead_letters
 from tests.contract.services import test_resending as resending
 from tests.contract.services import test_statuses as standing
 from tests.infra import test_alarms as alarming
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import memory_stage
 from tests.unit import test_caches_and_tokens as caches
+from tests.unit import test_mover_troubles as mover_troubles
 
 _NAMES = ("1 own", "2 theirs", "3 own", "4 own")
 
@@ -96,6 +100,24 @@ BUGS: Planted = {
     "a cache that grows without bound": (
         Bug(BoundedCache, "of", "len(self._held) >= self._most", "False"),
         caches.test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much,
+    ),
+    "a cache for as many as come": (
+        Bug(TtlCache, "put", "len(self._held) > self._most", "False"),
+        caches.test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound,
+    ),
+    "a clock's step back that makes what is cached young": (
+        Bug(TtlCache, "_is_fresh", "0 <= self._clock", "self._clock"),
+        caches.test_a_clock_that_is_set_back_makes_nothing_younger,
+    ),
+    "dead letters of a group that is no more": (
+        Bug(Admin, "_close", "self._records.forget(group.uid)", "pass"),
+        lambda: dead_letters.test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(
+            memory_stage()
+        ),
+    ),
+    "a transaction's delay that waits for its body": (
+        Bug(Transactor, "prepare", "checks, floats, now_ms)", "checks, floats, self._clock.now_ms())"),
+        mover_troubles.test_a_transactions_delay_does_not_run_while_its_body_is_uploaded,
     ),
     "a page that is marked by what was not shown": (
         Bug(parse, "visible", "mark(items[most - 1])", "after"),

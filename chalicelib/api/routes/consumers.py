@@ -104,12 +104,14 @@ def rotate_secret(context: Context) -> Response[SecretView]:
 @call("DELETE", _CONSUMER, scopes=_ROLES, statuses=(204,))
 def delete_consumer(context: Context) -> Response[None]:
     """Leave the group; its shards go to the others at once."""
-    context.deps.admin.unregister(*_find(context, fresh=True))
+    topic, group = context.group(fresh=True)
+    consumer = context.deps.admin.consumer_to_remove(topic, group, context.params["consumer"])
+    context.deps.admin.unregister(topic, group, consumer)
     return Response(None, 204)
 
 
-def _find(context: Context, *, fresh: bool = False) -> tuple[Topic, Group, Consumer]:
-    topic, group = context.group(fresh=fresh)
+def _find(context: Context) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group()
     return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
 
 

@@ -163,7 +163,8 @@ class Admin:
     def _close(self, topic: Topic, group: Group) -> None:
         """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; and then to
         its dead letters, to which no way leads any more."""
-        for uid in ("", *(consumer.uid for consumer in self._control.consumers(topic, group))):
+        consumers = (*self._control.consumers(topic, group), *self._control.retired_consumers(topic, group))
+        for uid in dict.fromkeys(("", *(consumer.uid for consumer in consumers))):
             self._states.close(all_keys(topic, group, uid), self._closed_until_s())
         self._records.forget(group.uid)
 
@@ -245,6 +246,8 @@ class Admin:
             if old is not None:
                 self._skip_missed(topic, group, old, new)
             elif POLICIES[group.mode].per_consumer:
+                for retired in self._control.retired_consumers(topic, group, name):
+                    self._end_removal(topic, group, retired)
                 self._positions.begin(topic, group, LATEST, uid)
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1
@@ -350,13 +353,33 @@ class Admin:
         shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
         return Membership(consumer, rank, len(assignment.members), shards)
 
+    def consumer_to_remove(self, topic: Topic, group: Group, name: str) -> Consumer:
+        """The consumer of this name, or one of a broadcast whose removal was begun and not ended; or NotFound."""
+        try:
+            return self._catalog.consumer(topic, group, name)
+        except NotFound:
+            if POLICIES[group.mode].per_consumer:
+                for consumer in self._control.retired_consumers(topic, group, name):
+                    return consumer
+            raise
+
     def unregister(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Remove a consumer and, in a broadcast, its cursors."""
-        self._control.delete_consumer(topic, group, consumer)
+        has_cursors = POLICIES[group.mode].per_consumer
+        if has_cursors:
+            self._control.retire_consumer(topic, group, consumer)
+        row = self._find(topic, group, consumer.name)
+        if row is None or row.uid == consumer.uid:
+            self._control.delete_consumer(topic, group, consumer)
         self._catalog.forget(topic, group)
         self._assignments.current(topic, group)
-        if POLICIES[group.mode].per_consumer:
-            self._states.close(all_keys(topic, group, consumer.uid), self._closed_until_s())
+        if has_cursors:
+            self._end_removal(topic, group, consumer)
+
+    def _end_removal(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Close the cursors of a broadcast's consumer that is in no list any more."""
+        self._states.close(all_keys(topic, group, consumer.uid), self._closed_until_s())
+        self._control.forget_consumer(topic, group, consumer)
 
     def _amend(
         self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]

@@ -28,6 +28,7 @@ class MemoryControl:
         self._consumers: dict[tuple[str, str, str], Consumer] = {}
         self._retired_topics: dict[str, Topic] = {}
         self._retired_groups: dict[tuple[str, str], Group] = {}
+        self._retired_consumers: dict[tuple[str, str, str], Consumer] = {}
         self._assignments: dict[str, Assignment] = {}
         self._tokens: dict[str, Token] = {}
         self._uses: dict[str, int] = {}
@@ -63,6 +64,8 @@ class MemoryControl:
             self._groups = {key: g for key, g in self._groups.items() if key[0] != topic.uid}
             self._consumers = {key: c for key, c in self._consumers.items() if key[0] != topic.uid}
             self._retired_groups = {k: g for k, g in self._retired_groups.items() if k[0] != topic.uid}
+            left = self._retired_consumers
+            self._retired_consumers = {k: c for k, c in left.items() if k[0] != topic.uid}
             stored = self._topics.get(topic.name)
             if stored and stored.uid == topic.uid:
                 del self._topics[topic.name]
@@ -96,6 +99,8 @@ class MemoryControl:
     def delete_group(self, topic: Topic, group: Group) -> None:
         for consumer in self.consumers(topic, group):
             self.delete_consumer(topic, group, consumer)
+        for consumer in self.retired_consumers(topic, group):
+            self.forget_consumer(topic, group, consumer)
         self._assignments.pop(group.uid, None)
         with self._lock:
             stored = self._groups.get((topic.uid, group.name))
@@ -115,6 +120,20 @@ class MemoryControl:
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         with self._lock:
             self._consumers.pop((topic.uid, group.uid, consumer.name), None)
+
+    def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        with self._lock:
+            self._retired_consumers[topic.uid, group.uid, consumer.uid] = replace(consumer, secrets=())
+
+    def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
+        home = (topic.uid, group.uid)
+        with self._lock:
+            retired = [c for key, c in self._retired_consumers.items() if key[:2] == home]
+        return sorted((c for c in retired if name in (None, c.name)), key=lambda c: (c.name, c.uid))
+
+    def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        with self._lock:
+            self._retired_consumers.pop((topic.uid, group.uid, consumer.uid), None)
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:
         return self._assignments.get(group.uid)

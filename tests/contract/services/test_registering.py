@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.errors import HeadraceError, Refused
+from chalicelib.domain.errors import HeadraceError, NotFound, Refused
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
+from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.manage import admin
 from chalicelib.services.manage.admin import PULLS, Contact, Registration
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
+from tests.support.faults import Death
 from tests.support.stages import Stage
 
 HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
@@ -254,6 +258,47 @@ def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
     a = register(desk, group, HOOK, "a").member.consumer
     p = register(desk, group, PULLS, "p").member.consumer
     assert desk.deps.assignments.team(desk.topic, group).owners == [a, p]
+
+
+class Interrupted:
+    """ports.Cursors of a process that dies before it closes any."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors, name)
+
+    def close(self, keys: object, until_s: int) -> None:
+        raise Death("before the cursors are closed")
+
+
+@pytest.mark.parametrize("after", ["removed again", "registered again", "group deleted"])
+def test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(desk: Desk, after: str) -> None:
+    group = desk.group(mode="broadcast")
+    consumer = register(desk, group).member.consumer
+    adapters = desk.stage.another()
+    dying = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).admin
+    with pytest.raises(Death):
+        dying.unregister(desk.topic, group, consumer)
+    cursors, later = desk.stage.adapters.cursors, desk.stage.process()
+    assert not any(c.is_closed for c in cursors.of_owner(group.uid, consumer.uid, consistent=True).values())
+    match after:
+        case "removed again":
+            assert later.admin.consumer_to_remove(desk.topic, group, "w").uid == consumer.uid
+            later.admin.unregister(desk.topic, group, consumer)
+            with pytest.raises(NotFound):
+                later.admin.consumer_to_remove(desk.topic, group, "w")
+        case "registered again":
+            anew = later.admin.register(desk.topic, group, "w", HOOK).member.consumer
+            later.admin.unregister(desk.topic, group, consumer)
+            assert stored(desk, group).uid == anew.uid != consumer.uid, "another of the name stays"
+        case "group deleted":
+            later.admin.delete_group(desk.topic, group)
+    left = cursors.of_owner(group.uid, consumer.uid, consistent=True)
+    assert left
+    assert all(cursor.is_closed for cursor in left.values())
+    assert desk.stage.adapters.control.retired_consumers(desk.topic, group) == []
 
 
 @pytest.mark.many_calls

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from chalicelib.store.control import DynamoControl
 from chalicelib.store.control_rows import Key, TokenRow
+from tests.crash.planting import Bug
 from tests.support.background import Background
 from tests.support.factories import token
 
@@ -26,3 +30,23 @@ def test_starting_with_such_a_token_ends(running: Background) -> None:
     text = "hr_of1_secretsecret"
     control._put(TokenRow.of(Key("tokens", "of1"), token("of1")))
     assert running.deps.tokens.ensure_admin(text) == text
+
+
+BUGS = {
+    "a repair that makes a revoked token anew": Bug(
+        DynamoControl,
+        "put_token",
+        'put_item", row.get_save_kwargs_from_instance(condition=TokenRow.pk.exists())',
+        'put_item", {"Item": row.serialize()}',
+    ),
+    "a token of the first release that nobody can change": Bug(
+        DynamoControl, "put_token", "old is None or old.version", "True"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, running: Background, name: str) -> None:
+    BUGS[name].plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_token_without_a_version_is_replaced_once_and_stays_revoked(running)
