@@ -16,8 +16,8 @@ from chalicelib.services.manage.admin import Admin
 from tests.contract.services import test_registering as registering
 from tests.contract.services.damaged import test_damaged_lanes as lanes
 from tests.contract.services.damaged import test_unreadable_control as control
-from tests.crash.planting import Bug
 from tests.support.desk import Desk
+from tests.support.planting import Bug
 from tests.support.stages import memory_stage
 
 

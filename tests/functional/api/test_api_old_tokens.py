@@ -8,9 +8,9 @@ import pytest
 
 from chalicelib.store.control import DynamoControl
 from chalicelib.store.control_rows import Key, TokenRow
-from tests.crash.planting import Bug
 from tests.support.background import Background
 from tests.support.factories import token
+from tests.support.planting import Bug
 
 
 def test_a_token_without_a_version_is_replaced_once_and_stays_revoked(running: Background) -> None:
