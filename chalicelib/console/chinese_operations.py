@@ -1,6 +1,21 @@
 """The console in Chinese, the pages of those who run it: subscribers, tokens, audit, replays, archive."""
 
 OPERATIONS: dict[str, str] = {
+    "Today, UTC": "今天 (UTC)",
+    "Write units": "写单位",
+    "Cost, USD": "费用 (美元)",
+    "Reckoned from the meters: from all in batches of a hundred to all one by one, at prices of us-east-1.": (
+        "按计数估算: 从全部百条一批到全部逐条, 按 us-east-1 价格。"
+    ),
+    "What AWS charged is on its bill; on this machine nothing is charged.": "实际费用见 AWS 账单; 本机不收费。",
+    "Comes every": "周期",
+    "Late": "延迟",
+    "no": "否",
+    "nothing to do yet": "尚无任务",
+    "A round is noted where there was something to do: a stage at rest writes nothing.": (
+        "有事可做时才记录一轮: 空闲的环境不写入任何内容。"
+    ),
+    "The buttons as curl": "这些按钮的 curl 命令",
     "Something is wrong.": "有问题。",
     "Also in trouble, counted at the next looks:": "另有问题, 将在下次查看时计数:",
     "dead letters": "死信",

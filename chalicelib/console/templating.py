@@ -68,6 +68,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "token": signed_in.token if signed_in else None,
         "csrf": signed_in.csrf if signed_in else "",
         "most_units": MOST_READ_UNITS,
+        "buttons": [],  # deeds of those that stand above the footer, which shows them as curl
         "why_not": lambda deed: why_not_allowed(deed, visit.caller),
         **page.model,
     }

@@ -49,6 +49,8 @@ HOURS = Level("h", _HOUR_MS, 8 * _DAY_MS)
 TENS = Level("t", 10 * _MINUTE_MS, 26 * _HOUR_MS)
 MINUTES = Level("m", _MINUTE_MS, 3 * _HOUR_MS)
 LEVELS = (HOURS, TENS, MINUTES)
+STAGE = "stage"
+"""In the place of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS."""
 """The coarsest first: a reading is kept once, with the first level that has none of this hour, ten minutes, minute."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ..domain import meter
 from ..domain.errors import Unavailable
-from ..domain.meter import Reading
+from ..domain.meter import GroupReading, Reading
 from ..domain.topic import Topic
 from ..ports.control import Control
 from ..ports.readings import Readings
@@ -25,6 +25,7 @@ from .walk import HasTime
 _MOST_TOPICS = 2_000  # whose last reading a process remembers
 _LOOK_EVERY_MS = 300_000  # while a topic moves; so long, too, one that shows the same may be undecided
 _LOOKED_AGAIN = 8
+_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,37 @@ class _Known:
     looked_ms: int = 0
 
 
+@dataclass(slots=True)
+class Sums:
+    """By how much the meters of topics have risen, all together; `at_ms` is when the last one was read."""
+
+    at_ms: int = 0
+    accepted: int = 0
+    settled: int = 0
+    retried: int = 0
+
+    def add(self, before: Reading, now: Reading) -> None:
+        """A meter that was set back (a seek, another group of this name) did not rise."""
+        self.at_ms = now.at_ms
+        self.accepted += max(0, now.accepted - before.accepted)
+        for name, group in now.groups.items():
+            old = before.groups.get(name, GroupReading(0, 0))
+            self.settled += max(0, group.settled - old.settled)
+            self.retried += max(0, group.retried - old.retried)
+
+    def on_top_of(self, before: Reading) -> Reading:
+        """The sum of all that was read so far, as a reading of one group without a name."""
+        old = before.groups.get("", GroupReading(0, 0))
+        group = GroupReading(old.settled + self.settled, 0, old.retried + self.retried)
+        return Reading(self.at_ms, before.accepted + self.accepted, {"": group})
+
+
+def _begun(topic: Topic, reading: Reading) -> Reading:
+    """What a topic's meters showed before its first reading: nothing where it is new."""
+    is_new = reading.at_ms - topic.created_ms < _DAY_MS
+    return Reading(topic.created_ms, 0) if is_new else reading
+
+
 class MeterReader:
     """Reads the topics that were noted."""
 
@@ -61,6 +93,7 @@ class MeterReader:
         self._see = see
         self._troubled: Mapping[str, int] = {}
         self._turns = 0
+        self._sum = Sums()
         self._known: dict[str, _Known] = {}
 
     def run_once(
@@ -71,7 +104,7 @@ class MeterReader:
     ) -> int:
         """Read each, or as many as there is time for, those first that were not read for longest; how many. `troubled`
         are those with which something was wrong, as it is noted."""
-        self._troubled = troubled or {}
+        self._troubled, self._sum = troubled or {}, Sums()
         number = 0
         for name in sorted(moving, key=self._read_ms):
             if not has_time():
@@ -81,7 +114,15 @@ class MeterReader:
         for name in self._due(sorted(self._troubled.keys() - moving)):
             if has_time():
                 self._look_again(name)
+        self._add_up()
         return number
+
+    def _add_up(self) -> None:
+        """Keep the stage's own meters, which rise by what this run has seen: a write in a minute in which any did."""
+        if not any((self._sum.accepted, self._sum.settled, self._sum.retried)):
+            return
+        before = next(iter(self._readings.latest(meter.STAGE, meter.HOURS, 1)), Reading(0, 0))
+        self._readings.keep(meter.STAGE, meter.HOURS, self._sum.on_top_of(before))
 
     def _due(self, names: Sequence[str]) -> Sequence[str]:
         """Whose turn it is."""
@@ -125,6 +166,7 @@ class MeterReader:
                 self._marks.rests(name)
         except Unavailable:
             return  # the next run reads it
+        self._sum.add(entry.reading or _begun(topic, reading), reading)
         level = meter.level_of(entry.last_ms, reading.at_ms)
         if level:
             self._readings.keep(topic.uid, level, reading)

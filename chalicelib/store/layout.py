@@ -132,6 +132,7 @@ Attribute names are short because a row is billed by its size, names included.
   minute; TTL removes it (`x`).
     a  N   read at, ms      n  N  messages accepted in the topic's life
     g  S   JSON: by group's name `[settled, backlog, retries handed out]`
+  The sum of all topics (`meter#stage#h`) is written again in each minute in which any of them moved.
 
 **audit** · who changed what: a row for each call that did, or tried to.
     d  S   partition key: the month, UTC: `2026-11`      k  S  sort key: `<at, ms, 15 digits>#<request id>`

@@ -34,9 +34,11 @@ from infra.package import package
 from infra.stack import Deployment
 from infra.stages import read
 from infra.template import Stack, Wrong
-from tests.infra.ministack import MiniStack, ministack, wait_until
+from tests.infra.ministack import Calls, MiniStack, ministack, wait_until
+from tests.support.browser import Browser
 from tests.support.http import Client, Group, Topic
 from tests.support.receiver import Receiver, Reply, Visit
+from tests.support.walk import unreached
 
 pytestmark = [
     pytest.mark.rehearsal,
@@ -54,6 +56,7 @@ STEPS = (
     "package and deploy",
     "delay one, prepare one, pull in three modes",
     "push, retry, bury, redrive",
+    "walk over the console's pages",
     "update while somebody produces and consumes",
     "wait for the minute's schedules",
     "read the journal, take a right from a role",
@@ -142,6 +145,8 @@ def test_a_stage_is_deployed_used_and_updated(
     pulls_in_three_modes(api)
     step("push, retry, bury, redrive")
     is_pushed_retried_buried_and_redriven(api, subscriber)
+    step("walk over the console's pages")
+    is_shown_behind_its_prefix(api)
     step("update while somebody produces and consumes")
     is_updated_without_losing_a_message(deployment, api, replace(stack, log_days=3), tmp_path)
     step("wait for the minute's schedules")
@@ -155,6 +160,28 @@ def test_a_stage_is_deployed_used_and_updated(
 def step(about: str) -> None:
     """Tell whoever waits how far it is; `make rehearse` shows these lines."""
     print(f"\nstep {STEPS.index(about) + 1} of {len(STEPS)}: {about}", flush=True)
+
+
+def is_shown_behind_its_prefix(api: Client) -> None:
+    """Every page of the console, by its links, at the stage's own address; signing in and a deed lead back there."""
+    assert isinstance(api.gateway, Calls)
+    calls, prefix = Calls(api.gateway.port, ""), api.gateway.root
+    topic = api.topic(shards=1)
+    group = topic.group("desk")
+    api.put(f"{group.path}/consumers/hook", {"url": f"https://{HOST}/falters"}).expect(201)
+    topic.produce({"order": 2}, delay_seconds=600)
+    pulls = topic.group("pulls")
+    topic.produce({"order": 1})
+    pulls.nack(*pulls.receive(1), dead_letter=True)
+    browser = Browser(calls)
+    browser.get(f"{prefix}/console")
+    screen = browser.post(f"{prefix}/console/sign-in", {"token": str(api.token), "back": ""})
+    assert (screen.status, screen.url) == (200, f"{prefix}/console")
+    missed = unreached(browser, prefix, topic.name)
+    assert missed <= {"/console/topics/{topic}/places/{shard}/{offset}"}, missed  # a link of each attempt
+    screen = browser.get(f"{prefix}/console/topics/{topic.name}")
+    screen = browser.submit(screen.form("pause_group"))
+    assert screen.url.startswith(f"{prefix}/console/topics/{topic.name}?did=pause_group")
 
 
 def send_delayed(api: Client) -> tuple[Group, float]:

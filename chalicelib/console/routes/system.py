@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..http import Page, Shown, Visit, page
 
-_JOBS = ("sweep", "assign", "watch", "checkpoint", "expire")
+if TYPE_CHECKING:
+    from ...ports.rounds import Place
+
+_MINUTE_MS, _SIX_HOURS_MS = 60_000, 21_600_000
+_JOBS = {
+    "sweep": _MINUTE_MS,
+    "assign": _MINUTE_MS,
+    "watch": _MINUTE_MS,
+    "checkpoint": _SIX_HOURS_MS,
+    "expire": _SIX_HOURS_MS,
+}
+"""How often each comes."""
+_TWO_DAYS = 48
 
 
 @page("GET", "/console/tokens")
@@ -26,8 +40,23 @@ def _page_of(visit: Visit) -> dict[str, str]:
 def system(visit: Visit) -> Shown:
     """Whether the tables can be read, and how far each schedule has come."""
     from ... import __version__
+    from ...domain.meter import HOURS, STAGE
+    from ..views.today import today
 
     rounds = visit.deps.adapters.rounds
     visit.deps.readiness.check()
     places = {job: rounds.place(job) for job in _JOBS}
-    return Page("system.html", {"places": places, "version": __version__})
+    now_ms = visit.now_ms
+    model = {
+        "places": places,
+        "every_ms": _JOBS,
+        "late_ms": {job: _late_ms(place, _JOBS[job], now_ms) for job, place in places.items()},
+        "today": today(visit.deps.adapters.readings.latest(STAGE, HOURS, _TWO_DAYS), now_ms),
+        "version": __version__,
+    }
+    return Page("system.html", model)
+
+
+def _late_ms(place: Place, every_ms: int, now_ms: int) -> int:
+    """How long a round that is under way is behind its time. A job that finds nothing to do keeps no note of it."""
+    return max(0, now_ms - place.passed_ms - 2 * every_ms) if place.is_open and place.passed_ms else 0

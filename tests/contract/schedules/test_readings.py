@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.meter import HOURS, LEVELS, MINUTES, WINDOWS, GroupReading, Reading
+from chalicelib.domain.meter import HOURS, LEVELS, MINUTES, STAGE, WINDOWS, GroupReading, Reading
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, START_MS
@@ -197,3 +197,25 @@ def test_what_may_be_in_order_yet_is_looked_at_until_that_is_clear(stage: Stage)
     for _ in range(6):
         run(desk)
     assert not is_noted(desk)
+
+
+def of_stage(stage: Stage) -> tuple[int, int]:
+    """What was accepted and settled in the stage's life, as its own meters show it."""
+    rows = stage.adapters.readings.latest(STAGE, HOURS, 1)
+    return (rows[-1].accepted, rows[-1].groups[""].settled) if rows else (0, 0)
+
+
+def test_the_stages_own_meters_are_the_sum_of_all_topics(stage: Stage) -> None:
+    before = of_stage(stage)
+    first, second = Desk.at(stage), Desk.at(stage)
+    group = first.group()
+    for desk, number in ((first, 5), (second, 7)):
+        note(desk)
+        desk.produce(*make.drafts(number))
+    first.ack(group, first.receive(group, 3))
+    stage.clock.advance(MINUTE_MS)
+    mine = {first.topic.name, second.topic.name}
+    for _ in range(3):
+        first.deps.meter_reader.run_once(mine)
+    accepted, settled = of_stage(stage)
+    assert (accepted - before[0], settled - before[1]) == (12, 3), "each is counted once"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from chalicelib.domain.meter import HOURS, MINUTES, TENS, GroupReading, Reading
@@ -32,8 +34,9 @@ def test_the_charts_of_a_topic_and_its_groups(
     assert screen.units <= 20
     assert screen.html.count('class="c-line"') == 4
     assert "Behind 120" in screen.text
-    assert "Accepted 1 /s" in screen.text
-    assert "at most 1 " in screen.text
+    about_one = r"(1|0\.9\d?)"  # the clock goes on while the test works
+    assert re.search(rf"Accepted {about_one} /s", screen.text)
+    assert re.search(rf"at most {about_one} ", screen.text)
     assert "/rates?window=1h" in screen.html
     for window in ("24h", "7d", "x"):
         assert browser.get(f"/console/topics/{topic.name}/rates?window={window}").status == 200
