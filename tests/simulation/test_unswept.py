@@ -19,8 +19,8 @@ BUGS: dict[str, tuple[int, Bug]] = {
         Bug(
             Capacity,
             "room",
-            "max(part - self._others_by.get(consumer.uid, 0), sources.guaranteed_part_of(shard))",
-            "part - self._others_by.get(consumer.uid, 0)",
+            "max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)",
+            "limits.part - self._others_by.get(consumer.uid, 0)",
         ),
     ),
     "what waits in its place, and nobody comes back": (

@@ -199,8 +199,8 @@ BUGS: Planted = {
         Bug(
             Capacity,
             "room",
-            "max(part - self._others_by.get(consumer.uid, 0), sources.guaranteed_part_of(shard))",
-            "part - self._others_by.get(consumer.uid, 0)",
+            "max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)",
+            "limits.part - self._others_by.get(consumer.uid, 0)",
         ),
         lambda: in_flight.test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
             memory_stage(), 50, "between its claim and its look"

@@ -90,8 +90,8 @@ class Capacity:
         now_ms = self._clock.now_ms()
         if not allowed and not any(at_ms > now_ms for at_ms in self.circuits_ms):
             self.circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
-        part = sources.part_of(shard)
-        left = max(part - self._others_by.get(consumer.uid, 0), sources.guaranteed_part_of(shard))
-        self.is_limited |= left < part
+        limits = sources.limits(shard)
+        left = max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)
+        self.is_limited |= left < limits.part
         room = min(sources.most_here - self.under_way, min(allowed, left) - self._by_consumer[consumer.uid])
         return room if shard is not None else min(room, lane_share(allowed) - self._from_lane)

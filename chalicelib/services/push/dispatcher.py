@@ -309,17 +309,18 @@ class DispatchRun:
                 self._owed[receipt] = back
 
     def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:
+        limits = sources.limits(shard)
         return Claimant(
-            sources.topic,
-            sources.group,
-            max(self._lease_seconds(sources, c) for c in sources.called_for(shard, consumer)),
-            consumer.uid,
-            self._task.consumer_uid,
-            sources.most_of(shard),
-            sources.guaranteed_of(shard),
-            max(0, self._capacity.free(sources)),
-            parts,
-            batch_of(sources.group, consumer),
+            topic=sources.topic,
+            group=sources.group,
+            lease_seconds=max(self._lease_seconds(sources, c) for c in sources.called_for(shard, consumer)),
+            owner=consumer.uid,
+            consumer_uid=self._task.consumer_uid,
+            most_in_flight=limits.most,
+            guaranteed=limits.guaranteed,
+            free=max(0, self._capacity.free(sources)),
+            parts=parts,
+            batch=batch_of(sources.group, consumer),
         )
 
     def _send_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ...domain.assignment import Team
 from ...domain.limits import MAX_CALLS
@@ -14,6 +15,17 @@ from ..consume.receive import LANE_SHARE
 from ..core.wake import DeliveryTask, workers_of
 
 
+class SourceLimits(NamedTuple):
+    """How many messages of one source may be under way: `guaranteed` whatever other sources have, `most` in any case.
+    One consumer has an equal `part` (but a whole batch), of which `guaranteed_part` whatever others have: otherwise,
+    when others give up their slots, nobody would come back to this source, since each source has one task."""
+
+    most: int
+    guaranteed: int
+    part: int
+    guaranteed_part: int
+
+
 class Sources:
     """The shards and the lane of one job: who may have their messages, and how many may be under way."""
 
@@ -21,6 +33,7 @@ class Sources:
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
+        self._guaranteed = guaranteed_of(topic, group)
         self.most_here = min(self.most, MAX_CALLS * group.batch_size)
         self._lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         workers = workers_of(topic, group)
@@ -47,22 +60,13 @@ class Sources:
         if self._has_lane and not lane_first:
             yield None
 
-    def most_of(self, shard: int | None) -> int:
+    def limits(self, shard: int | None) -> SourceLimits:
         """How many messages of one source may be under way."""
-        return self.most if shard is not None else lane_share(self.most)
-
-    def guaranteed_of(self, shard: int | None) -> int:
-        """How many of them whatever else is under way."""
-        return min(guaranteed_of(self.topic, self.group), self.most_of(shard))
-
-    def part_of(self, shard: int | None) -> int:
-        """How many one consumer may have under way: its equal part, but a whole batch."""
-        return max(-(-self.most // max(1, len(self.consumers_of(shard)))), self.group.batch_size)
-
-    def guaranteed_part_of(self, shard: int | None) -> int:
-        """How many one consumer may have under way whatever else is: else nobody would come back to this source when
-        others have given up their places, for each source has one job."""
-        return -(-self.guaranteed_of(shard) // max(1, len(self.consumers_of(shard))))
+        consumers = max(1, len(self.consumers_of(shard)))
+        most = self.most if shard is not None else lane_share(self.most)
+        guaranteed = min(self._guaranteed, most)
+        part = max(-(-self.most // consumers), self.group.batch_size)
+        return SourceLimits(most, guaranteed, part, -(-guaranteed // consumers))
 
     def keys(self) -> set[str]:
         """The log's partition keys of all sources."""
