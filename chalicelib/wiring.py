@@ -561,7 +561,11 @@ class Deps:
     ) -> int:
         from .services.consume.claimant import Claimant
 
-        return self.claimer.bury(Claimant(topic, group, 0, "", consumer_uid), shard, has_time)
+        return self.claimer.bury(
+            Claimant(topic=topic, group=group, lease_seconds=0, owner="", consumer_uid=consumer_uid),
+            shard,
+            has_time,
+        )
 
     @cached_property
     def assigner(self) -> Assigner:

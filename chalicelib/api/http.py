@@ -268,13 +268,13 @@ def _caller(request: Request, iam: bool) -> Caller:
     scopes = frozenset(str(context.get("scopes", "")).split())
     expires_ms, rate_limit = str(context.get("expires_ms", "")), str(context.get("rate_limit", ""))
     return Caller(
-        str(context.get("principalId", "")),
-        scopes,
-        tuple(str(context.get("topics", "")).split()),
-        tuple(str(context.get("groups", "*")).split()),
-        int(expires_ms) if expires_ms else None,
-        str(context.get("name", "")),
-        int(rate_limit) if rate_limit else None,
+        token_id=str(context.get("principalId", "")),
+        scopes=scopes,
+        topics=tuple(str(context.get("topics", "")).split()),
+        groups=tuple(str(context.get("groups", "*")).split()),
+        expires_ms=int(expires_ms) if expires_ms else None,
+        name=str(context.get("name", "")),
+        rate_limit=int(rate_limit) if rate_limit else None,
     )
 
 

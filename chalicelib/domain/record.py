@@ -25,7 +25,7 @@ class DeadLetter:
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late).
 

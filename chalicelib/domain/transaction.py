@@ -91,7 +91,9 @@ class CheckAnswer:
 def check_timer(of: Transaction) -> Timer:
     """The timer that has the transaction checked, again and again until it is taken away."""
     anywhere = ShardKey(of.topic, of.topic_uid, ANY)
-    return Timer(of.check_ms, of.id, TimerKind.CHECK, anywhere, every_ms=of.check_after_ms)
+    return Timer(
+        due_ms=of.check_ms, id=of.id, kind=TimerKind.CHECK, shard=anywhere, every_ms=of.check_after_ms
+    )
 
 
 def released(of: Transaction, now_ms: int) -> Draft:

@@ -148,7 +148,15 @@ class DynamoLog:
             return
 
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
-        tombstone = Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Way.RESERVED)
+        tombstone = Segment(
+            first=offset,
+            count=1,
+            request_id=TOMBSTONE,
+            accepted_ms=accepted_ms,
+            expires_s=expires_s,
+            drafts=(),
+            way=Way.RESERVED,
+        )
         try:
             self._dynamo.call(
                 "put_item",

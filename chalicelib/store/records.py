@@ -304,7 +304,15 @@ def _record(item: Item) -> Record:
             expires_s=int_of(item, "x") if "x" in item else None,
         )
     except _DAMAGE:  # it was no success, and what it was nobody knows
-        return Record(shard, offset, Status.DEAD, 0, 0, consumer_uid, DeadReason.UNDECODABLE)
+        return Record(
+            shard=shard,
+            offset=offset,
+            status=Status.DEAD,
+            attempts=0,
+            at_ms=0,
+            consumer_uid=consumer_uid,
+            reason=DeadReason.UNDECODABLE,
+        )
 
 
 def _unfinished(item: Item) -> Unfinished:
@@ -331,7 +339,15 @@ def _letter(key: CursorKey, item: Item) -> DeadLetter:
         rest = codec.salvage(payload_of(item), 0)[0]
         message = Message(_id(item), shard, offset, known_int(item, "c"), rest)
         attempts, at_ms, version = (known_int(item, name) for name in ("n", "a", "e"))
-        return DeadLetter(key, offset, message, DeadReason.UNDECODABLE, attempts, at_ms, version=version)
+        return DeadLetter(
+            key=key,
+            offset=offset,
+            message=message,
+            reason=DeadReason.UNDECODABLE,
+            attempts=attempts,
+            at_ms=at_ms,
+            version=version,
+        )
 
 
 def _id(item: Item) -> str:

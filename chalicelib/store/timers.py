@@ -309,10 +309,10 @@ def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     """The timer a row holds. A damaged one brings what is left of it to whoever was owed the message."""
     nowhere = ShardKey("", "", ANY)
     if is_newer(item):
-        return Timer(due_ms, timer_id, TimerKind.NEWER, nowhere)
+        return Timer(due_ms=due_ms, id=timer_id, kind=TimerKind.NEWER, shard=nowhere)
     shard = _home(item)
     if shard is None:
-        return Timer(due_ms, timer_id, TimerKind.DAMAGED, nowhere)
+        return Timer(due_ms=due_ms, id=timer_id, kind=TimerKind.DAMAGED, shard=nowhere)
     kind = _kind(item, timer_id, shard)
     return Timer(
         due_ms=due_ms,

@@ -111,11 +111,11 @@ def leased(first: int, count: int, token: str = "1.aaaa", deadline_ms: int = STA
 
 def record(offset: int, status: str = Status.DEAD, **settings: Any) -> Record:
     return Record(
-        settings.pop("shard", 0),
-        offset,
-        Status(status),
-        settings.pop("attempts", 1),
-        settings.pop("at_ms", START_MS),
+        shard=settings.pop("shard", 0),
+        offset=offset,
+        status=Status(status),
+        attempts=settings.pop("attempts", 1),
+        at_ms=settings.pop("at_ms", START_MS),
         **settings,
     )
 

@@ -96,13 +96,15 @@ def test_a_cursor_at_work_wants_its_equal_part() -> None:
 )
 def test_a_cursor_may_have_what_it_is_sure_of_and_what_is_spare(in_flight: int, free: int, room: int) -> None:
     topic = make.topic()
-    claimant = Claimant(topic, make.group(topic), 30, most_in_flight=8, guaranteed=2, free=free)
+    claimant = Claimant(
+        topic=topic, group=make.group(topic), lease_seconds=30, most_in_flight=8, guaranteed=2, free=free
+    )
     assert claimant.room(in_flight) == room
 
 
 def test_parts_are_equal_and_in_batches() -> None:
     topic = make.topic()
-    claimant = Claimant(topic, make.group(topic), 30, parts=3, batch=4)
+    claimant = Claimant(topic=topic, group=make.group(topic), lease_seconds=30, parts=3, batch=4)
     assert [claimant.part(None, n, 100, START_MS) for n in (1, 12, 13, 100)] == [4, 4, 8, 36]
     assert claimant.part(None, 100, 5, START_MS) == 5
     assert claimant.claimants == 3
@@ -117,7 +119,9 @@ def test_the_last_attempt_is_the_messages_the_groups_or_the_topics_and_a_redrive
     topic = make.topic(retry=Retry(7, (1,)))
     group = make.group(topic)
     plain, again = make.draft(), make.draft(origin=Origin("any", 0, 0, 0, attempts=4, spent=4))
-    assert [Claimant(topic, group, 30).last_attempt(draft) for draft in (plain, again)] == [7, 11]
-    own = Claimant(topic, replace(group, retry=Retry(3, (1,))), 30)
+    assert [
+        Claimant(topic=topic, group=group, lease_seconds=30).last_attempt(draft) for draft in (plain, again)
+    ] == [7, 11]
+    own = Claimant(topic=topic, group=replace(group, retry=Retry(3, (1,))), lease_seconds=30)
     assert [own.last_attempt(draft) for draft in (plain, again)] == [3, 7]
     assert own.last_attempt(replace(again, max_attempts=2)) == 6

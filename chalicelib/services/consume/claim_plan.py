@@ -227,13 +227,13 @@ class ClaimPlanner:
             self._claimant.topic, self._claimant.group, message.shard, self._claimant.consumer_uid
         )
         return Record(
-            message.shard,
-            message.offset,
-            Status.DEAD,
-            attempts_before(message.draft) + candidate.attempt - 1,
-            self._now_ms,
-            self._key.consumer_uid,
-            message.draft.dead
+            shard=message.shard,
+            offset=message.offset,
+            status=Status.DEAD,
+            attempts=attempts_before(message.draft) + candidate.attempt - 1,
+            at_ms=self._now_ms,
+            consumer_uid=self._key.consumer_uid,
+            reason=message.draft.dead
             or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
             spent=origin.spent if origin else 0,
             of=place if origin else None,

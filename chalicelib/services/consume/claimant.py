@@ -21,7 +21,7 @@ class Delivery:
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Claimant:
     """Who claims, for which group, under which settings. It may have `guaranteed` messages leased by one cursor in any
     case, more only while the group has `free` slots, and never more than `most_in_flight`."""

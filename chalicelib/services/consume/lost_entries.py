@@ -93,14 +93,14 @@ class LostEntries:
         id = message.id if message else message_id("damaged", shard, offset)
         accepted_ms = message.accepted_ms if message else 0
         return Record(
-            shard,
-            offset,
-            Status.DEAD,
-            orphan.attempts,
-            now_ms,
-            orphan.consumer_uid,
-            DeadReason.UNDECODABLE,
-            orphan.last_error,
+            shard=shard,
+            offset=offset,
+            status=Status.DEAD,
+            attempts=orphan.attempts,
+            at_ms=now_ms,
+            consumer_uid=orphan.consumer_uid,
+            reason=DeadReason.UNDECODABLE,
+            last_error=orphan.last_error,
             spent=orphan.spent,
             of=cursor_key(claimant.topic, claimant.group, shard, orphan.consumer_uid),
             message=Message(id, shard, offset, accepted_ms, remains),

@@ -70,7 +70,13 @@ class Receiver:
         if policy.per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         uid = consumer.uid if consumer else ""
-        claimant = Claimant(topic, group, lease_seconds, uid, uid if policy.per_consumer else "")
+        claimant = Claimant(
+            topic=topic,
+            group=group,
+            lease_seconds=lease_seconds,
+            owner=uid,
+            consumer_uid=uid if policy.per_consumer else "",
+        )
         claimant = replace(claimant, seat=self._assignments.seat(topic, group, uid, most))
         until_ms = self._clock.now_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS

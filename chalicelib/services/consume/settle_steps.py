@@ -114,19 +114,19 @@ class StepMaker:
         dead = decision.fate is Fate.DEAD
         ends_ms = max(self._now_ms, decision.due_ms)
         return Record(
-            receipt.shard,
-            receipt.offset,
-            status,
-            attempt,
-            self._now_ms,
-            receipt.consumer_uid,
-            decision.reason,
-            decision.detail,
-            self._next_ms(receipt, decision),
-            receipt.spent,
-            self.place(receipt.shard) if receipt.entry is not None else None,
-            self._content(receipt) if dead else None,
-            None if dead else self._topic.expires_s(ends_ms),
+            shard=receipt.shard,
+            offset=receipt.offset,
+            status=status,
+            attempts=attempt,
+            at_ms=self._now_ms,
+            consumer_uid=receipt.consumer_uid,
+            reason=decision.reason,
+            last_error=decision.detail,
+            next_ms=self._next_ms(receipt, decision),
+            spent=receipt.spent,
+            of=self.place(receipt.shard) if receipt.entry is not None else None,
+            message=self._content(receipt) if dead else None,
+            expires_s=None if dead else self._topic.expires_s(ends_ms),
         )
 
     def place(self, shard: int) -> CursorKey:
@@ -158,14 +158,14 @@ class StepMaker:
             draft = Draft(b"", is_json=False, origin=gone)
         consumer_uid = self._key.consumer_uid
         return Timer(
-            decision.due_ms,
-            retry_id(self._group.uid, consumer_uid, receipt.shard, receipt.offset, attempt),
-            TimerKind.RETRY,
-            lane.shard_key(0),
-            draft,
-            self._topic.retention_days,
-            self._group.uid,
-            consumer_uid,
+            due_ms=decision.due_ms,
+            id=retry_id(self._group.uid, consumer_uid, receipt.shard, receipt.offset, attempt),
+            kind=TimerKind.RETRY,
+            shard=lane.shard_key(0),
+            draft=draft,
+            keep_days=self._topic.retention_days,
+            group_uid=self._group.uid,
+            consumer_uid=consumer_uid,
         )
 
 

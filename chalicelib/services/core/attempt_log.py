@@ -58,15 +58,15 @@ class AttemptLog:
         expires_s = topic.expires_s(self._clock.now_ms())
         rows = [
             TraceRow(
-                cursor_key(topic, group, shard, consumer_uid),
-                row_id,
-                name,
-                rank,
-                total,
-                started_ms,
-                tuple(sorted(members, key=lambda t: t.offset)),
-                expires_s,
-                group.name,
+                key=cursor_key(topic, group, shard, consumer_uid),
+                id=row_id,
+                consumer=name,
+                rank=rank,
+                total=total,
+                started_ms=started_ms,
+                tried=tuple(sorted(members, key=lambda t: t.offset)),
+                expires_s=expires_s,
+                group=group.name,
             )
             for shard, members in by_shard.items()
         ]

@@ -227,7 +227,13 @@ class LogReader:
         missing = following.first - at
         if following.way is Way.RESERVED and age < LATE_WRITER:
             missing -= MAX_HOLE
-        return Segment(at, missing, "expired", following.accepted_ms, following.expires_s)
+        return Segment(
+            first=at,
+            count=missing,
+            request_id="expired",
+            accepted_ms=following.accepted_ms,
+            expires_s=following.expires_s,
+        )
 
     def _close(self, shard: ShardKey, start: int, at: int, following: Segment) -> Segment:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""

@@ -41,6 +41,8 @@ class Marker:
             self._marks.mark(Mark(name, begin_ms))
         except Unavailable:
             shard = topic.shard_key(ANY)
-            self._file([Timer(repeated_at(now_ms), f"mark.{shard}", TimerKind.WAKE, shard)])
+            self._file(
+                [Timer(due_ms=repeated_at(now_ms), id=f"mark.{shard}", kind=TimerKind.WAKE, shard=shard)]
+            )
             return
         self._marked.put(name, begin_ms)

@@ -151,7 +151,7 @@ class Waker:
         lanes = [
             lane_of(topic, group, uid).shard_key(ANY) for uid in dict.fromkeys(j.consumer_uid for j in tasks)
         ]
-        timers = [Timer(due_ms, f"again.{lane}", TimerKind.WAKE, lane) for lane in lanes]
+        timers = [Timer(due_ms=due_ms, id=f"again.{lane}", kind=TimerKind.WAKE, shard=lane) for lane in lanes]
         if timers:
             self._file(timers)
             self.wake_movers(timers)

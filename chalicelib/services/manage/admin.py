@@ -179,7 +179,13 @@ class Admin:
             if old is None:
                 self._finish_groups(topic, self._control.retired_groups(topic, name))
                 mode = Mode(settings.get("mode") or topic.mode)
-                new = Group(topic.name, name, self._random.id(_UID_CHARS), self._clock.now_ms(), mode)
+                new = Group(
+                    topic=topic.name,
+                    name=name,
+                    uid=self._random.id(_UID_CHARS),
+                    created_ms=self._clock.now_ms(),
+                    mode=mode,
+                )
                 new = replace(new, **{**settings, "mode": mode})
                 if not POLICIES[new.mode].per_consumer:
                     self._positions.begin(topic, new, new.begin)
@@ -238,7 +244,13 @@ class Admin:
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
             base = old or Consumer(
-                topic.name, group.name, name, uid, now_ms, now_ms, state=ConsumerState.PENDING
+                topic=topic.name,
+                group=group.name,
+                name=name,
+                uid=uid,
+                created_ms=now_ms,
+                seen_ms=now_ms,
+                state=ConsumerState.PENDING,
             )
             new = _reached(base, contact, now_ms)
             if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):

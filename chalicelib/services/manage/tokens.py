@@ -57,7 +57,15 @@ class Tokens:
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
         token = Token(
-            token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, groups, rate_limit=rate_limit
+            id=token_id,
+            name=name,
+            secret_hash=_hash(secret),
+            scopes=scopes,
+            topics=topics,
+            created_ms=now_ms,
+            expires_ms=expires_ms,
+            groups=groups,
+            rate_limit=rate_limit,
         )
         _check_maker(maker, token)
         self._control.put_token(token, None)
@@ -178,7 +186,14 @@ class Tokens:
                 "HEADRACE_TOKEN must look like hr_<id>_<secret>: an id of letters and digits, "
                 "a secret of 8 to 256 letters, digits, '-' or '_'"
             )
-        token = Token(match[1], "HEADRACE_TOKEN", _hash(match[2]), SCOPES, ("*",), self._clock.now_ms())
+        token = Token(
+            id=match[1],
+            name="HEADRACE_TOKEN",
+            secret_hash=_hash(match[2]),
+            scopes=SCOPES,
+            topics=("*",),
+            created_ms=self._clock.now_ms(),
+        )
         while not self._control.put_token(token, self._control.token(token.id)):
             pass  # another process has just begun with it
         self._known.drop(match[1])

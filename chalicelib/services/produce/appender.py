@@ -108,7 +108,16 @@ class Appender:
         now_ms = self._clock.now_ms()
         way = Way.RESERVED if turn else tail.way
         request_id = self._random.id(ids.REQUEST_ID_CHARS)
-        return Segment(first, count, request_id, now_ms, topic.expires_s(now_ms), pack.drafts, way, by=by)
+        return Segment(
+            first=first,
+            count=count,
+            request_id=request_id,
+            accepted_ms=now_ms,
+            expires_s=topic.expires_s(now_ms),
+            drafts=pack.drafts,
+            way=way,
+            by=by,
+        )
 
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
         """Before the segment, for nothing may be stored that its keys don't find. What has an id of its own, or

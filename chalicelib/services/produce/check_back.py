@@ -82,7 +82,9 @@ class Checker:
 
     def _end(self, check: Check) -> None:
         anywhere = ShardKey("", "", ANY)
-        self.timers.drop([Timer(check.next_ms, check.transaction_id, TimerKind.CHECK, anywhere)])
+        self.timers.drop(
+            [Timer(due_ms=check.next_ms, id=check.transaction_id, kind=TimerKind.CHECK, shard=anywhere)]
+        )
 
     def _conclude(self, asked: Transaction, answer: CheckAnswer) -> str:
         """Do what the producer said; count the call."""

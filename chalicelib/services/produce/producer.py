@@ -176,12 +176,12 @@ class Producer:
         shard = _shard_of(topic, draft)
         place = topic.shard_key(ANY if shard is None else shard)
         return Timer(
-            draft.due_ms,
-            draft.id,
-            TimerKind.DELIVER,
-            place,
-            replace(draft, due_ms=None),  # the timer says when
-            topic.retention_days,
+            due_ms=draft.due_ms,
+            id=draft.id,
+            kind=TimerKind.DELIVER,
+            shard=place,
+            draft=replace(draft, due_ms=None),  # the timer says when
+            keep_days=topic.retention_days,
             filed_ms=self._clock.now_ms(),
         )
 

@@ -166,7 +166,7 @@ class DispatchRun:
         ) is not None:
             lane = lane_of(*topic_and_group, self._task.consumer_uid)
             shard = replace(lane.shard_key(0), shard=self._task.worker)
-            wake = Timer(due_ms, f"wake.{shard}", TimerKind.WAKE, shard)
+            wake = Timer(due_ms=due_ms, id=f"wake.{shard}", kind=TimerKind.WAKE, shard=shard)
             self._of.timers.file([wake])
             self._of.waker.wake_movers([wake])
 

@@ -88,7 +88,18 @@ class MemoryLog:
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
         with self._lock:
             if (shard, offset) not in self._rows:
-                self._store(shard, Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Way.RESERVED))
+                self._store(
+                    shard,
+                    Segment(
+                        first=offset,
+                        count=1,
+                        request_id=TOMBSTONE,
+                        accepted_ms=accepted_ms,
+                        expires_s=expires_s,
+                        drafts=(),
+                        way=Way.RESERVED,
+                    ),
+                )
             return self._rows[shard, offset]
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> list[Segment]:

@@ -114,12 +114,12 @@ class MemoryTables:
         place, attempts = record_place(promotable.key, promotable.offset), promotable.attempts
         old = self.records.get(place)
         self.records[place] = Record(
-            promotable.key.shard.shard,
-            promotable.offset,
-            Status.RETRYING,
-            attempts,
-            at_ms,
-            promotable.key.consumer_uid,
+            shard=promotable.key.shard.shard,
+            offset=promotable.offset,
+            status=Status.RETRYING,
+            attempts=attempts,
+            at_ms=at_ms,
+            consumer_uid=promotable.key.consumer_uid,
             last_error=old.last_error if old else None,
             next_ms=at_ms,
             spent=attempts,

@@ -156,7 +156,15 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
     assert a.records.count_dead(key.shard.topic_uid, key.group_uid) == 0
     at_ms = START_MS + 5_000
     assert a.records.get(key, 7) == Record(
-        0, 7, Status.RETRYING, 5, at_ms, "c1", last_error="503", next_ms=at_ms, spent=5
+        shard=0,
+        offset=7,
+        status=Status.RETRYING,
+        attempts=5,
+        at_ms=at_ms,
+        consumer_uid="c1",
+        last_error="503",
+        next_ms=at_ms,
+        spent=5,
     )
 
 

@@ -138,72 +138,103 @@ def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: 
         count_all_along(stage, mode, seed)
 
 
-def count_all_along(stage: Stage, mode: str, seed: int) -> None:
-    """Do this and that, and look after each step."""
-    desk = Desk.at(stage, mode=mode, retry=Retry(3, (20,)))
-    group = desk.group(tags=("a",))
-    names = ("ann", "bob") if mode == "broadcast" else ("ann",)
-    consumers = [desk.consumer(group, name) for name in names]
-    rng = random.Random(f"{mode} {seed}")
-    acked: set[tuple[str, str]] = set()
-    held: list[Delivery] = []
+class Traffic:
+    """What producers and consumers do to one group, drawn from a seed, and the counts that must follow."""
 
-    def settle(deliveries: list[Delivery], how: str) -> None:
-        if how == "ack":
-            codes = desk.ack(group, deliveries)
-        else:
-            nack = {"bury": BURY, "later": Nack(delay_ms=rng.randrange(1, 30_000)), "back": Nack()}[how]
-            codes = desk.nack(group, deliveries, nack)
-        if how == "ack":
-            good = (d for d, code in zip(deliveries, codes, strict=True) if code is None)
-            acked.update((d.receipt.consumer_uid, d.message.id) for d in good)
+    def __init__(self, stage: Stage, mode: str, seed: int) -> None:
+        self.stage = stage
+        self.desk = Desk.at(stage, mode=mode, retry=Retry(3, (20,)))
+        self.group = self.desk.group(tags=("a",))
+        names = ("ann", "bob") if mode == "broadcast" else ("ann",)
+        self.consumers = [self.desk.consumer(self.group, name) for name in names]
+        self.rng = random.Random(f"{mode} {seed}")
+        self.acked: set[tuple[str, str]] = set()
+        self.deliveries: list[Delivery] = []
 
-    def redrive() -> None:
-        letters = [letter for _, letter in stage.adapters.records.dead(desk.topic, group, None, 100)]
-        chosen = rng.sample(letters, rng.randrange(len(letters) + 1))
-        if rng.random() < 0.3:
-            for letter in chosen:
-                desk.deps.redriver.discard(desk.topic, group, letter)
-        else:
-            desk.deps.redriver.redrive(desk.topic, group, chosen)
-
-    for _ in range(_STEPS):
-        act = rng.randrange(6)
+    def step(self) -> None:
+        """One of six acts, drawn; the sixth is nothing."""
+        act = self.rng.randrange(6)
         if act == 0:
-            desk.produce(*(make.draft(n, tag=rng.choice("aab")) for n in range(rng.randrange(1, 6))))
+            tags = [self.rng.choice("aab") for _ in range(self.rng.randrange(1, 6))]
+            self.desk.produce(*(make.draft(n, tag=tag) for n, tag in enumerate(tags)))
         elif act == 1:
-            held += desk.receive(group, rng.randrange(1, 8), rng.choice(consumers))
-        elif act == 2 and held:
-            rng.shuffle(held)
-            cut = rng.randrange(1, len(held) + 1)
-            settle(held[:cut], rng.choice(["ack", "ack", "bury", "later", "back"]))
-            held = held[cut:]
+            consumer = self.rng.choice(self.consumers)
+            self.deliveries += self.desk.receive(self.group, self.rng.randrange(1, 8), consumer)
+        elif act == 2 and self.deliveries:
+            self.settle_some()
         elif act == 3:
-            stage.clock.advance(rng.choice([1_000, 10_000, 40_000]))
+            self.stage.clock.advance(self.rng.choice([1_000, 10_000, 40_000]))
         elif act == 4:
-            redrive()
-        seen = stats(desk)
-        assert seen.groups["billing"].account.total == seen.accepted * len(consumers)
-        assert seen.groups["billing"].account.success == len(acked), "what was acknowledged and nothing else"
-        if isinstance(stage.adapters.timers, MemoryTimers):
-            states = Counter(word for message in messages(desk) for word in places(desk, message))
-            assert states["nowhere"] == 0, "none is lost, none is in two places"
-    stage.clock.advance(60 * SECOND_MS)
-    for _ in range(10):
-        for consumer in consumers:
-            while got := desk.receive(group, 100, consumer):
-                settle(got, "ack")
-        stage.clock.advance(30 * SECOND_MS)
-    seen = stats(desk)
-    ended = seen.groups["billing"].account
-    unwanted = sum(draft.tag == "b" for row in desk.rows() for draft in row.drafts)
+            self.redrive_some()
+
+    def settle_some(self) -> None:
+        self.rng.shuffle(self.deliveries)
+        cut = self.rng.randrange(1, len(self.deliveries) + 1)
+        self.settle(self.deliveries[:cut], self.rng.choice(["ack", "ack", "bury", "later", "back"]))
+        self.deliveries = self.deliveries[cut:]
+
+    def settle(self, deliveries: list[Delivery], how: str) -> None:
+        if how != "ack":
+            later = Nack(delay_ms=self.rng.randrange(1, 30_000))
+            self.desk.nack(self.group, deliveries, {"bury": BURY, "later": later, "back": Nack()}[how])
+            return
+        codes = self.desk.ack(self.group, deliveries)
+        good = (d for d, code in zip(deliveries, codes, strict=True) if code is None)
+        self.acked.update((d.receipt.consumer_uid, d.message.id) for d in good)
+
+    def redrive_some(self) -> None:
+        dead = self.stage.adapters.records.dead(self.desk.topic, self.group, None, 100)
+        letters = [letter for _, letter in dead]
+        chosen = self.rng.sample(letters, self.rng.randrange(len(letters) + 1))
+        redriver = self.desk.deps.redriver
+        if self.rng.random() < 0.3:
+            for letter in chosen:
+                redriver.discard(self.desk.topic, self.group, letter)
+        else:
+            redriver.redrive(self.desk.topic, self.group, chosen)
+
+    def drain(self) -> None:
+        """Acknowledge all that still comes."""
+        self.stage.clock.advance(60 * SECOND_MS)
+        for _ in range(10):
+            for consumer in self.consumers:
+                while deliveries := self.desk.receive(self.group, 100, consumer):
+                    self.settle(deliveries, "ack")
+            self.stage.clock.advance(30 * SECOND_MS)
+
+    def statuses(self) -> Counter[str]:
+        """How many deliveries have each status, message by message."""
+        words: Counter[str] = Counter()
+        for message in messages(self.desk):
+            status = self.desk.deps.statuses.delivery(self.desk.topic, self.group, message)
+            assert status
+            words.update([each.status for each in status.consumers.values()] or [status.status])
+        return words
+
+
+def count_all_along(stage: Stage, mode: str, seed: int) -> None:
+    """Do this and that, and look at the counts after each step and at the end."""
+    traffic = Traffic(stage, mode, seed)
+    for _ in range(_STEPS):
+        traffic.step()
+        look_at_counts(traffic)
+    traffic.drain()
+    counts = stats(traffic.desk)
+    ended = counts.groups["billing"].account
+    unwanted = sum(draft.tag == "b" for row in traffic.desk.rows() for draft in row.drafts)
     assert (ended.new, ended.running, ended.retrying) == (0, 0, 0)
-    assert (ended.success, ended.skipped) == (len(acked), unwanted * len(consumers))
-    assert ended.total == seen.accepted * len(consumers)
-    words: Counter[str] = Counter()
-    for message in messages(desk):
-        status = desk.deps.statuses.delivery(desk.topic, group, message)
-        assert status
-        words.update([each.status for each in status.consumers.values()] or [status.status])
+    assert (ended.success, ended.skipped) == (len(traffic.acked), unwanted * len(traffic.consumers))
+    assert ended.total == counts.accepted * len(traffic.consumers)
+    words = traffic.statuses()
     assert words["DEAD"] == ended.dead
     assert words["SUCCESS"] == ended.success + ended.skipped, "what was passed over is done with, too"
+
+
+def look_at_counts(traffic: Traffic) -> None:
+    counts = stats(traffic.desk)
+    account = counts.groups["billing"].account
+    assert account.total == counts.accepted * len(traffic.consumers)
+    assert account.success == len(traffic.acked), "what was acknowledged and nothing else"
+    if isinstance(traffic.stage.adapters.timers, MemoryTimers):
+        states = Counter(word for message in messages(traffic.desk) for word in places(traffic.desk, message))
+        assert states["nowhere"] == 0, "none is lost, none is in two places"

@@ -309,5 +309,5 @@ def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gon
     desk.stage.clock.advance(400 * DAY_MS)
     desk.stage.drop_expired()
     desk.produce(make.draft(shard=0))
-    claimant = Claimant(desk.topic, group, 30, consumer_uid=consumer.uid)
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, consumer_uid=consumer.uid)
     assert desk.stage.process().claimer.claim(claimant, 0, 5) == []

@@ -103,7 +103,19 @@ def visitor() -> Iterator[Recorder]:
 
 def tour(visitor: Recorder) -> None:
     """Every call, as somebody would make it who tries them all."""
-    get, put, post, delete = visitor.get, visitor.put, visitor.post, visitor.delete
+    _set_up(visitor)
+    message = _produce(visitor)
+    _see_and_change(visitor, message)
+    _consume(visitor, message)
+    _decide(visitor)
+    _replay(visitor)
+    _administer(visitor)
+    _look_at_groups(visitor)
+    _take_down(visitor)
+
+
+def _set_up(visitor: Recorder) -> None:
+    put, post = visitor.put, visitor.post
     put(ORDERS, {"retention_days": 14, "retry": {"max_attempts": 8, "ladder": "exponential"}}).expect(201)
     put(ORDERS, {"alarm_backlog": 10_000}).expect(200)
     put(MAILER, {"from": "earliest", "filter": "paid || refunded"}).expect(201)
@@ -118,6 +130,11 @@ def tour(visitor: Recorder) -> None:
     with http_receiver() as receiver:
         put(f"{ORDERS}/groups/billing/consumers/tested", {"url": receiver.url}).expect(201)
         post(f"{ORDERS}/groups/billing/consumers/tested/test").expect(200)
+
+
+def _produce(visitor: Recorder) -> str:
+    """The id of the first message."""
+    post = visitor.post
     order = {
         "body": {"order": 188, "total": 19.9},
         "keys": ["order-188"],
@@ -131,22 +148,27 @@ def tour(visitor: Recorder) -> None:
     post(f"{ORDERS}/messages/batch", {"messages": batch}).expect(200)
     publish = {"Content-Type": "text/plain", "Headrace-Tag": "refunded"}
     visitor.call("POST", "/v1/publish/orders", raw=b"188;refunded", headers=publish).expect(201)
-    _see_and_change(visitor, first)
-    _consume(visitor, first)
-    _decide(visitor)
-    _replay(visitor)
+    return str(first)
+
+
+def _administer(visitor: Recorder) -> None:
+    get, post = visitor.get, visitor.post
     get("/v1/health").expect(200)
     get("/v1/stats").expect(200)
     get("/v1/ladders/jmq?max_attempts=6").expect(200)
-    made = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
+    token = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
     get("/v1/tokens").expect(200)
-    post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
+    post(f"/v1/tokens/{token['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
     post("/v1/sign-in-links").expect(201)
     post("/v1/signing-key/rotate", {"overlap_seconds": 86400}).expect(200)
     _archived(visitor)
     get("/v1/archive?to=2029-12-01&limit=2").expect(200)
     get("/v1/audit?limit=2").expect(200)
-    delete(f"/v1/tokens/{made['id']}").expect(204)
+    visitor.delete(f"/v1/tokens/{token['id']}").expect(204)
+
+
+def _look_at_groups(visitor: Recorder) -> None:
+    get = visitor.get
     get(f"{MAILER}/consumers/worker-1/attempts").expect(200)
     for path in (MAILER, f"{MAILER}/assignment", f"{MAILER}/consumers", f"{MAILER}/consumers/worker-1"):
         get(path).expect(200)
@@ -157,6 +179,10 @@ def tour(visitor: Recorder) -> None:
     get(f"{ORDERS}/as-of?at=2026-11-21T09:30:00Z").expect(200)
     for path in (f"{ORDERS}/groups", ORDERS, "/v1/topics", f"{ORDERS}/rates", f"{ORDERS}/due"):
         get(path).expect(200)
+
+
+def _take_down(visitor: Recorder) -> None:
+    post, delete = visitor.post, visitor.delete
     for how in ("pause", "resume"):
         post(f"{MAILER}/{how}").expect(200)
     post(f"{MAILER}/seek", {"to": "2030-01-01T00:00:00.000Z"}).expect(200)

@@ -156,7 +156,9 @@ def test_what_a_later_release_wrote_waits_for_it_and_nothing_is_lost(stage: Stag
         2,
     }
     assert letters(old, group) == []
-    assert old.deps.claimer.bury(Claimant(desk.topic, group, 30), 0, lambda: True) == 0, "not even at its end"
+    assert (
+        old.deps.claimer.bury(Claimant(topic=desk.topic, group=group, lease_seconds=30), 0, lambda: True) == 0
+    ), "not even at its end"
     change_row(stage, key, 1, having("v", {"N": "1"}))
     assert offsets(anew(desk).receive(group, 100)) == [1, 2]
 
