@@ -1,4 +1,4 @@
-"""What the archive's manifests tell of a day: which topics it has, whether all of it is there."""
+"""A day in the archive, as its manifest says: which topics it has, and whether it is complete."""
 
 from __future__ import annotations
 

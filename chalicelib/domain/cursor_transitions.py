@@ -1,4 +1,5 @@
-"""What claims, settlements, seeks, edits and time make of a cursor: pure, cursor + event + now gives a new cursor."""
+"""The transitions of a cursor by claims, settlements, seeks, edits and time. Pure: cursor + event + now gives a new
+cursor."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .spans import Span, ranges_of
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a write changes in a stored cursor: entries set and removed, and the entries it depends on.
+    """A change of a stored cursor: entries set and removed, and the entries it depends on.
 
     Entries are named: a lease by its token, a waiting span by its first offset. `scalars` is set for claims and seeks
     only, which depend on the epoch; `expected_leases` are the leases whose value must be unchanged. Where

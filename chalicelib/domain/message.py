@@ -1,4 +1,4 @@
-"""What travels: a draft before it has an offset, a message after."""
+"""A draft (a message before it has an offset) and a message."""
 
 from __future__ import annotations
 

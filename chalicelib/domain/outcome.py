@@ -1,4 +1,4 @@
-"""What came of one attempt to hand a message to a subscriber."""
+"""The outcome of one attempt to deliver messages to a subscriber."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What one request to a subscriber carries: one message, or several where the group asked for batches.
+    """The messages of one request to a subscriber: one, or several where the group asked for batches.
 
     `payload` is "binary", "structured" or "batch" (CloudEvents' content modes).
     """

@@ -19,7 +19,8 @@ _MOST_TAKEN = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Who asks: its rank among so many that pull, under the epoch of their assignment, and for how many messages."""
+    """The consumer that asks: its rank among the `total` that pull, under the epoch of their assignment, and for how
+    many messages."""
 
     epoch: int
     rank: int
@@ -29,7 +30,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one of them has taken in the round, when it claimed last, and for how many messages it asked then."""
+    """What one consumer has taken in the round, when it claimed last, and for how many messages it asked then."""
 
     taken: int
     last_ms: int
@@ -38,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Who took how much from a shard since `began_ms`, by rank; and how much the last one saw and left."""
+    """How much each consumer took from a shard since `began_ms`, by rank; and how much the last one saw and left."""
 
     epoch: int
     began_ms: int

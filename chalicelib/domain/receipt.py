@@ -18,7 +18,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """What a consumer shows to settle one delivery: the lease's token, the message and its place in the topic.
+    """Proof of one delivery: the lease's token, the message and its place in the topic.
 
     `last_attempt` is the number of the last attempt that the message has; `claimed_ms` is when the lease began.
     `entry` is its offset in the retry lane, if it was leased from there; then `before` attempts were made before that

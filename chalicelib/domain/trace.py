@@ -1,4 +1,4 @@
-"""What was tried: one row for each settled batch of attempts, from which a message's path is put together."""
+"""Traces: one row for each settled batch of attempts. A message's path is put together from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing down what was tried. A trace is a witness, not the truth: what it tells of stands without it."""
+"""Writes traces of attempts, best effort: deliveries do not depend on them. (A repeated ack is recognised by them.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who must be woken: deliveries for what was appended, movers for what is due soon, checkers.
+"""Wake-ups: starts deliveries for appended messages, movers for timers that are due soon, and checks of transactions.
 
 A wake-up is only that. One that is lost, doubled or late is harmless: cursors and timers are the truth, and the sweeper
 and the movers' schedule look at them again.
