@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.store import codec, cursors
+from tests.simulation.days.plan import BAD_DATA
 from tests.simulation.figures import count_days
 from tests.simulation.seeds import blocks
 from tests.simulation.weeks import play, story
+from tests.support.planting import Bug
 
 
 @pytest.mark.parametrize("seeds", blocks(150, 20_000), ids=lambda seeds: f"from-{seeds.start}")
@@ -16,6 +19,35 @@ def test_nothing_that_is_owed_ends_with_its_row(seeds: range) -> None:
         days = play(seed)
         count_days(days)
         assert not days.complaints, story(days)
+
+
+@pytest.mark.parametrize("seeds", blocks(8, 5_000), ids=lambda seeds: f"bad-data-from-{seeds.start}")
+def test_what_stands_at_a_limit_comes_as_it_was_sent_and_what_cannot_be_read_is_not_lost(
+    seeds: range,
+) -> None:
+    for seed in seeds:
+        days = play(seed, BAD_DATA)
+        count_days(days)
+        assert not days.complaints, story(days)
+
+
+BUGS = {
+    "a cursor that cannot be read, taken for none": Bug(
+        cursors, "cursor_of", "if cursor := _readable(item):", "if cursor := _readable(item) or Cursor():"
+    ),
+    "a long header that is cut": Bug(
+        codec,
+        "encode",
+        "h=dict(draft.headers),",
+        "h={name: value[:1023] for name, value in draft.headers.items()},",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    BUGS[name].plant(monkeypatch)
+    assert any(play(seed, BAD_DATA).complaints for seed in range(60))
 
 
 def test_the_same_seed_is_the_same_story() -> None:

@@ -13,6 +13,7 @@ from tests.crash import test_planted_delivery_bugs as delivering
 from tests.crash import test_planted_transaction_bugs as agreeing
 from tests.functional.api import test_api_old_tokens as old_tokens
 from tests.releases import test_rows as releases
+from tests.simulation import test_days as days
 from tests.simulation import test_planted_bugs as worlds
 from tests.simulation import test_planted_in_weeks as weeks
 from tests.simulation import test_sharing as shares
@@ -39,6 +40,7 @@ NETS: dict[str, Collection[str]] = {
     "Requests, tokens and edges": requests.BUGS,
     "Movers, wake-ups and lines": movers.BUGS,
     "Bad data": bad_data.BUGS,
+    "Stages with bad data": days.BUGS,
     "Tokens of the first release": old_tokens.BUGS,
     "Conditions of the store": conditions.CLAUSES,
 }

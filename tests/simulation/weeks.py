@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from chalicelib.domain.topic import Group, Mode, Topic
-from tests.simulation.days import changes, readers
+from tests.simulation.days import bad_data, changes, readers
 from tests.simulation.days.healing import calms, heals
 from tests.simulation.days.judge import judge
-from tests.simulation.days.plan import plan_of
+from tests.simulation.days.plan import BAD_DATA, plan_of
 from tests.simulation.days.settings import changes_group, changes_topic, founds, remakes_group, remakes_topic
 from tests.simulation.days.stage import Days, Deed
 from tests.simulation.days.traffic import receives, redrives, sends, settles_late
@@ -54,12 +54,13 @@ THEMES: dict[str, tuple[tuple[int, Deed], ...]] = {
     "calls": ((4, readers.is_called), (6, readers.changes_mood)),
     "throttled": ((6, _darkens),),
     "clocks": ((6, _sets_clock),),
+    BAD_DATA: ((6, bad_data.sends_extremes), (4, bad_data.damages)),
 }
 
 
-def play(seed: int) -> Days:
-    """One seed's weeks, to their end, judged."""
-    days = Days(plan_of(seed))
+def play(seed: int, *also: str) -> Days:
+    """One seed's weeks, with some themes more, to their end, judged."""
+    days = Days(plan_of(seed, *also))
     control = days.adapters.control
     for n in range(days.plan.idle):
         topic = Topic(f"idle-{n:03}", f"uid{n:05}", days.clock.at_ms, shards=1)

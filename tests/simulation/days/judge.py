@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chalicelib.domain.errors import NotFound
-from chalicelib.domain.message import Message
+from chalicelib.domain.message import Draft, Message
 from tests.simulation.days.ledger import Home, Member
 from tests.simulation.days.plan import SLOT_MS
 from tests.support.clock import DAY_MS
@@ -29,7 +29,7 @@ def judge(days: Days) -> None:
             (c.uid for c in deps.catalog.consumers(topic, group) if c.name == member.consumer), ""
         )
         letters = {
-            label_of(letter.message.draft.body)
+            label_of(_body(days, letter.message.draft))
             for _, letter in deps.adapters.records.dead(topic, group, None, 10_000)
             if letter.key.consumer_uid == consumer
         }
@@ -59,6 +59,23 @@ def _owes(days: Days, home: Home, member: Member, label: str) -> bool:
     return member.since_ms - came_ms < home.shortest_days * DAY_MS - SLOT_MS
 
 
+def _body(days: Days, draft: Draft) -> bytes:
+    return draft.body if draft.is_whole else days.adapters.blobs.get(draft.blob or "") or b""
+
+
+def _content(draft: Draft) -> tuple[object, ...]:
+    ways = (draft.max_attempts, draft.ladder, draft.jitter)
+    return (
+        draft.body,
+        draft.content_type,
+        draft.keys,
+        draft.tag,
+        draft.ordering_key,
+        dict(draft.headers),
+        ways,
+    )
+
+
 def inspect(days: Days, home: Home, member: Member, message: Message, is_live: bool) -> None:
     """A message was given to somebody: may it be?"""
     label, about = label_of(message.draft.body), f"{member.name} of {home.topic.name}"
@@ -71,6 +88,9 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
         return
     accepted = home.accepted.get(label)
     now_ms = days.clock.at_ms
+    sent = home.drafts.get(label)
+    if sent and label not in home.bodies and _content(sent) != _content(message.draft):
+        days.accuse(f"{about} was given {label} otherwise than it was sent")
     body = message.draft.body.decode().strip('"')
     if label in home.cancelled:
         days.accuse(f"{about} was given {label}, which was taken back")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.domain.transaction import TransactionState
 
@@ -63,6 +64,7 @@ class Home:
     accepted: dict[str, Accepted] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, set[str]] = field(default_factory=dict)
+    drafts: dict[str, Draft] = field(default_factory=dict)  # as they were sent, of those that must come so
     cancelled: set[str] = field(default_factory=set)
     unsure: set[str] = field(default_factory=set)
 

@@ -30,11 +30,12 @@ class Plan:
 
 SLOT_MS = 6 * HOUR_MS
 TOPICS = ("beta", "omega")
+BAD_DATA = "bad data"  # of stages of its own
 THEMES = ("changes", "decisions", "seeks", "broadcasts", "calls", "throttled", "clocks")
 
 
-def plan_of(seed: int) -> Plan:
-    """The seed's weeks."""
+def plan_of(seed: int, *also: str) -> Plan:
+    """The seed's weeks, with some themes beside those that it draws."""
     rng = random.Random(f"days {seed}")
     idle = rng.choice((0, 0, 12, 40))
     steps = rng.choice((None, 12 + idle))
@@ -51,5 +52,5 @@ def plan_of(seed: int) -> Plan:
         shards=rng.choice((1, 2, 3)),
         checkpoints=rng.random() < 0.7,
         ragged=rng.random() < 0.3,
-        themes=tuple(rng.sample(THEMES, rng.choice((0, 1, 1, 2)))),
+        themes=(*rng.sample(THEMES, rng.choice((0, 1, 1, 2))), *also),
     )

@@ -26,12 +26,13 @@ from chalicelib.services.produce.check_back import Check
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Deal, Home, Member
-from tests.simulation.days.plan import SLOT_MS, TOPICS, Plan
+from tests.simulation.days.plan import BAD_DATA, SLOT_MS, TOPICS, Plan
 from tests.simulation.days.processes import Seat, SeatClock, Sky
 from tests.simulation.virtual import Scheduler
 from tests.support.clock import DAY_MS, HOUR_MS, ManualClock, SeededRandom
 from tests.support.faults import Death
 from tests.support.push import Inbox
+from tests.support.scars import scarred
 
 _DISABLED_AFTER_MS = 5 * DAY_MS
 _MOST_CALLS = 200
@@ -57,7 +58,8 @@ class Days:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.clock = ManualClock()
-        self.adapters = memory_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
+        adapters = memory_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
+        self.adapters = scarred(adapters) if BAD_DATA in plan.themes else adapters
         self.inbox = Inbox()
         self.sky = Sky(self.clock, self.random)
         if "throttled" in plan.themes:
