@@ -202,6 +202,7 @@ def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.
     assert place.archive("--compact-mb", "256") == place.compact() == DONE
 
 
+@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
 
@@ -211,9 +212,9 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
 
     monkeypatch.setattr(place, "start", start)
     place.journal("a", [message(0)])
-    place.archive("--engine", SPARK)
+    place.archive()
     monkeypatch.setattr(session, "SMALL_BYTES", 1)
-    place.archive("--window", DAY, "--engine", SPARK)
+    place.archive("--window", DAY)
     assert told == [True, False]
 
 
@@ -358,6 +359,7 @@ def test_a_large_topic_is_split_and_a_small_one_is_not(place: Place) -> None:
     assert len(place.places()) == 8
 
 
+@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> None:
     for n in range(150):
         place.journal(f"{n:03}", [message(n * 20 + i) for i in range(20)] + [message(n, "small")])
