@@ -72,6 +72,7 @@ def test_why_it_was_given_back_is_kept(stage: Stage, delay_ms: int) -> None:
     kept = record(desk, group)
     assert kept
     assert (kept.status, kept.last_error, kept.attempts) == ("RETRYING", "busy", 1)
+    assert kept.expires_s == desk.topic.expires_s(stage.clock.now_ms() + delay_ms), "as long as it is owed"
 
 
 def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
@@ -121,3 +122,41 @@ def test_a_groups_own_ladder_goes_before_its_topics(stage: Stage) -> None:
     buried = record(desk, group)
     assert buried
     assert (buried.status, buried.reason) == ("DEAD", "ATTEMPTS_EXHAUSTED")
+
+
+def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=STEPS)
+    group = desk.group()
+    desk.produce(make.draft(max_attempts=2))
+    for _ in range(2):
+        (got,) = desk.receive(group)
+        assert got.receipt.last_attempt == 2
+        desk.nack(group, [got])
+    buried = record(desk, group)
+    assert buried
+    assert (buried.status, buried.attempts) == ("DEAD", 2)
+
+
+def test_a_message_is_wanted_until_the_millisecond_of_its_expiry(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft(expires_ms=stage.clock.now_ms() + 2 * SECOND_MS))
+    stage.clock.advance(2 * SECOND_MS - 1)
+    desk.nack(group, desk.receive(group))
+    stage.clock.advance(1)
+    assert desk.receive(group) == []
+    buried = record(desk, group)
+    assert buried
+    assert (buried.reason, buried.attempts) == ("EXPIRED", 1)
+
+
+def test_a_lease_that_lapses_on_the_last_attempt_ends_in_a_letter_that_counts_it_once(stage: Stage) -> None:
+    desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
+    group = desk.group()
+    desk.produce(make.draft())
+    assert [got.attempt for got in desk.receive(group, lease=10)] == [1]
+    stage.clock.advance(10 * SECOND_MS)
+    assert desk.receive(group) == []
+    buried = record(desk, group)
+    assert buried
+    assert (buried.reason, buried.attempts, buried.spent) == ("ATTEMPTS_EXHAUSTED", 1, 0)
