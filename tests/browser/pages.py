@@ -24,6 +24,7 @@ def paths(message_id: str) -> dict[str, str]:
         "tail": f"{orders}/tail",
         "transactions": f"{orders}/transactions",
         "later": "console/topics/invoices/later",
+        "many-later": "console/topics/invoices/later/many",
         "find": "console/find?q=order-7",
         "try": "console/try",
         "tokens": "console/tokens",

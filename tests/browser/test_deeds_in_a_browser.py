@@ -52,7 +52,7 @@ def test_what_failed_since_a_moment_is_previewed(plain: Any, service: tuple[Loca
 
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/console/tokens")
-    plain.click("summary")
+    plain.click("summary:has-text('New token')")
     plain.fill("input[name=name]", "billing")
     plain.click("text=Make")
     first = plain.inner_text("pre")
@@ -73,3 +73,35 @@ def test_a_replay_is_previewed_and_made(plain: Any, service: tuple[LocalService,
     assert "0 messages at most" in plain.inner_text("main")
     plain.click("text=Only count")
     assert "PENDING" in plain.inner_text("table")
+
+
+def test_ticked_messages_are_postponed_and_put_back(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/console/topics/invoices/later")
+    ticks = plain.locator("input[type=checkbox]")
+    first = str(ticks.first.get_attribute("name")).removeprefix("id.")
+    before = service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"]
+    ticks.nth(0).check()
+    ticks.nth(1).check()
+    plain.click("text=Many at once")
+    assert "2 messages" in plain.inner_text("main")
+    plain.click("text=+ an hour")
+    assert "2 messages changed." in plain.inner_text("main")
+    assert service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"] > before
+    plain.click("text=Undo")
+    assert service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"] == before
+
+
+def test_settings_are_saved_and_put_back(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/console/topics/clicks/settings")
+    plain.fill("input[name=retention_days]", "3")
+    plain.click("text=Save")
+    assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 3
+    plain.click("text=Undo")
+    assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 7
+
+
+def test_one_letter_is_sent_again_before_the_others(plain: Any, service: tuple[LocalService, str]) -> None:
+    letters = f"{service[0].url}/console/topics/orders/groups/mailer/dead-letters"
+    plain.goto(f"{letters}/canary")
+    plain.click("main form button")
+    assert "on its way" in plain.inner_text("main")
