@@ -6,7 +6,6 @@ import pytest
 
 from chalicelib.domain import breaker
 from chalicelib.domain.topic import Topic
-from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
 from chalicelib.services.consume import retry_lane
@@ -80,9 +79,6 @@ BUGS: dict[str, Bug] = {
     "a broadcast's consumer who is owed what came before it": Bug(
         Admin, "register", "group, LATEST, uid", 'group, "earliest", uid'
     ),
-    "a stranger who is asked only while others produce": Bug(
-        Assigner, "see", "consumer.state == ConsumerState.PENDING", "False"
-    ),
     "a subscriber who is disabled by its first bad minute": Bug(
         breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"
     ),
@@ -99,7 +95,6 @@ BUGS: dict[str, Bug] = {
 
 
 RARE = {
-    "a stranger who is asked only while others produce",
     "a subscriber who is disabled by its first bad minute",
     "retries of who has left that are counted",
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.scout import Scout
@@ -40,6 +41,10 @@ def _lost_entry() -> None:
 
 
 BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
+    "a stranger who is asked only while others produce": (
+        Bug(Assigner, "see", "consumer.state == ConsumerState.PENDING", "False"),
+        lambda: control.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(memory_stage()),
+    ),
     "a removal that leaves no mark": (
         Bug(Admin, "unregister", "self._control.retire_consumer(topic, group, consumer)", "pass"),
         _removal_is_ended,

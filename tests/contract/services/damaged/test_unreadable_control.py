@@ -9,9 +9,10 @@ import pytest
 
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import RETENTION_GRACE
-from chalicelib.domain.topic import Group, Topic, cursor_key
+from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
 from chalicelib.functions import route
 from chalicelib.services.core.wake import task_of
+from chalicelib.services.manage.admin import Contact
 from chalicelib.services.manage.dead_letters import Wanted
 from chalicelib.store.layout import Item
 from tests.support import factories as make
@@ -173,6 +174,17 @@ def test_tails_are_written_down_though_a_group_cannot_be_read(stage: Stage) -> N
     stage.clock.advance(_GRACE_MS + DAY_MS)
     stage.drop_expired()
     assert stage.adapters.log.tail(desk.topic.shard_key(0)).offset == 0
+
+
+def test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    contact = Contact(ConsumerKind.URL, "https://stranger.example/", ConsumerState.PENDING)
+    desk.deps.admin.register(desk.topic, group, "stranger", contact)
+    stage.clock.advance(DAY_MS)  # nobody has produced anything, and no mark is looked at any more
+    assert desk.deps.assigner.run_once().agreed == 0
+    desk.deps.expirer.run_once()
+    assert desk.deps.assigner.run_once().agreed == 1
 
 
 def test_counts_of_all_topics_go_on_without_a_group_that_cannot_be_read(stage: Stage) -> None:
