@@ -85,7 +85,7 @@ def _shares(made: Stage, consumers: int) -> Figure:
     deps = made.deps()
     topic, _ = deps.admin.put_topic(f"shares-{consumers}", {})
     group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
-    members = [deps.admin.register(topic, group, f"c{n}").member.consumer for n in range(consumers)]
+    members = [deps.registry.register(topic, group, f"c{n}").member.consumer for n in range(consumers)]
     processes = [made.deps() for _ in members]
     _ = [
         deps.producer.produce(topic, [Draft(b"1")] * _PRODUCED_AT_ONCE)

@@ -12,7 +12,7 @@ from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import DeliveryTask
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 
 from .direct import Api
@@ -79,7 +79,7 @@ class _Bench:
         self.api.call("PUT", f"{_TOPIC}/groups/{{group}}", {"max_in_flight": 500}, topic="t", group="g")
         topic = self.deps.catalog.topic("t")
         group = self.deps.catalog.group(topic, "g")
-        self.deps.admin.register(topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
+        self.deps.registry.register(topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
 
     def produce(self, count: int) -> None:
         messages = [{"body": _BODY} for _ in range(count)]

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .services.manage.amend import Amender
     from .services.manage.dead_letters import Redriver
     from .services.manage.refusals import Refusals
+    from .services.manage.registry import Registry
     from .services.manage.replays import Replays
     from .services.manage.sign_in_links import SignInLinks
     from .services.manage.tokens import Tokens
@@ -236,7 +237,7 @@ class Deps:
             filed=self.waker.wake_movers,
             filled=self.empty_lanes.drop,
         )
-        return Settler(context, self.signing_keys, lambda *who: self.admin.alive(*who))
+        return Settler(context, self.signing_keys, lambda *who: self.registry.alive(*who))
 
     @cached_property
     def sender(self) -> Sender:
@@ -257,7 +258,7 @@ class Deps:
             a.blobs,
             a.timers,
             self.waker,
-            SubscriberHealth(self.admin.set_health, self.admin.disable, a.clock),
+            SubscriberHealth(self.registry.set_health, self.registry.disable, a.clock),
             self.assignments.team,
             a.clock,
             a.threads,
@@ -396,17 +397,31 @@ class Deps:
 
         a = self.adapters
         return Admin(
-            a.control,
-            self.catalog,
-            self.positions,
-            self.states,
-            a.records,
-            self.assignments,
-            a.marks,
-            self.marker.mark,
-            self.sealer,
-            a.clock,
-            a.random,
+            control=a.control,
+            catalog=self.catalog,
+            positions=self.positions,
+            states=self.states,
+            records=a.records,
+            marks=a.marks,
+            clock=a.clock,
+            random=a.random,
+        )
+
+    @cached_property
+    def registry(self) -> Registry:
+        from .services.manage.registry import Registry
+
+        a = self.adapters
+        return Registry(
+            control=a.control,
+            catalog=self.catalog,
+            positions=self.positions,
+            states=self.states,
+            assignments=self.assignments,
+            mark=self.marker.mark,
+            sealer=self.sealer,
+            clock=a.clock,
+            random=a.random,
         )
 
     @cached_property
@@ -578,7 +593,7 @@ class Deps:
     def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
         from .services.manage.handshake import Consent
 
-        return Consent(self.sender, self.admin, self.waker).ask(topic, group, consumer)
+        return Consent(self.sender, self.registry, self.waker).ask(topic, group, consumer)
 
 
 @cache

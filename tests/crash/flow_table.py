@@ -86,7 +86,7 @@ def _delete_again(scene: Scene, client: Runner) -> None:
 
 def _unregister_again(scene: Scene, client: Runner) -> None:
     try:
-        client.deps.admin.consumer_to_remove(client.topic, client.group("fans"), "one")
+        client.deps.registry.consumer_to_remove(client.topic, client.group("fans"), "one")
     except NotFound:
         return
     client.unregister("fans", "one")

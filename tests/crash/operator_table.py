@@ -122,7 +122,7 @@ def _consumer(scene: Scene, client: Runner) -> Consumer:
 
 def rotate(scene: Scene, client: Runner) -> None:
     topic, group = client.topic, client.group(GROUP)
-    client.deps.admin.rotate_secret(topic, group, client.deps.catalog.consumer(topic, group, "one"))
+    client.deps.registry.rotate_secret(topic, group, client.deps.catalog.consumer(topic, group, "one"))
 
 
 def _has_two_secrets(scene: Scene, client: Runner) -> list[str]:

@@ -10,7 +10,7 @@ from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.consume.settle import Settler
 from chalicelib.services.core.log_reader import LogReader
-from chalicelib.services.manage.admin import Admin
+from chalicelib.services.manage.registry import Registry
 from chalicelib.store import cursors, dynamo, log
 from tests.crash.all_flows import FLOWS
 from tests.crash.planting import is_seen
@@ -151,7 +151,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.AFTER_ACK,
     ),
     "a consumer seen before its cursors are there": (
-        Bug(Admin, "register", "if POLICIES[group.mode].per_consumer:", "if False:"),
+        Bug(Registry, "register", "if POLICIES[group.mode].per_consumer:", "if False:"),
         "register in a broadcast",
         None,
         Kind.UNEXPECTED,

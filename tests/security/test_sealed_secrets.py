@@ -190,7 +190,7 @@ def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_writ
     assert secret.hex() in all_rows(world)
     assert signing(world, group) == [secret, b"\xab" * 32]
     topic, held, consumer = stored(world, group)
-    world.deps.admin.disable(topic, held, consumer, "test")
+    world.deps.registry.disable(topic, held, consumer, "test")
     assert secret.hex() not in all_rows(world)
     assert signing(world, group) == [secret, b"\xab" * 32]
     world.clock.advance(61)

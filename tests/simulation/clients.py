@@ -12,8 +12,8 @@ from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import Delivery
-from chalicelib.services.manage.admin import PULLS, Contact
 from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
@@ -56,14 +56,14 @@ class SimClient(Client):
         if consumer is not None:
             topic, found, who = self._find(group, consumer)
             assert who
-            self.deps.admin.sign_of_life(topic, found, who)
+            self.deps.registry.sign_of_life(topic, found, who)
         return super().receive(group, most, consumer, lease_seconds)
 
     def register(self, group: str, consumer: str, contact: Contact = PULLS) -> None:
         if self.world.groups[group].mode == "broadcast":
             super().register(group, consumer, contact)
         else:
-            self.deps.admin.register(self.topic, self.group(group), consumer, contact)
+            self.deps.registry.register(self.topic, self.group(group), consumer, contact)
         found = self.group(group)
         self.deps.waker.wake_for(self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer))
 
@@ -71,7 +71,7 @@ class SimClient(Client):
         if self.world.groups[group].mode == "broadcast":
             return super().unregister(group, consumer)
         found = self.deps.catalog.consumer(self.topic, self.group(group), consumer)
-        self.deps.admin.unregister(self.topic, self.group(group), found)
+        self.deps.registry.unregister(self.topic, self.group(group), found)
 
     def seek(self, group: str, where: str) -> None:
         super().seek(group, where)
@@ -88,7 +88,7 @@ class SimClient(Client):
 
     def rotate(self, group: str, consumer: str) -> None:
         found = self.group(group)
-        self.deps.admin.rotate_secret(
+        self.deps.registry.rotate_secret(
             self.topic, found, self.deps.catalog.consumer(self.topic, found, consumer)
         )
 

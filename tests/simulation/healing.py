@@ -63,7 +63,7 @@ def _repair(client: SimClient) -> None:
             client.deps.admin.pause(topic, group.name, False)
         for consumer in control.consumers(topic, group):
             if consumer.is_called and consumer.state != "ACTIVE":
-                client.deps.admin.register(topic, group, consumer.name, contact(consumer.name))
+                client.deps.registry.register(topic, group, consumer.name, contact(consumer.name))
 
 
 def _minute(world: World, process: Process, inbox: Inbox) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chalicelib.domain.topic import ConsumerKind
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from tests.simulation.clients import SimClient
 from tests.simulation.plan import GroupPlan
 from tests.simulation.world import World

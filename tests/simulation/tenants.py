@@ -18,7 +18,7 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Draft
 from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.appender import Placed
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store import timers as timer_rows
@@ -127,7 +127,7 @@ def _set_up(world: World) -> None:
             made, _ = deps.admin.put_group(topic, group, settings | {"tags": (group,)})
             for n in range(world.groups[group].called):
                 contact = Contact(ConsumerKind.URL, f"https://{group}-{n}.example/")
-                deps.admin.register(topic, made, f"{group}-{n}", contact)
+                deps.registry.register(topic, made, f"{group}-{n}", contact)
 
 
 # The good tenant
@@ -307,7 +307,7 @@ def _has_many_topics(world: World) -> None:
         topic, _ = deps.admin.put_topic(f"orders-{n}", dict(world.plan.topic))
         group, _ = deps.admin.put_group(topic, "bad", {"mode": "queue", "begin": "earliest"})
         for m in range(_CONSUMERS):
-            deps.admin.register(
+            deps.registry.register(
                 topic, group, f"bad-{m}", Contact(ConsumerKind.URL, f"https://bad-{m}.example/")
             )
         world.readers[group.uid, ""] = group.name

@@ -15,6 +15,7 @@ from chalicelib.services.core.tails import Tails
 from chalicelib.services.inspect import lookup
 from chalicelib.services.inspect.lookup import Lookup
 from chalicelib.services.manage.admin import Admin
+from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce.check_back import Checker
 from tests.simulation.weeks import play
 from tests.support.planting import Bug
@@ -77,7 +78,7 @@ BUGS: dict[str, Bug] = {
         segment_cache, "_follows", "segment.request_id != old.request_id or", ""
     ),
     "a broadcast's consumer who is owed what came before it": Bug(
-        Admin, "register", "group, LATEST, uid", 'group, "earliest", uid'
+        Registry, "register", "group, LATEST, uid", 'group, "earliest", uid'
     ),
     "a subscriber who is disabled by its first bad minute": Bug(
         breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"

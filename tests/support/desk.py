@@ -47,7 +47,7 @@ class Desk:
         return self.deps.catalog.group(self.topic, name)
 
     def consumer(self, group: Group, name: str) -> Consumer:
-        return self.deps.admin.register(self.topic, group, name)[0].consumer
+        return self.deps.registry.register(self.topic, group, name)[0].consumer
 
     def produce(self, *drafts: Draft) -> list[Placed]:
         return placed(self.deps.producer.produce(self.topic, drafts))

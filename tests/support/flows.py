@@ -21,7 +21,7 @@ from chalicelib.ports.world import Clock, Random
 from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.lease_settlement import Already
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.admin import PULLS, Contact
+from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.manage.replays import Archived
 from chalicelib.services.produce.appender import Placed
 from chalicelib.settings import Settings
@@ -165,15 +165,15 @@ class Client:
             max_attempts=(found.retry or topic.retry).max_attempts,
         )
         with self._asking(asked) as asking:
-            self.deps.admin.register(topic, found, consumer, contact)
+            self.deps.registry.register(topic, found, consumer, contact)
             asking.note_all(Told.OK)
 
     def unregister(self, group: str, consumer: str) -> None:
         with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as asking:
             topic = self.topic
             found = self.deps.catalog.group(topic, group)
-            gone = self.deps.admin.consumer_to_remove(topic, found, consumer)
-            self.deps.admin.unregister(topic, found, gone)
+            gone = self.deps.registry.consumer_to_remove(topic, found, consumer)
+            self.deps.registry.unregister(topic, found, gone)
             asking.note_all(Told.OK)
 
     def produce(self, *drafts: Draft) -> list[Placed | HeadraceError]:

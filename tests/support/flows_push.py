@@ -15,8 +15,8 @@ from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover import MoveReport
 from chalicelib.services.core.wake import DeliveryTask, task_of
-from chalicelib.services.manage.admin import Contact
 from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support.events import NEVER, PUSHED, Event, Op, Told
 from tests.support.faults import FaultPlan
@@ -122,7 +122,7 @@ class Runner(Client):
         with self._asking(*([asked] if broadcast else [])) as asking:
             topic, found, _ = self._find(group, None)
             contact = Contact(ConsumerKind(kind), target or consumer)
-            made = self.deps.admin.register(topic, found, consumer, contact).member.consumer
+            made = self.deps.registry.register(topic, found, consumer, contact).member.consumer
             asking.note_all(Told.OK)
         return made
 

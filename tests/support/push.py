@@ -15,7 +15,7 @@ from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
 
@@ -143,7 +143,7 @@ class PushDesk(Desk):
         """An active consumer that is called, at a target of its name."""
         if does:
             self.subscribers.behaviours[name] = does
-        made = self.deps.admin.register(self.topic, group, name, Contact(ConsumerKind(kind), name)).member
+        made = self.deps.registry.register(self.topic, group, name, Contact(ConsumerKind(kind), name)).member
         return made.consumer
 
     def function(
@@ -153,7 +153,7 @@ class PushDesk(Desk):
         if does:
             self.subscribers.behaviours[name] = does
         contact = Contact(ConsumerKind.FUNCTION, name, timeout_seconds=timeout_seconds)
-        return self.deps.admin.register(self.topic, group, name, contact).member.consumer
+        return self.deps.registry.register(self.topic, group, name, contact).member.consumer
 
     def run(self) -> None:
         """Everything of this topic that was woken, and what it wakes, until there is nothing. (The sweeper of a

@@ -16,7 +16,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import TimerKind, fragment_of
 from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.delayed import Waiting
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -135,7 +135,7 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
     topic = topic_of(deps)
     deps.admin.put_group(topic, "billing", {})
     group = deps.catalog.group(topic, "billing")
-    deps.admin.register(topic, group, "one", Contact(ConsumerKind.URL, "https://one.example/"))
+    deps.registry.register(topic, group, "one", Contact(ConsumerKind.URL, "https://one.example/"))
     other = topic_of(deps, "other", shards=4)
     ids = later(deps, other, 30, 5)
     now_ms = stage.clock.now_ms()

@@ -13,7 +13,7 @@ from chalicelib.scheduler.scout import Scout
 from chalicelib.scheduler.walk import Stretch
 from chalicelib.services.consume.lost_entries import LostEntries
 from chalicelib.services.core.wake import Waker
-from chalicelib.services.manage.admin import Admin
+from chalicelib.services.manage.registry import Registry
 from tests.contract.services import test_registering as registering
 from tests.contract.services.damaged import test_damaged_lanes as lanes
 from tests.contract.services.damaged import test_unreadable_control as control
@@ -46,11 +46,11 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         lambda: control.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(memory_stage()),
     ),
     "a removal that leaves no mark": (
-        Bug(Admin, "unregister", "self._control.retire_consumer(topic, group, consumer)", "pass"),
+        Bug(Registry, "unregister", "self._control.retire_consumer(topic, group, consumer)", "pass"),
         _removal_is_ended,
     ),
     "a removal that takes another of the name": (
-        Bug(Admin, "unregister", "row is None or row.uid == consumer.uid", "True"),
+        Bug(Registry, "unregister", "row is None or row.uid == consumer.uid", "True"),
         _name_is_registered_again,
     ),
     "a delivery whose entry is lost, and nobody looks for it": (

@@ -8,7 +8,7 @@ from ...domain.topic import Consumer, ConsumerKind
 from .common import Count, Time, at, at_or_none, one_of
 
 if TYPE_CHECKING:
-    from ...services.manage.admin import Membership
+    from ...services.manage.registry import Membership
 
 Kind = Annotated[str, one_of("pull", "url", "function")]
 State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED")]

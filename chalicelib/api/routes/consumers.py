@@ -17,7 +17,7 @@ from ..responses.common import Page, page
 from ..responses.consumers import MemberView, RegisteredConsumer, SecretView
 
 if TYPE_CHECKING:
-    from ...services.manage.admin import Contact, Membership
+    from ...services.manage.registry import Contact, Membership
 
 _CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
@@ -28,7 +28,9 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
     topic, group = context.group(fresh=True)
     contact = _contact(context.body, context.deps)
-    member, created, secret = context.deps.admin.register(topic, group, context.params["consumer"], contact)
+    member, created, secret = context.deps.registry.register(
+        topic, group, context.params["consumer"], contact
+    )
     context.deps.waker.wake_for(topic, group, member.consumer)
     text = format_secret(secret) if secret else None
     return Response(consumers.registered(_view(context, member), text), 201 if created else 200)
@@ -36,7 +38,7 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
 
 def _contact(body: ConsumerBody, deps: Deps) -> Contact:
     """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
-    from ...services.manage.admin import PULLS, Contact
+    from ...services.manage.registry import PULLS, Contact
 
     if body.url is not None and body.function is not None:
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
@@ -71,7 +73,7 @@ def _secret(text: str) -> bytes:
 def get_consumer(context: Context) -> Response[MemberView]:
     """A consumer, its rank among those online, and its shards."""
     topic, group, consumer = _find(context)
-    return Response(_view(context, context.deps.admin.membership(topic, group, consumer)))
+    return Response(_view(context, context.deps.registry.membership(topic, group, consumer)))
 
 
 @call("GET", "/v1/topics/{topic}/groups/{group}/consumers", scopes=ANY, query=("limit", "page_token"))
@@ -82,7 +84,7 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     limit = parse.limit(context.query)
     after = parse.page_start(context, purpose) or ""
     rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
-    items = [_view(context, context.deps.admin.membership(topic, group, c)) for c in rest[:limit]]
+    items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
@@ -90,14 +92,14 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
 def heartbeat(context: Context) -> Response[MemberView]:
     """Stay online; the answer tells rank, total and shards."""
     topic, group, consumer = _find(context)
-    return Response(_view(context, context.deps.admin.heartbeat(topic, group, consumer)))
+    return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
 @call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; for `overlap_seconds` (a day) more also with the old one."""
     topic, group, consumer = _find(context)
-    secret = context.deps.admin.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
+    secret = context.deps.registry.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
     return Response({"secret": format_secret(secret)})
 
 
@@ -105,8 +107,8 @@ def rotate_secret(context: Context) -> Response[SecretView]:
 def delete_consumer(context: Context) -> Response[None]:
     """Leave the group; its shards go to the others at once."""
     topic, group = context.group(fresh=True)
-    consumer = context.deps.admin.consumer_to_remove(topic, group, context.params["consumer"])
-    context.deps.admin.unregister(topic, group, consumer)
+    consumer = context.deps.registry.consumer_to_remove(topic, group, context.params["consumer"])
+    context.deps.registry.unregister(topic, group, consumer)
     return Response(None, 204)
 
 

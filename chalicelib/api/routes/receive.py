@@ -23,12 +23,12 @@ def receive(context: Context) -> Response[Received]:
     consumer = None
     if body.consumer is not None:
         consumer = deps.catalog.consumer(topic, group, body.consumer)
-        deps.admin.sign_of_life(topic, group, consumer, body.wait_seconds)
+        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds)
     signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
     deliveries = deps.receiver.receive(topic, group, consumer, body.max, body.wait_seconds, lease_seconds)
     if consumer is not None:
-        deps.admin.alive(topic, group, consumer.uid)
+        deps.registry.alive(topic, group, consumer.uid)
     return Response(messages.received(deliveries, signing_key))
 
 

@@ -21,7 +21,7 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
 
     topic, group, consumer = _find(context)
     limit = parse.limit(context.query)
-    shards = context.deps.admin.membership(topic, group, consumer).shards
+    shards = context.deps.registry.membership(topic, group, consumer).shards
     history = latest(context.deps.adapters.traces, topic, group, consumer, shards, limit)
     return Response(subscribers.attempts(history))
 

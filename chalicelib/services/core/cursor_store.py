@@ -20,6 +20,7 @@ from .counters import UNDECODABLE as UNREADABLE
 from .expiring_cache import TtlCache
 
 _FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
+_CLOSED_S = 86_400  # longer than any function or request that knows the cursor may run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class CursorStore:
     def __init__(self, cursors: Cursors, clock: Clock, counters: Counters) -> None:
         """`counters` counts dead letters: each is part of a write of a cursor."""
         self.cursors = cursors
+        self._clock = clock
         self._counters = counters
         self._seen: TtlCache[CursorKey, CursorSnapshot] = TtlCache(clock, _FRESH_MS)
 
@@ -99,8 +101,8 @@ class CursorStore:
         self._counters.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
         return state
 
-    def close(self, keys: Sequence[CursorKey], until_s: int) -> None:
-        """Delete cursors, so that nobody makes them anew."""
-        self.cursors.close(keys, until_s)
+    def close(self, keys: Sequence[CursorKey]) -> None:
+        """Delete cursors; for a day they cannot be created again."""
+        self.cursors.close(keys, self._clock.now_ms() // 1000 + _CLOSED_S)
         for key in keys:
             self._seen.drop(key)

@@ -12,7 +12,7 @@ from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner, _in_turns
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from tests.support import factories as make
 from tests.support.clock import HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
@@ -88,7 +88,7 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
     report = job.run_once()
     assert (report.stretch.topics, report.groups, report.assigned) == (1, 1, 0)
     desk.stage.clock.advance(25 * SECOND_MS)
-    desk.deps.admin.heartbeat(desk.topic, group, b)
+    desk.deps.registry.heartbeat(desk.topic, group, b)
     desk.stage.clock.advance(10 * SECOND_MS)
     assert [job.run_once().assigned for _ in range(3)] == [1, 0, 0]
     held = stored(desk.topic, group)
@@ -110,7 +110,7 @@ def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage
     desk = PushDesk.at(empty_stage)
     group = desk.group()
     pending = Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "nobody answered")
-    desk.deps.admin.register(desk.topic, group, "one", pending)
+    desk.deps.registry.register(desk.topic, group, "one", pending)
     desk.produce(make.draft())
     desk.push()
     assert not desk.subscribers.calls
@@ -125,7 +125,7 @@ def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage
 def test_why_a_consumer_is_not_called_is_what_came_last(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
-    desk.deps.admin.register(
+    desk.deps.registry.register(
         desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "HTTP 404")
     )
     versions: list[int] = []
@@ -144,7 +144,7 @@ def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_
     empty_stage: Stage,
 ) -> None:
     desk = PushDesk.at(empty_stage)
-    desk.deps.admin.register(
+    desk.deps.registry.register(
         desk.topic, desk.group(), "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "no answer")
     )
     desk.subscribers.agrees = False

@@ -25,7 +25,7 @@ from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import HOUR_MS
@@ -419,14 +419,14 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
         desk.seek(group, "earliest")
         desk.deps.waker.wake_group(desk.topic, group)
     else:
-        admin.register(desk.topic, group, "one", Contact(ConsumerKind.URL, "one"))
+        desk.deps.registry.register(desk.topic, group, "one", Contact(ConsumerKind.URL, "one"))
     assert minutes_to_find(desk) == 1
 
 
 def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
-    desk.deps.admin.register(
+    desk.deps.registry.register(
         desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING)
     )
     asked: list[int] = []

@@ -76,9 +76,9 @@ def test_joining_and_leaving_assign_at_once_and_raise_the_epoch_by_one(desk: Des
     assert [h and (h.epoch, owners(h, a)) for h in [stored(desk.topic, group)]] == [(1, "aaaa")]
     b = desk.consumer(group, "b")
     assert [h and (h.epoch, owners(h, a, b)) for h in [stored(desk.topic, group)]] == [(2, "abab")]
-    desk.deps.admin.unregister(desk.topic, group, a)
+    desk.deps.registry.unregister(desk.topic, group, a)
     assert [h and (h.epoch, owners(h, b)) for h in [stored(desk.topic, group)]] == [(3, "bbbb")]
-    desk.deps.admin.unregister(desk.topic, group, b)
+    desk.deps.registry.unregister(desk.topic, group, b)
     assert [h and (h.epoch, h.owners, h.members) for h in [stored(desk.topic, group)]] == [(4, (), ())]
 
 
@@ -86,7 +86,7 @@ def test_a_silent_consumers_shards_move_when_others_look(desk: Desk) -> None:
     group, clock = desk.group(), desk.stage.clock
     a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
     clock.advance(29 * SECOND_MS)
-    desk.deps.admin.heartbeat(desk.topic, group, b)
+    desk.deps.registry.heartbeat(desk.topic, group, b)
     assert owners(current(desk, group), a, b) == "abab"
     clock.advance(1 * SECOND_MS)
     held = current(desk, group)
@@ -97,10 +97,10 @@ def test_receiving_brings_a_consumer_back_at_once(desk: Desk) -> None:
     group = desk.group()
     a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
     desk.stage.clock.advance(31 * SECOND_MS)
-    desk.deps.admin.heartbeat(desk.topic, group, b)
+    desk.deps.registry.heartbeat(desk.topic, group, b)
     assert desk.deps.receiver.shards_for(desk.topic, group, a) == (0, 2), "those it would have"
     assert owners(current(desk, group), a, b) == "bbbb"
-    desk.deps.admin.sign_of_life(desk.topic, group, a)
+    desk.deps.registry.sign_of_life(desk.topic, group, a)
     assert owners(current(desk, group), a, b) == "abab"
 
 
@@ -110,7 +110,7 @@ def test_nothing_is_written_while_nothing_changes(desk: Desk) -> None:
     other = desk.stage.process()
     for _ in range(20):
         desk.stage.clock.advance(9 * SECOND_MS)
-        desk.deps.admin.heartbeat(desk.topic, group, a)
+        desk.deps.registry.heartbeat(desk.topic, group, a)
         for deps in (desk.deps, other):
             assert current(desk, group, deps).epoch == 1
 
@@ -203,7 +203,7 @@ def test_a_broadcast_has_ranks_but_no_owners(desk: Desk) -> None:
     a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
     held = current(desk, group)
     assert (held.owners, held.rank(a.uid), held.rank(b.uid)) == ((), 0, 1)
-    member = desk.deps.admin.membership(desk.topic, group, b)
+    member = desk.deps.registry.membership(desk.topic, group, b)
     assert (member.rank, member.total, member.shards) == (1, 2, (0, 1, 2, 3))
     assert desk.deps.receiver.shards_for(desk.topic, group, a) == (0, 1, 2, 3)
 
@@ -249,7 +249,7 @@ def test_settling_and_extending_are_signs_of_life(desk: Desk, sign: str, mode: s
         else:
             assert (desk.ack if sign == "ack" else desk.nack)(group, [delivery]) == [None]
     held = desk.deps.catalog.consumer(desk.topic, group, "a")
-    desk.deps.admin.sign_of_life(desk.topic, group, held)
+    desk.deps.registry.sign_of_life(desk.topic, group, held)
     assert len(desk.receive(group, 100, consumer)) >= 22
     assert desk.ack(group, got[-1:]) == [None]
 
@@ -272,7 +272,7 @@ def test_who_is_about_to_wait_shows_life_before(desk: Desk) -> None:
     for waited, written in ((0, False), (20, True)):
         desk.stage.clock.advance(6 * SECOND_MS)
         held = desk.deps.catalog.consumer(desk.topic, group, "a")
-        desk.deps.admin.sign_of_life(desk.topic, group, held, waited)
+        desk.deps.registry.sign_of_life(desk.topic, group, held, waited)
         now = desk.deps.catalog.consumer(desk.topic, group, "a")
         assert (now.seen_ms == desk.stage.clock.now_ms()) is written
 

@@ -283,7 +283,7 @@ def test_a_consumer_that_returns_catches_up_or_skips(stage: Stage, offline: str,
     ann = desk.consumer(group, "ann")
     desk.produce(make.draft("while away"))
     stage.clock.advance(31 * SECOND_MS)
-    ann = desk.deps.admin.heartbeat(desk.topic, group, ann).consumer
+    ann = desk.deps.registry.heartbeat(desk.topic, group, ann).consumer
     desk.produce(make.draft("back again"))
     assert desk.drain(group, consumer=ann) == expected
 

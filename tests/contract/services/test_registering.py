@@ -14,8 +14,8 @@ from chalicelib.domain.secret import Secret
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import Claimant
-from chalicelib.services.manage import admin
-from chalicelib.services.manage.admin import PULLS, Contact, Registration
+from chalicelib.services.manage import registry
+from chalicelib.services.manage.registry import PULLS, Contact, Registration
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
@@ -41,7 +41,7 @@ def group(desk: Desk) -> Group:
 
 
 def register(desk: Desk, group: Group, contact: Contact = HOOK, name: str = "w") -> Registration:
-    return desk.deps.admin.register(desk.topic, group, name, contact)
+    return desk.deps.registry.register(desk.topic, group, name, contact)
 
 
 def stored(desk: Desk, group: Group, name: str = "w") -> Consumer:
@@ -73,7 +73,7 @@ def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Co
     assert register(desk, group, contact).secret is None
     assert stored(desk, group).secrets == ()
     with pytest.raises(HeadraceError, match="NO_SECRET"):
-        desk.deps.admin.rotate_secret(desk.topic, group, stored(desk, group))
+        desk.deps.registry.rotate_secret(desk.topic, group, stored(desk, group))
 
 
 def test_registering_again_changes_nothing_and_shows_no_secret(desk: Desk, group: Group) -> None:
@@ -93,10 +93,10 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
         (),
     )
     for _ in range(2):
-        active = desk.deps.admin.activate(desk.topic, group, member.consumer)
+        active = desk.deps.registry.activate(desk.topic, group, member.consumer)
         assert active is not None
         assert (active.state, active.why) == ("ACTIVE", None)
-        assert desk.deps.admin.membership(desk.topic, group, active).shards == (0, 1)
+        assert desk.deps.registry.membership(desk.topic, group, active).shards == (0, 1)
     assert register(desk, group, waiting).member.consumer.state == "ACTIVE", "its owner has agreed once"
 
 
@@ -105,8 +105,8 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
 )
 def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, contact: Contact) -> None:
     old = register(desk, group).member.consumer
-    desk.deps.admin.set_health(desk.topic, group, old, BROKEN)
-    desk.deps.admin.disable(desk.topic, group, old, "gone")
+    desk.deps.registry.set_health(desk.topic, group, old, BROKEN)
+    desk.deps.registry.disable(desk.topic, group, old, "gone")
     member, created, secret = register(desk, group, contact)
     new = member.consumer
     assert not created
@@ -125,9 +125,9 @@ def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, co
 
 def test_a_disabled_consumer_is_taken_up_again_with_its_secret(desk: Desk, group: Group) -> None:
     old = register(desk, group).member.consumer
-    desk.deps.admin.set_health(desk.topic, group, old, BROKEN)
+    desk.deps.registry.set_health(desk.topic, group, old, BROKEN)
     for why in ("it answered 410 Gone", "again"):
-        desk.deps.admin.disable(desk.topic, group, old, why)
+        desk.deps.registry.disable(desk.topic, group, old, why)
         assert (stored(desk, group).state, stored(desk, group).why) == ("DISABLED", "it answered 410 Gone")
     assert desk.deps.assignments.current(desk.topic, group).members == ()
     again = register(desk, group)
@@ -151,12 +151,12 @@ def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: 
 def test_a_group_has_so_many_consumers_and_no_more(
     desk: Desk, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "MAX_CONSUMERS", 2)
+    monkeypatch.setattr(registry, "MAX_CONSUMERS", 2)
     for name in ("a", "b"):
-        desk.deps.admin.register(desk.topic, group, name, HOOK)
+        desk.deps.registry.register(desk.topic, group, name, HOOK)
     with pytest.raises(Refused, match="2 consumers at most"):
-        desk.deps.admin.register(desk.topic, group, "c", HOOK)
-    desk.deps.admin.register(desk.topic, group, "a", OTHER)
+        desk.deps.registry.register(desk.topic, group, "c", HOOK)
+    desk.deps.registry.register(desk.topic, group, "a", OTHER)
 
 
 def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> None:
@@ -164,7 +164,7 @@ def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> Non
     consumer = stored(desk, group)
     for _ in range(3):
         desk.stage.clock.advance(HOUR_MS)
-        secrets.append(desk.deps.admin.rotate_secret(desk.topic, group, consumer))  # by an old view
+        secrets.append(desk.deps.registry.rotate_secret(desk.topic, group, consumer))  # by an old view
         assert present(desk, group) == secrets[-1]
     assert len(set(secrets)) == 4
     kept = stored(desk, group).secrets
@@ -178,20 +178,20 @@ def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, gro
     now_ms = desk.stage.clock.now_ms()
     health = Health((), 1, now_ms, now_ms + 5 * SECOND_MS, 1)
     for _ in range(2):
-        held = desk.deps.admin.set_health(desk.topic, group, consumer, health)
+        held = desk.deps.registry.set_health(desk.topic, group, consumer, health)
         assert held is not None
         assert (held.failing_ms, held.open_until_ms, held.trips) == (now_ms, now_ms + 5 * SECOND_MS, 1)
     assert held == stored(desk, group)
     assert desk.deps.assignments.current(desk.topic, group).members == ()
     assert desk.deps.assignments.team(desk.topic, group).owners == [held, held], "somebody must look again"
-    desk.deps.admin.set_health(desk.topic, group, consumer, Health())
-    assert desk.deps.admin.membership(desk.topic, group, consumer).shards == (0, 1)
+    desk.deps.registry.set_health(desk.topic, group, consumer, Health())
+    assert desk.deps.registry.membership(desk.topic, group, consumer).shards == (0, 1)
 
 
 CHANGES: dict[str, Callable[[Desk, Group, Consumer], Consumer | None]] = {
-    "activate": lambda desk, group, old: desk.deps.admin.activate(desk.topic, group, old),
-    "disable": lambda desk, group, old: desk.deps.admin.disable(desk.topic, group, old, "late"),
-    "set_health": lambda desk, group, old: desk.deps.admin.set_health(desk.topic, group, old, BROKEN),
+    "activate": lambda desk, group, old: desk.deps.registry.activate(desk.topic, group, old),
+    "disable": lambda desk, group, old: desk.deps.registry.disable(desk.topic, group, old, "late"),
+    "set_health": lambda desk, group, old: desk.deps.registry.set_health(desk.topic, group, old, BROKEN),
 }
 
 
@@ -204,7 +204,7 @@ def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
     if meanwhile == "replaced":
         register(desk, group, replace(OTHER, state=ConsumerState.PENDING))
     else:
-        desk.deps.admin.unregister(desk.topic, group, old)
+        desk.deps.registry.unregister(desk.topic, group, old)
     if meanwhile == "another of the name":
         register(desk, group, replace(HOOK, state=ConsumerState.PENDING))
     before = desk.stage.adapters.control.consumers(desk.topic, group)
@@ -214,7 +214,7 @@ def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
 
 def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group) -> None:
     consumer = register(desk, group).member.consumer
-    others = [desk.stage.process().admin for _ in range(3)]
+    others = [desk.stage.process().registry for _ in range(3)]
     others[0].set_health(desk.topic, group, consumer, BROKEN)
     secret = others[1].rotate_secret(desk.topic, group, consumer)
     others[2].disable(desk.topic, group, consumer, "gone")
@@ -227,8 +227,8 @@ def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Gro
     pulling = register(desk, group, PULLS, "p").member.consumer
     desk.stage.clock.advance(20 * SECOND_MS)
     for consumer in (called, pulling):
-        desk.deps.admin.heartbeat(desk.topic, group, consumer)
-        desk.deps.admin.sign_of_life(desk.topic, group, consumer)
+        desk.deps.registry.heartbeat(desk.topic, group, consumer)
+        desk.deps.registry.sign_of_life(desk.topic, group, consumer)
     assert stored(desk, group) == called
     assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
 
@@ -236,7 +236,7 @@ def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Gro
 def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: Desk) -> None:
     group = desk.group(mode="broadcast", offline="skip")
     consumer = register(desk, group).member.consumer
-    desk.deps.admin.disable(desk.topic, group, consumer, "gone")
+    desk.deps.registry.disable(desk.topic, group, consumer, "gone")
     desk.deps.producer.produce(desk.topic, [])
     before = [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)]
     register(desk, group)
@@ -278,20 +278,20 @@ def test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(desk: Desk
     group = desk.group(mode="broadcast")
     consumer = register(desk, group).member.consumer
     adapters = desk.stage.another()
-    dying = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).admin
+    dying = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).registry
     with pytest.raises(Death):
         dying.unregister(desk.topic, group, consumer)
     cursors, later = desk.stage.adapters.cursors, desk.stage.process()
     assert not any(c.is_closed for c in cursors.of_owner(group.uid, consumer.uid, consistent=True).values())
     match after:
         case "removed again":
-            assert later.admin.consumer_to_remove(desk.topic, group, "w").uid == consumer.uid
-            later.admin.unregister(desk.topic, group, consumer)
+            assert later.registry.consumer_to_remove(desk.topic, group, "w").uid == consumer.uid
+            later.registry.unregister(desk.topic, group, consumer)
             with pytest.raises(NotFound):
-                later.admin.consumer_to_remove(desk.topic, group, "w")
+                later.registry.consumer_to_remove(desk.topic, group, "w")
         case "registered again":
-            anew = later.admin.register(desk.topic, group, "w", HOOK).member.consumer
-            later.admin.unregister(desk.topic, group, consumer)
+            anew = later.registry.register(desk.topic, group, "w", HOOK).member.consumer
+            later.registry.unregister(desk.topic, group, consumer)
             assert stored(desk, group).uid == anew.uid != consumer.uid, "another of the name stays"
         case "group deleted":
             later.admin.delete_group(desk.topic, group)
@@ -305,7 +305,7 @@ def test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(desk: Desk
 def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gone(desk: Desk) -> None:
     group = desk.group(mode="broadcast")
     consumer = register(desk, group).member.consumer
-    desk.deps.admin.unregister(desk.topic, group, consumer)
+    desk.deps.registry.unregister(desk.topic, group, consumer)
     desk.stage.clock.advance(400 * DAY_MS)
     desk.stage.drop_expired()
     desk.produce(make.draft(shard=0))

@@ -12,7 +12,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.outcome import Outcome, Parcel, Verdict
 from chalicelib.domain.topic import ConsumerKind
 from chalicelib.services.consume.decision import SettleDecision
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
@@ -60,7 +60,7 @@ def test_single_messages_without_keys_go_round_whichever_process_stores_them(
     names = [f"c{n}" for n in range(consumers)]
     taken: Counter[str] = Counter()
     for name in names:
-        desk.deps.admin.register(
+        desk.deps.registry.register(
             desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
         )
     for _ in range(messages):
@@ -110,7 +110,7 @@ def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stag
     desk = PushDesk.at(stage)
     group = desk.group(tags=("red",))
     for name in ("a", "b"):
-        desk.deps.admin.register(
+        desk.deps.registry.register(
             desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
         )
     desk.produce(make.draft(tag="blue"), make.draft(tag="blue"))
@@ -187,7 +187,7 @@ def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shar
     group = desk.group()
     names = [f"c{n}" for n in range(consumers)]
     for name in names:
-        desk.deps.admin.register(desk.topic, group, name)
+        desk.deps.registry.register(desk.topic, group, name)
     others = [Deps(stage.another()) for _ in range(processes)]
     desk.produce(*make.drafts(60))
     taken: Counter[str] = Counter()
@@ -207,7 +207,7 @@ def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shar
 def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=4)
     group = desk.group()
-    members = [desk.deps.admin.register(desk.topic, group, name).member.consumer for name in "abcd"]
+    members = [desk.deps.registry.register(desk.topic, group, name).member.consumer for name in "abcd"]
     desk.produce(*(make.draft(shard=3) for _ in range(60)))
     granted = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
     assert len(granted) == 15
@@ -219,7 +219,7 @@ def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
 def test_in_a_serial_group_nobody_pulls_from_the_shards_of_others(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=2)
     group = desk.group(mode="serial")
-    first, second = (desk.deps.admin.register(desk.topic, group, name).member.consumer for name in "ab")
+    first, second = (desk.deps.registry.register(desk.topic, group, name).member.consumer for name in "ab")
     desk.produce(*(make.draft(shard=0, ordering_key=str(n)) for n in range(4)))
     assert desk.deps.receiver.receive(desk.topic, group, second, 10, 0, 30) == []
     assert len(desk.deps.receiver.receive(desk.topic, group, first, 10, 0, 30)) == 4

@@ -91,7 +91,7 @@ def test_i8_a_consumer_that_has_left_a_broadcast_gets_nothing_from_one_who_has_n
     (placed,) = desk.produce(make.draft())
     other = desk.stage.process()
     assert other.catalog.consumer(desk.topic, group, "one")
-    desk.deps.admin.unregister(desk.topic, group, consumer)
+    desk.deps.registry.unregister(desk.topic, group, consumer)
     assert placed
     assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []
     assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []

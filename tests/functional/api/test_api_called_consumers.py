@@ -228,7 +228,7 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     consumer = deps.catalog.consumer(topic, held, "c")
     now_ms = clock.now_ms()
     health = Health(failing_ms=now_ms - 3 * DAY_MS, open_until_ms=now_ms + 5 * SECOND_MS, trips=1)
-    deps.admin.set_health(topic, held, consumer, health)
+    deps.registry.set_health(topic, held, consumer, health)
     broken = shown(group)
     assert (broken["breaker"], broken["rank"]) == ("open", None)
     assert broken["failing_since_at"] < broken["open_until_at"] < broken["disables_at"]
@@ -236,6 +236,6 @@ def test_a_broken_consumer_shows_its_breaker_and_when_it_will_be_disabled(
     assert offline["why"] == f"circuit breaker open until {broken['open_until_at']}"
     clock.advance(6)
     assert (shown(group)["breaker"], shown(group)["rank"]) == ("half-open", 0)
-    deps.admin.disable(topic, held, consumer, "it answered 410 Gone")
+    deps.registry.disable(topic, held, consumer, "it answered 410 Gone")
     disabled = shown(group)
     assert (disabled["state"], disabled["why"]) == ("DISABLED", "it answered 410 Gone")

@@ -6,7 +6,7 @@ from typing import Any
 
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.topic import ConsumerKind, ConsumerState
-from chalicelib.services.manage.admin import Contact
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Home, Member
 from tests.simulation.days.stage import Days
@@ -39,7 +39,7 @@ def _leaves(days: Days, home: Home, member: Member) -> None:
     def request(deps: Deps) -> bool:
         topic = deps.catalog.topic(home.topic.name, fresh=True)
         group = deps.catalog.group(topic, member.group.name, fresh=True)
-        deps.admin.unregister(topic, group, deps.catalog.consumer(topic, group, member.consumer))
+        deps.registry.unregister(topic, group, deps.catalog.consumer(topic, group, member.consumer))
         return True
 
     days.insist(f"{member.name} leaves {home.topic.name}", request)
@@ -70,7 +70,7 @@ def _registers(days: Days, home: Home, group_name: str, name: str, mode: str, ca
         topic = deps.catalog.topic(home.topic.name, fresh=True)
         known = deps.adapters.control.group(topic, group_name)
         group = known or deps.admin.put_group(topic, group_name, settings)[0]
-        consumer = deps.admin.register(topic, group, name, contact).member.consumer
+        consumer = deps.registry.register(topic, group, name, contact).member.consumer
         if consumer.is_called and consumer.state == "ACTIVE":
             deps.waker.wake_for(topic, group, consumer)
         return group, consumer
@@ -124,5 +124,5 @@ def _registers_anew(days: Days, deps: Deps, home: Home, member: Member) -> None:
     group = deps.catalog.group(topic, member.group.name)
     for consumer in deps.catalog.consumers(topic, group):
         if consumer.state == "DISABLED" and consumer.uid in days.moods:
-            deps.admin.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
+            deps.registry.register(topic, group, consumer.name, Contact(consumer.kind, consumer.target))
             deps.waker.wake_group(topic, group)

@@ -85,7 +85,7 @@ def received(days: Days, home: Home, name: str, most: int) -> list[Delivery]:
         consumer = None
         if consumer_name:
             consumer = deps.catalog.consumer(topic, group, consumer_name)
-            deps.admin.sign_of_life(topic, group, consumer)
+            deps.registry.sign_of_life(topic, group, consumer)
         return deps.receiver.receive(topic, group, consumer, most, 0, 60)
 
     got: list[Delivery] = days.ask(f"receive {topic_name} {name} {most}", request) or []

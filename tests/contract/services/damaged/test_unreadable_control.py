@@ -12,8 +12,8 @@ from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
 from chalicelib.functions import route
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.manage.admin import Contact
 from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.registry import Contact
 from chalicelib.store.layout import Item
 from tests.support import factories as make
 from tests.support.clock import DAY_MS, START_MS
@@ -180,7 +180,7 @@ def test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(stage: Stage)
     desk = PushDesk.at(stage)
     group = desk.group()
     contact = Contact(ConsumerKind.URL, "https://stranger.example/", ConsumerState.PENDING)
-    desk.deps.admin.register(desk.topic, group, "stranger", contact)
+    desk.deps.registry.register(desk.topic, group, "stranger", contact)
     stage.clock.advance(DAY_MS)  # nobody has produced anything, and no mark is looked at any more
     assert desk.deps.assigner.run_once().agreed == 0
     desk.deps.expirer.run_once()

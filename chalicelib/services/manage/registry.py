@@ -1,0 +1,318 @@
+"""Consumers: registration, removal, signs of life, secrets and health. Each call may be repeated safely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...domain.assignment import is_online
+from ...domain.breaker import Health
+from ...domain.errors import NotFound, Refused, Unavailable, unavailable
+from ...domain.limits import MAX_CONSUMERS
+from ...domain.secret import Secret
+from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic
+from ...modes import POLICIES
+from ...ports.control import Control
+from ...ports.world import Clock, Random
+from ..core.assignments import Assignments
+from ..core.catalog import Catalog
+from ..core.cursor_store import CursorStore
+from ..core.expiring_cache import TtlCache
+from ..core.positions import LATEST, Positions, all_keys, keys
+from ..core.sealer import Sealer, place_of
+from .new_secret import OVERLAP_MS, NewSecret
+
+_UID_CHARS = 8
+_SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
+_LONGEST_SILENCE_MS = 25_000  # safely less than what makes a consumer offline
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A consumer and what it serves at the moment."""
+
+    consumer: Consumer
+    rank: int | None
+    total: int
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a consumer is reached: it pulls, or is called at `target`. `state` is ACTIVE or, for `why`, PENDING;
+    `secret` is one to sign with that its owner chose, `timeout_seconds` a function's own time-out."""
+
+    kind: ConsumerKind = ConsumerKind.PULL
+    target: str = ""
+    state: ConsumerState = ConsumerState.ACTIVE
+    why: str | None = None
+    secret: bytes | None = None
+    timeout_seconds: int | None = None
+
+
+class Registration(NamedTuple):
+    """What came of a registration; `secret` only where it is a new one."""
+
+    member: Membership
+    created: bool
+    secret: bytes | None
+
+
+PULLS = Contact()
+
+
+class Registry:
+    """Changes consumers. Each change is one conditional write, tried again after another process's change."""
+
+    def __init__(
+        self,
+        *,
+        control: Control,
+        catalog: Catalog,
+        positions: Positions,
+        states: CursorStore,
+        assignments: Assignments,
+        mark: Callable[[Topic], None],
+        sealer: Sealer,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        """`mark` notes that a topic may have messages to push; called before its first push consumer is stored."""
+        self._control = control
+        self._catalog = catalog
+        self._positions = positions
+        self._states = states
+        self._assignments = assignments
+        self._mark = mark
+        self._sealer = sealer
+        self._clock = clock
+        self._random = random
+        self._signs: TtlCache[str, bool] = TtlCache(
+            clock, _SIGN_OF_LIFE_MS // 2
+        )  # uids that showed one lately
+
+    def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
+        """Register a consumer or renew its registration; another contact replaces the one it had."""
+        now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
+        secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
+        signing = NewSecret(self._sealer, place_of(topic, group, name), secret, now_ms)
+        old_secrets: tuple[Secret, ...] | None = None
+        if contact.kind != ConsumerKind.PULL:
+            self._will_be_called(topic)
+        for _ in range(_TRIES):
+            consumers = self._control.consumers(topic, group)
+            old = next((consumer for consumer in consumers if consumer.name == name), None)
+            if old is None and len(consumers) >= MAX_CONSUMERS:
+                raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
+            if old_secrets is None:
+                old_secrets = old.secrets if old else ()
+            base = old or Consumer(
+                topic=topic.name,
+                group=group.name,
+                name=name,
+                uid=uid,
+                created_ms=now_ms,
+                seen_ms=now_ms,
+                state=ConsumerState.PENDING,
+            )
+            new = _reached(base, contact, now_ms)
+            if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):
+                new = signing(new)
+            if old is not None:
+                self._skip_missed(topic, group, old, new)
+            elif POLICIES[group.mode].per_consumer:
+                for retired in self._control.retired_consumers(topic, group, name):
+                    self._end_removal(topic, group, retired)
+                self._positions.begin(topic, group, LATEST, uid)
+            if new == old or self._put(topic, group, new, old):
+                version = base.version if new == old else base.version + 1
+                member = self.membership(topic, group, replace(new, version=version))
+                is_new = signing.signs(new) and new.secrets[0] not in old_secrets
+                return Registration(member, new.uid == uid, secret if is_new else None)
+        raise _busy()
+
+    def _will_be_called(self, topic: Topic) -> None:
+        """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
+        row = topic
+        while not row.is_called:
+            self._control.put_topic(replace(row, is_called=True), row)
+            self._catalog.forget(topic)
+            row = self._catalog.topic(topic.name)
+        self._mark(row)
+
+    def heartbeat(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
+        """Note a sign of life of a consumer that pulls; one that is called shows it by answering."""
+        if not consumer.is_called:
+            now_ms = self._clock.now_ms()
+            self._amend(topic, group, consumer, lambda row: replace(row, seen_ms=max(row.seen_ms, now_ms)))
+        return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
+
+    def sign_of_life(self, topic: Topic, group: Group, consumer: Consumer, wait_seconds: float = 0) -> None:
+        """Receiving or settling counts as a heartbeat, but is not written each time. For the next `wait_seconds` there
+        will be no other."""
+        silent_ms = self._clock.now_ms() - consumer.seen_ms
+        soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
+        if not consumer.is_called and (silent_ms > _SIGN_OF_LIFE_MS or soon):
+            self.heartbeat(topic, group, consumer)
+
+    def alive(self, topic: Topic, group: Group, uid: str) -> None:
+        """The consumer with this uid has done something that only a living one does. A sign that cannot be noted now
+        is nobody's trouble: there will be others."""
+        if self._signs.get(uid):
+            return
+        self._signs.put(uid, True)
+        try:
+            for consumer in self._catalog.consumers(topic, group):
+                if consumer.uid == uid:
+                    self.sign_of_life(topic, group, consumer)
+        except Unavailable:
+            self._signs.drop(uid)
+
+    def rotate_secret(
+        self, topic: Topic, group: Group, consumer: Consumer, overlap_seconds: int = OVERLAP_MS // 1000
+    ) -> bytes:
+        """A new secret to sign with; what is sent within the overlap is signed with the old one as well."""
+        if consumer.kind != ConsumerKind.URL:
+            raise Refused(
+                "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
+            )
+        secret, place = self._random.secret(), place_of(topic, group, consumer.name)
+        overlap_ms = overlap_seconds * 1000
+        new = NewSecret(self._sealer, place, secret, self._clock.now_ms(), overlap_ms)
+        if not self._amend(topic, group, consumer, new):
+            raise _busy()
+        return secret
+
+    def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
+        """From now on the consumer is called. None: this consumer, with this target, is there no more."""
+        return self._amend(
+            topic,
+            group,
+            consumer,
+            lambda row: row if row.state == ConsumerState.ACTIVE else _fresh(row, ConsumerState.ACTIVE),
+        )
+
+    def still_pending(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
+        """The consumer's owner was asked again, and this came instead of consent. None: as for `activate`."""
+        return self._amend(
+            topic, group, consumer, lambda row: replace(row, why=why) if row.state == "PENDING" else row
+        )
+
+    def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
+        """The consumer is not called any more until it is registered again. None: as for `activate`."""
+        return self._amend(
+            topic,
+            group,
+            consumer,
+            lambda row: (
+                row
+                if row.state == ConsumerState.DISABLED
+                else replace(row, state=ConsumerState.DISABLED, why=why)
+            ),
+        )
+
+    def set_health(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
+        """Store what all processes must know of a consumer's circuit breaker. None: as for `activate`."""
+
+        def change(row: Consumer) -> Consumer:
+            return replace(
+                row, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms, trips=health.trips
+            )
+
+        return self._amend(topic, group, consumer, change)
+
+    def membership(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
+        """The consumer's rank among those online, and its shards."""
+        assignment = self._assignments.current(topic, group)
+        rank = assignment.rank(consumer.uid)
+        shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
+        return Membership(consumer, rank, len(assignment.members), shards)
+
+    def consumer_to_remove(self, topic: Topic, group: Group, name: str) -> Consumer:
+        """The consumer of this name, or one of a broadcast whose removal was begun and not ended; or NotFound."""
+        try:
+            return self._catalog.consumer(topic, group, name)
+        except NotFound:
+            if POLICIES[group.mode].per_consumer:
+                for consumer in self._control.retired_consumers(topic, group, name):
+                    return consumer
+            raise
+
+    def unregister(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Remove a consumer and, in a broadcast, its cursors."""
+        has_cursors = POLICIES[group.mode].per_consumer
+        if has_cursors:
+            self._control.retire_consumer(topic, group, consumer)
+        row = self._find(topic, group, consumer.name)
+        if row is None or row.uid == consumer.uid:
+            self._control.delete_consumer(topic, group, consumer)
+        self._catalog.forget(topic, group)
+        self._assignments.current(topic, group)
+        if has_cursors:
+            self._end_removal(topic, group, consumer)
+
+    def _end_removal(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Close the cursors of a broadcast's consumer that is in no list any more."""
+        self._states.close(all_keys(topic, group, consumer.uid))
+        self._control.forget_consumer(topic, group, consumer)
+
+    def _amend(
+        self, topic: Topic, group: Group, consumer: Consumer, change: Callable[[Consumer], Consumer]
+    ) -> Consumer | None:
+        """Change a registration as it stands; None where this consumer, with this target, is there no more."""
+        for _ in range(_TRIES):
+            row = self._find(topic, group, consumer.name)
+            if row is None or _identity(row) != _identity(consumer):
+                return None
+            new = change(row)
+            if new == row:
+                return row
+            self._skip_missed(topic, group, row, new)
+            if self._put(topic, group, new, row):
+                return replace(new, version=row.version + 1)
+        raise _busy()
+
+    def _find(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        return next((c for c in self._control.consumers(topic, group) if c.name == name), None)
+
+    def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
+        place = place_of(topic, group, new.name)
+        new = replace(new, secrets=tuple(self._sealer.resealed(secret, place) for secret in new.secrets))
+        is_stored = self._control.put_consumer(topic, group, new, old)
+        self._catalog.forget(topic, group)
+        return is_stored
+
+    def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
+        """A consumer that comes back to a skipping broadcast goes to the tail."""
+        now_ms = self._clock.now_ms()
+        returns = is_online(new, now_ms) and not is_online(old, now_ms)
+        if returns and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
+            for key in keys(topic, group, new.uid):
+                self._positions.seek(topic, key, LATEST)
+
+
+def _identity(consumer: Consumer) -> tuple[str, str, str]:
+    return consumer.uid, consumer.kind, consumer.target
+
+
+def _reached(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
+    """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
+    reason to write again."""
+    if (consumer.kind, consumer.target) != (contact.kind, contact.target):
+        consumer = replace(
+            consumer, kind=contact.kind, target=contact.target, state=ConsumerState.PENDING, secrets=()
+        )
+    if consumer.state != ConsumerState.ACTIVE:
+        consumer = _fresh(consumer, contact.state, contact.why)
+    consumer = replace(consumer, timeout_seconds=contact.timeout_seconds)
+    return consumer if consumer.is_called else replace(consumer, seen_ms=max(consumer.seen_ms, now_ms))
+
+
+def _fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
+    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, trips=0)
+
+
+def _busy() -> Unavailable:
+    return unavailable("Others keep changing this consumer; try again.")
