@@ -10,13 +10,13 @@ from ..domain import limits as lim
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Mode = Literal["queue", "serial", "broadcast"]
-TEXT = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*\Z"  # without control characters, and not blank
+TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # without control characters, and not blank
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
-TAG = r"^[^|\s\x00-\x1f\x7f]+\Z"
+TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
 HeaderName = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z")]
 HeaderValue = Annotated[
-    str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+    str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z")
 ]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
 Seconds = Annotated[int, Meta(ge=0, le=lim.MAX_DELAY_SECONDS)]

@@ -46,6 +46,8 @@ def test_a_message_in_the_log_is_not_given_a_reserved_header_later(api: Client) 
         {"keys": ["a\x1b[2Jb"]},
         {"keys": ["a\nb"]},
         {"ordering_key": "\x7f"},
+        {"keys": ["a\x9b2Jb"]},
+        {"headers": {"x": "a\x85b"}},
         {"dedup_id": "a\x00"},
         {"dedup_id": "   "},
         {"keys": [" "]},
