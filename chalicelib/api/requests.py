@@ -10,7 +10,7 @@ from ..domain import limits as lim
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Mode = Literal["queue", "serial", "broadcast"]
-TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # without control characters, and not blank
+TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # no control characters, not blank
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
 TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]

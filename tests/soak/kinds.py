@@ -70,7 +70,7 @@ def _weeks(seed: int) -> Played:
 def _tenants(number: int) -> Played:
     troubles = sorted(tenants.TROUBLES)
     trouble, seed = troubles[number % len(troubles)], number // len(troubles)
-    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_tenants.py -k '{trouble}'"
+    again = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_tenants.py -k '{trouble.replace(' ', ' and ')}'"
     return _of_world(tenants.play(trouble, seed), again)
 
 

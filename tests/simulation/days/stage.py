@@ -224,7 +224,8 @@ class Days:
     def _explain_disabled(self) -> None:
         """Nobody may have been switched off who was not bad for as long as is said."""
         for uid, (home, member) in self.served.items():
-            for consumer in self.adapters.control.consumers(home.topic, member.group):
+            # A consumer whose row cannot be read now was not switched off by what has just ended.
+            for consumer in self.adapters.control.consumers(home.topic, member.group, lambda _row: None):
                 if consumer.uid != uid or consumer.state != "DISABLED" or uid in self.disabled:
                     continue
                 self.disabled.add(uid)

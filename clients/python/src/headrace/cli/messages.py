@@ -54,8 +54,17 @@ def find(
 ) -> None:
     """Find messages, newest first."""
     s = session(context)
-    filters = {"key": key, "tag": tag, "group": group, "status": status, "begin": begin, "end": end}
-    messages = s.hr.list_messages(topic, **filters, dedup_id=dedup_id, limit=min(limit, 200))
+    messages = s.hr.list_messages(
+        topic,
+        key=key,
+        tag=tag,
+        group=group,
+        status=status,
+        begin=begin,
+        end=end,
+        dedup_id=dedup_id,
+        limit=min(limit, 200),
+    )
     s.output.many(_COLUMNS, ((m, _cells(m)) for m in islice(messages, limit)), "None.")
 
 
