@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from chalicelib.adapters import memory_adapters
-from chalicelib.domain.errors import HeadraceError
+from chalicelib.domain.errors import HeadraceError, Unreadable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Topic
@@ -224,8 +224,11 @@ class Days:
     def _explain_disabled(self) -> None:
         """Nobody may have been switched off who was not bad for as long as is said."""
         for uid, (home, member) in self.served.items():
-            # A consumer whose row cannot be read now was not switched off by what has just ended.
-            for consumer in self.adapters.control.consumers(home.topic, member.group, lambda _row: None):
+            try:
+                consumers = self.adapters.control.consumers(home.topic, member.group)
+            except Unreadable:  # then nobody could switch off one of them either
+                continue
+            for consumer in consumers:
                 if consumer.uid != uid or consumer.state != "DISABLED" or uid in self.disabled:
                     continue
                 self.disabled.add(uid)
