@@ -19,6 +19,7 @@ from chalicelib import functions
 from chalicelib.api import http
 from chalicelib.api.http import Call, Context, Response
 from chalicelib.api.responses.common import at
+from chalicelib.api.routes.tokens import check_unlimited
 from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
@@ -99,6 +100,7 @@ class ClockController:
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time; the answer says how far it got, `finished` whether that is all."""
+        check_unlimited(context.caller)
         with self._turn:
             finished = self.advance(context.body.advance_seconds)
         return Response({"now": at(self._clock.now_ms()), "finished": finished})

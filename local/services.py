@@ -9,6 +9,7 @@ from chalice.app import Chalice
 
 from chalicelib.api import http
 from chalicelib.api.http import Call, Context, Response
+from chalicelib.api.routes.tokens import check_unlimited
 from chalicelib.wiring import Deps
 from local.clock import HandClock
 
@@ -44,6 +45,7 @@ class ResetController:
 
     def reset(self, context: Context) -> Response[None]:
         """Begin anew, at the machine's time."""
+        check_unlimited(context.caller)
         self._clock.reset()
         self._services.renew(self._token)
         return Response(None, 204)

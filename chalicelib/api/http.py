@@ -59,6 +59,10 @@ class Context(msgspec.Struct, frozen=True):
         """The id of the caller's token."""
         return self.caller.token_id if self.caller else ""
 
+    def may_use_group(self, group: str) -> bool:
+        """Whether the caller's token is for this group, too."""
+        return self.caller is None or self.caller.may_use_group(group)
+
     def topic(self, *, fresh: bool = False) -> Topic:
         """The topic that the path names; NotFound. `fresh`: as it is stored, not as it was some seconds ago."""
         return self.deps.catalog.topic(self.params["topic"], fresh=fresh)

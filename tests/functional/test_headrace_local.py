@@ -11,6 +11,7 @@ import tomllib
 import urllib.error
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -97,6 +98,14 @@ def test_a_reset_leaves_nothing_but_the_token(service: LocalService, topic: str)
     assert service.ask("GET", "/topics") == {"items": []}
     now = datetime.fromisoformat(service.ask("POST", "/clock", {"advance_seconds": 0})["now"])
     assert now - datetime.now(UTC) < timedelta(minutes=1)
+
+
+def test_only_a_token_for_everything_resets_the_service_or_moves_its_clock(service: LocalService) -> None:
+    limited = {"name": "t", "scopes": ["admin"], "topics": ["mine.*"]}
+    holder = replace(service, token=service.ask("POST", "/tokens", limited)["token"])
+    for path, body in (("/reset", {}), ("/clock", {"advance_seconds": 1})):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            holder.ask("POST", path, body)
 
 
 def test_with_the_systems_clock_nobody_moves_it() -> None:

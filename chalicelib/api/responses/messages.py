@@ -1,7 +1,7 @@
 """Messages: as they are received, and as they stand, in their log or before it."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Raw
@@ -124,8 +124,13 @@ class RescheduledMessage(TypedDict):
 Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
 
 
-def logged(topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatus]") -> MessageView:
-    """A message in its log."""
+def logged(
+    topic: Topic,
+    message: Message,
+    statuses: "Mapping[str, DeliveryStatus]",
+    may_use_group: "Callable[[str], bool]",
+) -> MessageView:
+    """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
     left = [status.retries_left for status in statuses.values() if status.status not in OVER]
     return {
         **content(message),
@@ -134,7 +139,7 @@ def logged(topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatu
         "topic": topic.name,
         "status": overall(message.draft, [status.status for status in statuses.values()]),
         "retries_left": max(left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {name: delivery(status) for name, status in statuses.items()},
+        "deliveries": {name: delivery(status) for name, status in statuses.items() if may_use_group(name)},
     }
 
 

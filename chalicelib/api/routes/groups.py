@@ -51,7 +51,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     rest = [
         group
         for group in context.deps.catalog.groups(topic)
-        if group.name > after and _is_for(context, group)
+        if group.name > after and context.may_use_group(group.name)
     ]
     items = [groups.summary(group, lookup.group_status(topic, group)) for group in rest[:limit]]
     following = rest[limit - 1].name if len(rest) > limit else None
@@ -99,10 +99,6 @@ def seek_group(context: Context) -> Response[GroupDetail]:
             context.deps.positions.mend_lane(topic, group, uid)
     context.deps.waker.wake_group(topic, group)
     return Response(_detail(context, topic, group))
-
-
-def _is_for(context: Context, group: Group) -> bool:
-    return context.caller is None or context.caller.may_use_group(group.name)
 
 
 def _where(to: str | int) -> Where:

@@ -48,7 +48,7 @@ def _view(context: Context, topic: Topic, seen: Seen, look: Look | None = None) 
     blobs = context.deps.adapters.blobs
     if isinstance(seen, Message):
         look = look or context.deps.statuses.look(topic)
-        return messages.logged(topic, with_body(blobs, seen), look.deliveries(seen))
+        return messages.logged(topic, with_body(blobs, seen), look.deliveries(seen), context.may_use_group)
     whole = with_body(blobs, seen.message)
     if isinstance(seen, Transaction):
         return messages.prepared(topic, seen, whole)
@@ -99,7 +99,8 @@ def get_trace(context: Context) -> Response[TraceView]:
     message, tracer = _find(context, topic), context.deps.tracer
     path = tracer.path(topic, message) if isinstance(message, Message) else tracer.before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
-    return Response({"events": [statuses.event(e, names) for e in path]})
+    mine = [event for event in path if event.group is None or context.may_use_group(event.group)]
+    return Response({"events": [statuses.event(event, names) for event in mine]})
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
@@ -115,7 +116,9 @@ def get_fate(context: Context) -> Response[FateView]:
     return Response(
         {
             "message": cast(MessageSummary, summary),
-            "groups": {name: statuses.fate(fate) for name, fate in fates.items()},
+            "groups": {
+                name: statuses.fate(fate) for name, fate in fates.items() if context.may_use_group(name)
+            },
             "complete": view["status"] == "CANCELLED" or is_complete(fates),
             "adds_up": all(fate.adds_up for fate in fates.values()),
         }

@@ -239,6 +239,27 @@ def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:
     holder.post("/v1/tokens", {"name": "x", "scopes": ["admin"]}).refused(403, "GROUP_FORBIDDEN")
 
 
+def test_a_token_for_some_groups_sees_no_delivery_of_the_others(api: Client) -> None:
+    topic = api.topic()
+    for group in ("mail.a", "bank"):
+        api.put(f"{topic.path}/groups/{group}", {"from": "earliest"}).expect(201)
+    sent = api.post(f"{topic.path}/messages", {"body": 1, "keys": ["k"], "dedup_id": "d"}).expect(201)["id"]
+    [message] = api.post(f"{topic.path}/groups/bank/receive").expect(200)["messages"]
+    nack = {"receipts": [message["receipt"]], "dead_letter": True, "reason": "no such account"}
+    api.post(f"{topic.path}/groups/bank/nack", nack).expect(200)
+    path = f"{topic.path}/messages/{sent}"
+    whole = api.get(path).expect(200)
+    assert whole["deliveries"].keys() == {"mail.a", "bank"}
+    holder = acting(api, "consume", "admin", groups=["mail.*"])
+    assert holder.get(path).expect(200) == whole | {"deliveries": {"mail.a": whole["deliveries"]["mail.a"]}}
+    assert holder.get(f"{path}/fate").expect(200)["groups"].keys() == {"mail.a"}
+    for query in ("", "?key=k", "?dedup_id=d", "?status=RUNNING"):
+        [listed] = holder.get(f"{topic.path}/messages{query}").expect(200)["items"]
+        assert listed["deliveries"].keys() == {"mail.a"}
+    assert [e["event"] for e in holder.get(f"{path}/trace").expect(200)["events"]] == ["accepted"]
+    assert {"delivered", "buried"} <= {e["event"] for e in api.get(f"{path}/trace").expect(200)["events"]}
+
+
 def test_a_rotated_token_has_both_texts_until_the_overlap_ends(api: Client, clock: ShiftingClock) -> None:
     made = token(api, "admin", groups=["*"])
     rotated = api.post(f"/v1/tokens/{made['id']}/rotate", {"overlap_seconds": 60}).expect(200)
