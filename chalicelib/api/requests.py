@@ -44,7 +44,7 @@ class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class TopicBody(Struct, forbid_unknown_fields=True):
-    """Settings of a topic; those not given keep their value (at first their default)."""
+    """Settings of a topic; missing settings keep their value (in a new topic, the default)."""
 
     mode: Mode | UnsetType = UNSET
     shards: Annotated[int, Meta(ge=1, le=lim.MAX_SHARDS)] | UnsetType = UNSET
@@ -81,7 +81,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
 
 
 class TransactionBody(Struct, forbid_unknown_fields=True):
-    """A message to prepare, and whom to ask what became of it when nobody says."""
+    """A message to prepare, and the URL that is asked for the decision if neither commit nor rollback arrives."""
 
     message: MessageBody
     check_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
@@ -91,13 +91,13 @@ class TransactionBody(Struct, forbid_unknown_fields=True):
 
 
 class BatchBody(Struct, forbid_unknown_fields=True):
-    """Up to 1,000 messages; each is checked by itself."""
+    """Up to 1,000 messages; each is checked individually."""
 
     messages: Annotated[list[Any], Meta(min_length=1, max_length=lim.MAX_BATCH)]
 
 
 class GroupBody(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
-    """Settings of a consumer group; those not given keep their value. `from` and `mode` are for its creation."""
+    """Settings of a consumer group; missing settings keep their value. `from` and `mode` are used at creation only."""
 
     mode: Mode | UnsetType = UNSET
     begin: str | UnsetType = UNSET
@@ -112,7 +112,7 @@ class GroupBody(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
 
 
 class AmendBody(Struct, forbid_unknown_fields=True):
-    """What to change of a message that nobody has claimed yet."""
+    """Changes of a message that no group has claimed yet."""
 
     body: Any | UnsetType = UNSET
     deliver_at: Time | UnsetType = UNSET
@@ -121,9 +121,9 @@ class AmendBody(Struct, forbid_unknown_fields=True):
 
 
 class DelayedBody(Struct, forbid_unknown_fields=True):
-    """What to do with delayed messages, one of three: all at one time (`deliver_at`; what is past means now), each so
-    much later (`postpone_seconds`; less than 0: sooner), or `cancel`. With those of these ids, or with a page of those
-    that the query means. `dry_run`: only tell what it would change."""
+    """A change of delayed messages, one of three: a new time for all (`deliver_at`; a past time means now), a later
+    time for each (`postpone_seconds`; less than 0: sooner), or `cancel`. It applies to the messages with these ids, or
+    to a page of those that match the query. `dry_run`: only show the changes."""
 
     deliver_at: Time | UnsetType = UNSET
     postpone_seconds: (
@@ -135,15 +135,15 @@ class DelayedBody(Struct, forbid_unknown_fields=True):
 
 
 class SeekBody(Struct, forbid_unknown_fields=True):
-    """Where to send a group: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
+    """A group's new position: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
 
     to: str | Annotated[int, Meta(ge=0, le=lim.MAX_OFFSET)]
     shard: Annotated[int, Meta(ge=0)] | None = None
 
 
 class ConsumerBody(Struct, forbid_unknown_fields=True):
-    """A consumer: `{}` pulls; `url` and `function` are for consumers that are called. `timeout_seconds` is a function's
-    own time-out."""
+    """A consumer: `{}` is a pull consumer; `url` or `function` makes a push consumer. `timeout_seconds` is the time-out
+    of the Lambda function."""
 
     url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
     secret: Annotated[str, Meta(max_length=256)] | None = None
@@ -152,11 +152,11 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
 
 
 class NoBody(Struct, forbid_unknown_fields=True):
-    """No field at all: `{}` or nothing."""
+    """No fields: `{}` or no body."""
 
 
 class ReceiveBody(Struct, forbid_unknown_fields=True):
-    """How many messages, how long to wait for the first, for whom."""
+    """How many messages to claim, how long to wait for the first, and for which consumer."""
 
     max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_WAIT_SECONDS)] = 0
@@ -174,7 +174,8 @@ class AckBody(Struct, forbid_unknown_fields=True):
 
 
 class NackBody(Struct, forbid_unknown_fields=True):
-    """Deliveries to try again, or to bury. Without `delay_seconds` each waits as its ladder says; 0: at once."""
+    """Deliveries to try again, or to turn into dead letters. Without `delay_seconds` the ladder gives the delay; 0: at
+    once."""
 
     receipts: Receipts
     delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_LEASE_SECONDS)] | UnsetType = UNSET
@@ -190,7 +191,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
 
 class DeadFilter(Struct, forbid_unknown_fields=True):
-    """Which dead letters; `since`: those that died then or later."""
+    """A filter for dead letters; `since`: those that became dead letters then or later."""
 
     reason: str | None = None
     tag: Tag | None = None
@@ -199,7 +200,7 @@ class DeadFilter(Struct, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, forbid_unknown_fields=True):
-    """Dead letters to send again: by message ids, by a filter, or all; at most `limit` of them."""
+    """Dead letters to redrive: by message ids, by a filter, or all; at most `limit` of them."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
     filter: DeadFilter | UnsetType = UNSET
@@ -222,7 +223,7 @@ class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "e
 
 
 class ProgressBody(Struct, forbid_unknown_fields=True):
-    """What a replay's job tells of itself."""
+    """The progress that a replay's job reports."""
 
     state: Literal["RUNNING", "DONE", "FAILED"]
     matched: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] | None = None
@@ -231,7 +232,7 @@ class ProgressBody(Struct, forbid_unknown_fields=True):
 
 
 class ArchivedBody(Struct, forbid_unknown_fields=True):
-    """A message as the archive has it."""
+    """An archived message."""
 
     id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
     shard: Annotated[int, Meta(ge=0, lt=lim.MAX_SHARDS)]
@@ -244,14 +245,14 @@ class ArchivedBody(Struct, forbid_unknown_fields=True):
 
 
 class BodyBody(Struct, forbid_unknown_fields=True):
-    """Another body (any JSON)."""
+    """A new body (any JSON)."""
 
     body: Any
 
 
 class MergeBody(Struct, forbid_unknown_fields=True):
-    """A JSON merge patch (RFC 7386) for bodies: null removes a member. Of the letters with these ids, or of a page of
-    those that the query means. `dry_run`: only tell what it would change."""
+    """A JSON merge patch (RFC 7386) for bodies: null removes a member. It applies to the dead letters with these
+    ids, or to a page of those that match the query. `dry_run`: only show the changes."""
 
     patch: dict[str, Any]
     ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_PAGE)] | UnsetType = UNSET
@@ -259,13 +260,13 @@ class MergeBody(Struct, forbid_unknown_fields=True):
 
 
 class RetryNowBody(Struct, forbid_unknown_fields=True):
-    """For which group."""
+    """The group whose delivery is retried."""
 
     group: Name
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
-    """A token to make: what it may do, and for which topics and groups (patterns with `*`)."""
+    """A token to create: its scopes, and the topics and groups that it may use (patterns with `*`)."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128, pattern=TEXT)]
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
@@ -280,12 +281,12 @@ class TokenBody(Struct, forbid_unknown_fields=True):
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):
-    """A new text for a token, or a new secret: for how long the old one stays good beside it."""
+    """A rotation: how long the old text or secret of a token or consumer stays valid in addition to the new one."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400
 
 
 class RotateKeyBody(Struct, forbid_unknown_fields=True):
-    """A new signing key: for how long what the one before has signed stays good."""
+    """A new signing key: how long signatures of the previous key stay valid."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = 86_400

@@ -8,8 +8,8 @@ from .common import Count, Time, at, one_of
 
 
 class ArchivedTopic(TypedDict):
-    """A topic's part of a day. PROVED: the day is closed, and each of its offsets is accounted for. OPEN: more may
-    come. HOLES: `missing` offsets were found nowhere, or journal objects of the day could not be read."""
+    """A topic's part of a day. PROVED: the day is closed, and each of its offsets is accounted for. OPEN: more
+    messages may come. HOLES: `missing` offsets were found nowhere, or journal objects of the day could not be read."""
 
     topic: str
     proof: Annotated[str, one_of(*Proof)]
@@ -19,7 +19,7 @@ class ArchivedTopic(TypedDict):
 
 
 class ArchivedDayView(TypedDict):
-    """A day: up to which hour it is archived (24: all of it; null: nothing is), and its topics."""
+    """A day: the hour up to which it is archived (24: all of it; null: nothing), and its topics."""
 
     day: str
     until_hour: Count | None
@@ -30,7 +30,7 @@ class ArchivedDayView(TypedDict):
 
 
 class ArchiveView(TypedDict):
-    """Days, the latest first; topics that the token may use."""
+    """Days, the latest first, with the topics that the token may use."""
 
     items: list[ArchivedDayView]
 

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 
 class PastGroup(TypedDict):
-    """How many messages were, for a group: not tried yet; being tried; tried without success, to be tried again; given
-    up."""
+    """A group's counts of messages: not tried yet; being tried; tried without success, to be tried again; dead."""
 
     waiting: Count
     in_flight: Count
@@ -20,8 +19,8 @@ class PastGroup(TypedDict):
 
 
 class AsOfView(TypedDict):
-    """A topic at `counted_at`, the last full hour up to `at`; `exact` where they are the same. Messages count that were
-    accepted from `accepted_since` on. Not `complete`: the archive lacks something of that time."""
+    """A topic at `counted_at`, the last full hour up to `at`; `exact` if they are the same. It counts messages
+    accepted from `accepted_since` on. If `complete` is false, the archive lacks something of that time."""
 
     topic: str
     at: Time

@@ -21,7 +21,7 @@ class AssignedConsumer(TypedDict):
 
 
 class OfflineConsumer(TypedDict):
-    """A consumer that gets nothing now, and why."""
+    """A consumer that gets no messages now, and why."""
 
     consumer: str
     kind: Kind
@@ -30,14 +30,14 @@ class OfflineConsumer(TypedDict):
 
 
 class ShardOwner(TypedDict):
-    """Whose a shard is; null: nobody's."""
+    """A shard's owner; null: none."""
 
     shard: Count
     owner: str | None
 
 
 class AssignmentView(TypedDict):
-    """Who has which shard, and why. `epoch` rises with each change; 0: there was none."""
+    """Which consumer owns which shard, and why. `epoch` rises with each change; 0: there was none."""
 
     strategy: str
     epoch: Count

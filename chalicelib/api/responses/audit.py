@@ -7,7 +7,7 @@ from .common import Time, at, one_of
 
 
 class AuditToken(TypedDict):
-    """A token, with the name that it had then."""
+    """A token, with its name at that time."""
 
     id: str
     name: str
@@ -15,7 +15,7 @@ class AuditToken(TypedDict):
 
 class AuditView(TypedDict):
     """A call that changed something, or tried to. `result` is "OK" or the code of the error; `source` is the
-    caller's address, where it is known."""
+    caller's address, if it is known."""
 
     at: Time
     token: AuditToken

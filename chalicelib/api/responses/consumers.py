@@ -15,8 +15,8 @@ State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED")]
 
 
 class ConsumerView(TypedDict):
-    """A consumer. One that pulls was seen at `last_seen_at`; one that is called has a `url` or a `function`, and the
-    health of that. Until `overlap_until_at` a secret from before a rotation signs, too."""
+    """A consumer. A pull consumer was last seen at `last_seen_at`; a push consumer has a `url` or a `function`, and its
+    health. Until `overlap_until_at` the secret from before a rotation signs, too."""
 
     consumer: str
     topic: str
@@ -37,7 +37,7 @@ class ConsumerView(TypedDict):
 
 
 class MemberView(ConsumerView):
-    """A consumer, its rank among those online (null: it is not), and its shards."""
+    """A consumer, its rank among those online (null: it is not online), and its shards."""
 
     rank: Count | None
     total: Count
@@ -45,13 +45,13 @@ class MemberView(ConsumerView):
 
 
 class RegisteredConsumer(MemberView):
-    """A consumer that was just registered; its new `secret` is shown this once."""
+    """A consumer that was just registered; its new `secret` is shown only once."""
 
     secret: NotRequired[str]
 
 
 class SecretView(TypedDict):
-    """A secret to verify signatures with; it is shown this once."""
+    """A secret to verify signatures with; it is shown only once."""
 
     secret: str
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetterView(StoredContent):
-    """A delivery that was given up, with its whole message. `edited`: the body is not the one that was sent."""
+    """A dead letter with its whole message. `edited`: the body was changed after it was sent."""
 
     shard: Count
     offset: Count
@@ -27,13 +27,13 @@ class DeadLetterView(StoredContent):
 
 
 class Redriven(TypedDict):
-    """How many dead letters were sent again."""
+    """How many dead letters were redriven."""
 
     redriven: Count
 
 
 class MergedLetter(TypedDict):
-    """What a patch made of a dead letter: another body or, where `changed` is false, the same. Or why it could not."""
+    """The result of a patch for one dead letter: its new body or, if `changed` is false, the old one. Or the error."""
 
     id: str
     changed: NotRequired[bool]

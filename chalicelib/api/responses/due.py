@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class DueHourView(TypedDict):
-    """What is due in the hour from `at` on: messages that wait for their time, and retries. (Those of SERIAL groups
-    wait in place, and are not counted here.)"""
+    """Delayed messages and retries that are due in the hour from `at` on. (Retries of SERIAL groups wait in their
+    shards, and are not counted here.)"""
 
     at: Time
     delayed: Count
@@ -19,7 +19,8 @@ class DueHourView(TypedDict):
 
 
 class DueView(TypedDict):
-    """The hours in which something is due. `until`: up to when they are known (go on with it as `from`); null: all."""
+    """The hours with due messages. `until`: the end of what was read (continue with it as `from`); null: all was
+    read."""
 
     hours: list[DueHourView]
     until: Time | None

@@ -17,7 +17,8 @@ _Begin = TypedDict("_Begin", {"from": str})
 
 
 class GroupView(_Begin):
-    """A group's settings; null means the topic's. `from` is where it began: "earliest", "latest" or a time."""
+    """A group's settings; null: the topic's setting applies. `from` is where it began: "earliest", "latest" or a
+    time."""
 
     group: str
     topic: str
@@ -35,7 +36,8 @@ class GroupView(_Begin):
 
 
 class GroupStates(TypedDict):
-    """How many deliveries are in which state; `skipped` were never owed. Their sum is what the log has had."""
+    """Deliveries by state; `skipped` were never to be delivered to this group. Their sum is the number of messages that
+    the log has had."""
 
     NEW: Count
     RUNNING: Count
@@ -46,7 +48,7 @@ class GroupStates(TypedDict):
 
 
 class GroupCounts(TypedDict):
-    """How far a group is. `consumed` are settled as SUCCESS; the age is that of the oldest message it still owes."""
+    """A group's counts. `consumed` are settled as SUCCESS; the age is that of the oldest unsettled message."""
 
     backlog: Count
     in_flight: Count
@@ -68,7 +70,7 @@ class LeaseView(TypedDict):
 
 class ShardView(TypedDict):
     """One shard of a group: `tail` is the log's last offset (-1: it is empty), below `floor` everything is settled,
-    `next` is what nobody has claimed yet. In a broadcast there is one for each `consumer`."""
+    from `next` on nothing has been claimed yet. In a broadcast there is one for each `consumer`."""
 
     shard: Count
     tail: int

@@ -57,7 +57,7 @@ class ReceivedMessage(Content):
 
 
 class Received(TypedDict):
-    """The messages of one receive; none where none came in time."""
+    """The messages of one receive; empty if none arrived in time."""
 
     messages: list[ReceivedMessage]
 
@@ -70,7 +70,8 @@ class StoredContent(Content):
 
 
 class MessageSummary(StoredContent):
-    """A message and its status over all groups. Before its log it has no offset, and no shard unless it was named."""
+    """A message and its status over all groups. Before it enters the log it has no offset, and no shard unless one was
+    given."""
 
     shard: Count | None
     offset: Count | None
@@ -86,8 +87,8 @@ class MessageView(MessageSummary):
 
 
 class FateView(TypedDict):
-    """Where a message stands everywhere. `complete`: for every group it is over; `adds_up`: each delivery is in one
-    place."""
+    """A message's state in every group. `complete`: every group has finished with it; `adds_up`: each delivery is in
+    one place."""
 
     message: MessageSummary
     groups: dict[str, GroupFate]
@@ -112,8 +113,8 @@ def _received(delivery: "Delivery", key: bytes) -> ReceivedMessage:
 
 
 class RescheduledMessage(TypedDict):
-    """What became of a delayed message: when it is delivered now (null: it was cancelled); where `changed` is false it
-    was so before. Or why it could not be."""
+    """The result for one delayed message: its new time (null: it was cancelled); if `changed` is false, it was the same
+    before. Or the error."""
 
     id: str
     changed: NotRequired[bool]

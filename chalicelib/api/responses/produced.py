@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Produced(TypedDict):
-    """Where a message was stored; while it waits for its time it has no offset. Of a `duplicate`, all is said of the
-    first one."""
+    """Where a message was stored; a delayed message has no offset before it is due. For a `duplicate`, all fields
+    describe the first message."""
 
     id: str
     topic: str
@@ -25,7 +25,7 @@ class Produced(TypedDict):
 
 
 class BatchItem(TypedDict, total=False):
-    """Where one message of a batch was stored, or why not."""
+    """Where one message of a batch was stored, or the error."""
 
     index: Required[Count]
     id: str
@@ -40,7 +40,7 @@ class BatchItem(TypedDict, total=False):
 
 
 class BatchView(TypedDict):
-    """What became of each message of a batch, in the same order."""
+    """The result for each message of a batch, in the same order."""
 
     results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
 

@@ -15,7 +15,7 @@ Rate = Annotated[float, Meta(ge=0)]
 
 
 class GroupRates(TypedDict):
-    """Of a group: messages settled and retries handed out a second (of a SERIAL group 0: its failures wait in place),
+    """A group's settled messages and started retries a second (0 in a SERIAL group: its retries wait in their shards),
     and its backlog at the end. Null: not known."""
 
     settled_per_second: Rate | None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ReceiptResult(TypedDict):
-    """What became of one receipt: it is `ok` (`already`: this lease had settled it just so before), or why not."""
+    """The result for one receipt: `ok` (`already`: this lease had the same result before), or the error."""
 
     receipt: str
     ok: NotRequired[Literal[True]]
@@ -21,7 +21,7 @@ class ReceiptResult(TypedDict):
 
 
 class ReceiptResults(TypedDict):
-    """What became of each receipt, in the same order."""
+    """The result for each receipt, in the same order."""
 
     results: list[Annotated[ReceiptResult, either(["ok"], ["error"])]]
 

@@ -9,7 +9,7 @@ _Span = TypedDict("_Span", {"from": Time, "to": Time})
 
 
 class ReplayView(_Span):
-    """Which archived messages are sent again, where to, and how far that is. `predicate` is `where`, parsed."""
+    """A replay: the archived messages to send, where to, and its progress. `predicate` is `where`, parsed."""
 
     replay_id: str
     topic: str
@@ -30,7 +30,7 @@ class ReplayView(_Span):
 
 
 class CreatedReplay(ReplayView):
-    """A replay that was just made. Where its job was not started, `run_with` is the command that runs it."""
+    """A replay that was just created. If its job was not started, `run_with` is the command that runs it."""
 
     started: bool
     run_with: NotRequired[str]

@@ -8,7 +8,7 @@ from .common import Count
 
 
 class RetryView(TypedDict):
-    """A retry policy. `ladder` is a name or a list of seconds; the last three fields go with `exponential`."""
+    """A retry policy. `ladder` is a name or a list of seconds; the last three fields are for `exponential`."""
 
     max_attempts: Count
     ladder: str | list[Count]

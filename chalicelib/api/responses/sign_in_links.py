@@ -6,7 +6,7 @@ from .common import Time
 
 
 class SignInLink(TypedDict):
-    """A link that signs in whoever opens it first, until it expires. It holds no token."""
+    """A link that signs in the first browser that opens it, until it expires. It contains no token."""
 
     url: str
     expires_at: Time

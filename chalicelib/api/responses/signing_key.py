@@ -7,7 +7,7 @@ from .common import Time, at
 
 
 class SigningKeyView(TypedDict):
-    """When the present key was made, and when each of those before it ends."""
+    """When the present key was made, and when each earlier key becomes invalid."""
 
     rotated_at: Time
     former_until: list[Time]

@@ -27,7 +27,7 @@ Outcome = Annotated[str, one_of("SUCCESS", "RETRY", "DEAD", "LAPSED")]
 
 
 class DeliveryView(TypedDict):
-    """How far a group is with a message; in a broadcast each of its consumers. A dead one has a `reason`."""
+    """A message's delivery to a group; in a broadcast, to each of its consumers. If it is DEAD it has a `reason`."""
 
     status: Status
     attempts: Count
@@ -39,7 +39,7 @@ class DeliveryView(TypedDict):
 
 
 class Retried(TypedDict, total=False):
-    """A delivery that was to be tried at once, as it stands now."""
+    """The state of a delivery after the request to retry it now."""
 
     id: Required[str]
     group: Required[str]
@@ -53,8 +53,8 @@ class Retried(TypedDict, total=False):
 
 
 class GroupFate(DeliveryView):
-    """A delivery and where it is (in a broadcast: where its consumers' are); `older` is what one from before a seek is
-    still."""
+    """A delivery and its place (in a broadcast: those of its consumers); `older` is the place of an older delivery,
+    from before a seek, that still exists."""
 
     places: list[Place]
     older: list[Status]
@@ -69,8 +69,8 @@ class TokenName(TypedDict):
 
 
 class EventView(TypedDict):
-    """One thing that happened to a message. What people did bears `by`, a lease its `owner` and `deadline_at`, a delay
-    its `deliver_at`."""
+    """One event of a message. Actions of people have `by`, a lease has its `owner` and `deadline_at`, a delay its
+    `deliver_at`."""
 
     at: Time
     event: EventName
@@ -90,7 +90,7 @@ class EventView(TypedDict):
 
 
 class TraceView(TypedDict):
-    """A message's path, in order of time."""
+    """A message's events, in order of time."""
 
     events: list[EventView]
 

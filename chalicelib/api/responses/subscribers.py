@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class AttemptView(TypedDict):
-    """One attempt at the message at this place."""
+    """One attempt, with the place of its message."""
 
     at: Time
     shard: Count
@@ -24,9 +24,9 @@ class AttemptView(TypedDict):
 
 
 class AttemptsView(TypedDict):
-    """The latest attempts at a consumer, the newest first, and how long they took (null: none came to an end).
-    `complete`: there are no others. They are those at the end of each shard's log, of 16 shards at most: a retry of a
-    message further back is in that message's trace."""
+    """The latest attempts at a consumer, the newest first, and how long they took (null: none has ended).
+    `complete`: there are no others. Only the end of each shard's log is read, of 16 shards at most: for a retry of an
+    older message see that message's trace."""
 
     items: list[AttemptView]
     p50_ms: Count | None
@@ -35,7 +35,7 @@ class AttemptsView(TypedDict):
 
 
 class TestRequest(TypedDict):
-    """What was sent: a request to a URL, or an event to the function of this name, which has no headers."""
+    """The request that was sent to a URL, or the event that was sent to the function of this name, without headers."""
 
     method: Annotated[str, one_of("POST", "INVOKE")]
     url: str
@@ -44,8 +44,8 @@ class TestRequest(TypedDict):
 
 
 class TestAnswer(TypedDict):
-    """What was answered. A function has no `status` and no headers. `body` is its first 1,024 bytes as text, of
-    `body_bytes` (at most 65,536 are read). Headers and body are null for a token without the scope `admin`."""
+    """The answer to a test. A function's answer has no `status` and no headers. `body` is its first 1,024 bytes as
+    text, of `body_bytes` (at most 65,536 are read). Headers and body are null for a token without the scope `admin`."""
 
     status: Count | None
     headers: dict[str, str] | None

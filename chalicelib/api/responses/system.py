@@ -7,14 +7,14 @@ from .common import Count
 
 
 class HealthView(TypedDict):
-    """Everything is well."""
+    """Every table can be read."""
 
     status: Literal["ok"]
     store: Literal["ok"]
 
 
 class LadderView(TypedDict):
-    """The steps of a ladder, and the waits that so many attempts make of them; each with their sum."""
+    """A ladder's steps, and the delays between the given number of attempts; each with their sum."""
 
     ladder: str
     steps_seconds: list[Count]

@@ -7,9 +7,8 @@ from .common import Time, at, one_of
 
 
 class TokenView(TypedDict):
-    """A token without its text: what it may do, with which topics and groups, until when (null: for good), and how
-    many calls a second (null: as the stage). Its last use
-    is known to the hour."""
+    """A token without its text: its scopes, its topics and groups, its expiry (null: none), and its limit of calls a
+    second (null: the deployment's). Its last use is known to the hour."""
 
     id: str
     name: str
@@ -23,7 +22,7 @@ class TokenView(TypedDict):
 
 
 class CreatedToken(TokenView):
-    """A token that was just made or rotated; its text is shown this once."""
+    """A token that was just created or rotated; its text is shown only once."""
 
     token: str
 

@@ -21,10 +21,10 @@ _DAY_MS = 86_400_000
     "GET", "/v1/audit", scopes=(Scope.ADMIN,), query=("topic", "token", "from", "to", "limit", "page_token")
 )
 def list_audit(context: Context) -> Response[Page[AuditView]]:
-    """Who changed what, the newest first, of the last 90 days.
+    """Changes of the last 90 days with the token that made them, the newest first.
 
-    `token` is a token's id. A page may be short, and even empty, while there is a next one: filters look at 1,000
-    entries for each."""
+    `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
+    entries for each page."""
     unlimited(context)
     selection = which(context.query, context.deps.adapters.clock.now_ms())
     before, limit = parse.page_start(context, "audit"), parse.limit(context.query)

@@ -25,7 +25,7 @@ _ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
-    """Register a consumer, or renew its registration; in a broadcast its messages begin now."""
+    """Register a consumer, or renew its registration; in a broadcast it gets messages from now on."""
     topic, group = context.group(fresh=True)
     contact = _contact(context.body, context.deps)
     member, created, secret = context.deps.registry.register(
@@ -90,14 +90,14 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
 
 @call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=NoBody)
 def heartbeat(context: Context) -> Response[MemberView]:
-    """Stay online; the answer tells rank, total and shards."""
+    """Stay online; the response has rank, total and shards."""
     topic, group, consumer = _find(context)
     return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
 @call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
-    """Sign with a new secret; for `overlap_seconds` (a day) more also with the old one."""
+    """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
     topic, group, consumer = _find(context)
     secret = context.deps.registry.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
     return Response({"secret": format_secret(secret)})
@@ -105,7 +105,7 @@ def rotate_secret(context: Context) -> Response[SecretView]:
 
 @call("DELETE", _CONSUMER, scopes=_ROLES, statuses=(204,))
 def delete_consumer(context: Context) -> Response[None]:
-    """Leave the group; its shards go to the others at once."""
+    """Remove a consumer; its shards go to the others at once."""
     topic, group = context.group(fresh=True)
     consumer = context.deps.registry.consumer_to_remove(topic, group, context.params["consumer"])
     context.deps.registry.unregister(topic, group, consumer)

@@ -1,4 +1,4 @@
-"""Dead letters of a group: seen, mended, sent again, deleted; and a delivery that waits, tried now."""
+"""Dead letters of a group: list, edit, redrive, delete; and retry a waiting delivery now."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REASONS = tuple(DeadReason)
 
 @call("GET", _LETTERS, scopes=_ROLES, query=(*_FILTERS, "limit", "page_token"))
 def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
-    """Dead letters by place, each whole, with its reason and last error."""
+    """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
     purpose, letters, mark = _page(context, topic, group)
     return Response(page(context, purpose, _views(context, topic, group, letters), mark))
@@ -97,7 +97,7 @@ def redrive(context: Context) -> Response[Redriven]:
 
 @call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
 def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
-    """Give a dead letter another body, before it is redriven."""
+    """Replace a dead letter's body, before it is redriven."""
     topic, group = context.group()
     body = parse.json_body(context.raw, context.body.body)
     redriver = context.deps.redriver
@@ -112,8 +112,7 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
 def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
 
-    It goes page by page; with `dry_run` it only tells what it would change. What it does not change, or is no JSON,
-    stays as it is."""
+    It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
     topic, group = context.group()
     patch, mark = parse.patch_text(context.raw), None
     purpose, ids = "", context.body.ids
@@ -154,7 +153,7 @@ def delete_dead_letter(context: Context) -> Response[None]:
 
 @call("POST", "/v1/topics/{topic}/messages/{id}/retry", scopes=_ROLES, body=RetryNowBody)
 def retry_now(context: Context) -> Response[Retried]:
-    """Make the next attempt of a RETRYING or DEAD delivery now."""
+    """Try a RETRYING or DEAD delivery again now."""
     topic, id = context.topic(), context.params["id"]
     check_group(context.caller, context.body.group)
     group = context.deps.catalog.group(topic, context.body.group)

@@ -1,4 +1,4 @@
-"""Delayed messages, many at once: delivered sooner or later, or taken back."""
+"""Delayed messages, many at once: reschedule or cancel them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _FILTERS = ("key", "tag", "shard", "from", "to")
     query=(*_FILTERS, "limit", "page_token"),
 )
 def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
-    """Hurry, postpone or cancel many delayed messages.
+    """Deliver sooner, postpone or cancel many delayed messages.
 
-    Those with the ids; or, page by page and soonest first, those that the query means (`from` and `to` are times of
-    delivery). With `dry_run` it only tells what it would change."""
+    It changes the messages with the ids; or, page by page and soonest first, those that match the query (`from` and
+    `to` are due times). With `dry_run` it only shows the changes."""
     topic, body = context.topic(), context.body
     if (body.deliver_at is not UNSET) + (body.postpone_seconds is not UNSET) + body.cancel != 1:
         raise invalid("", "give one of deliver_at, postpone_seconds and cancel")

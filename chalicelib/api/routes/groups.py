@@ -1,4 +1,4 @@
-"""Consumer groups: their settings, their position, who owns which shard."""
+"""Consumer groups: settings, position, assignment of shards."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def delete_group(context: Context) -> Response[None]:
 
 @call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=NoBody)
 def pause_group(context: Context) -> Response[GroupView]:
-    """Hand out no more messages until resumed; leases run on."""
+    """Pause the group: it gets no more messages until it is resumed; present leases stay valid."""
     topic = context.topic(fresh=True)
     return Response(groups.view(context.deps.admin.pause(topic, context.params["group"], True)))
 
 
 @call("POST", f"{_GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
 def resume_group(context: Context) -> Response[GroupView]:
-    """Hand out messages again."""
+    """Resume the group: it gets messages again."""
     topic = context.topic(fresh=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
     context.deps.waker.wake_group(topic, group)
@@ -86,7 +86,7 @@ def resume_group(context: Context) -> Response[GroupView]:
 
 @call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
-    """Send the group to earliest, latest, a time or an offset; its open leases are void."""
+    """Move the group to earliest, latest, a time or an offset; its open leases become invalid."""
     topic, group = context.group(fresh=True)
     where, shard = _where(context.body.to), context.body.shard
     if shard is not None and shard >= topic.shards:
@@ -109,7 +109,7 @@ def _where(to: str | int) -> Where:
 
 @call("GET", f"{_GROUP}/assignment", scopes=ANY)
 def get_assignment(context: Context) -> Response[AssignmentView]:
-    """Who owns which shard, and why."""
+    """Which consumer owns which shard, and why."""
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
     consumers = context.deps.catalog.consumers(topic, group)

@@ -1,4 +1,4 @@
-"""Seeing messages: one by id, lists with filters."""
+"""Reading messages: one by id, lists with filters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def amend_message(context: Context) -> Response[MessageView]:
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,))
 def cancel_message(context: Context) -> Response[None]:
-    """Take a message back that no group has claimed."""
+    """Cancel a message that no group has claimed."""
     check_producer(context.caller)
     topic = context.topic()
     message = _find(context, topic)
@@ -94,7 +94,7 @@ def _in_transaction(transaction: Transaction) -> Conflict:
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
 def get_trace(context: Context) -> Response[TraceView]:
-    """A message's path: what was done to it and by which token, each attempt with who made it; in order of time."""
+    """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
     message, tracer = _find(context, topic), context.deps.tracer
     path = tracer.path(topic, message) if isinstance(message, Message) else tracer.before_log(message)
@@ -105,7 +105,7 @@ def get_trace(context: Context) -> Response[TraceView]:
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
 def get_fate(context: Context) -> Response[FateView]:
-    """Where a message stands everywhere: for each group its status, and the one place in which it is."""
+    """A message's state in every group: its status, and the one place in which it is."""
     from ...services.inspect.fate import is_complete
 
     topic = context.topic()
@@ -127,7 +127,7 @@ def get_fate(context: Context) -> Response[FateView]:
 
 @call("GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=_FILTERS)
 def list_messages(context: Context) -> Response[Page[MessageView]]:
-    """Messages, newest first; those with status DELAYED soonest first, those PREPARED in the order they were.
+    """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 
     A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
     the one message that it stands for."""

@@ -74,7 +74,7 @@ def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> list[Plac
 
 @call("POST", "/v1/topics/{topic}/messages/batch", scopes=(Scope.PRODUCE,), body=BatchBody, headers=RESENDING)
 def produce_batch(context: Context) -> Response[BatchView]:
-    """Accept up to 1,000 messages; bad ones are refused one by one, good ones are stored."""
+    """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
     topic = context.topic()
     if len(context.raw) > MAX_BATCH_BYTES:
         raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")

@@ -17,7 +17,7 @@ _CONSUME = (Scope.CONSUME,)
 
 @call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)
 def receive(context: Context) -> Response[Received]:
-    """Claim messages; each comes with a receipt that is good for the lease."""
+    """Claim messages; each has a receipt that is valid for the lease."""
     deps, body = context.deps, context.body
     topic, group = context.group()
     consumer = None
@@ -34,14 +34,14 @@ def receive(context: Context) -> Response[Received]:
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
 def ack(context: Context) -> Response[ReceiptResults]:
-    """Record success."""
+    """Acknowledge messages: they were processed successfully."""
     answers = context.deps.settler.ack(*context.group(), context.body.receipts)
     return Response(receipts.results(context.body.receipts, answers, context.request_id))
 
 
 @call("POST", f"{_GROUP}/nack", scopes=_CONSUME, body=NackBody)
 def nack(context: Context) -> Response[ReceiptResults]:
-    """Give messages back for another attempt, or bury them as dead letters."""
+    """Give messages back for another attempt, or turn them into dead letters."""
     topic, group = context.group()
     body = context.body
     from ...services.consume.settle import Nack

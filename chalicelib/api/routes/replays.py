@@ -25,7 +25,7 @@ _ROLES = (Scope.ADMIN,)
 
 @call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody, statuses=(202,))
 def create_replay(context: Context) -> Response[CreatedReplay]:
-    """Send archived messages of a topic again, or with dry_run only count them: 202, and a job begins."""
+    """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
     draft = _draft(context.body, context.params["topic"])
     _check_topics(context, draft)
     replay, started = context.deps.replays.create(draft, start=context.body.start)
@@ -74,7 +74,7 @@ def _may_use_topics(caller: Caller, replay: Replay) -> bool:
 
 @call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
 def list_replays(context: Context) -> Response[Page[ReplayView]]:
-    """Replays of a topic's messages, the newest first: those whose topics and group the token may use."""
+    """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
     purpose = f"replays:{topic}"
     rows, following = parse.visible(
@@ -95,7 +95,7 @@ def get_replay(context: Context) -> Response[ReplayView]:
 
 @call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
 def tell_progress(context: Context) -> Response[ReplayView]:
-    """Tell how far a replay is: for its job."""
+    """Report a replay's progress. Only for its job."""
     body = context.body
     from ...services.manage.replays import Progress
 
@@ -105,7 +105,7 @@ def tell_progress(context: Context) -> Response[ReplayView]:
 
 @call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
 def send_archived(context: Context) -> Response[BatchView]:
-    """Send up to 1,000 archived messages under a replay, each once however often it is asked: for its job."""
+    """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
     replay = _find(context)
     checked = [_checked(item, i) for i, item in enumerate(context.body.messages)]
     good = [each for each in checked if not isinstance(each, HeadraceError)]

@@ -12,7 +12,7 @@ from .tokens import unlimited
 
 @call("POST", "/v1/signing-key/rotate", scopes=(Scope.ADMIN,), body=RotateKeyBody)
 def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
-    """Sign with a new key from now on; what the one before has signed stays good for `overlap_seconds`."""
+    """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
     unlimited(context)
     ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
     return Response(signing_key.view(ring, context.deps.adapters.clock.now_ms()))

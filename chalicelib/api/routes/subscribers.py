@@ -1,4 +1,4 @@
-"""Consumers that are called: how they answered lately, and a test."""
+"""Push consumers: their latest attempts, and a test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 
-    It is no message and no attempt; the answer says what was sent and what came back within ten seconds."""
+    The test does not count as a message or an attempt. The response has the request and the answer received within ten
+    seconds."""
     topic, group, consumer = _find(context)
     if not consumer.is_called:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Health, statistics, ladders, the interface's own description."""
+"""Health, statistics, ladders, the description of this interface."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _DECIMAL = r"[0-9]{1,2}(\.[0-9]{1,9})?\Z"
 
 @call("GET", "/v1/health", scopes=())
 def health(context: Context) -> Response[HealthView]:
-    """Can every table be read? 503 where one cannot. An answer is up to five seconds old."""
+    """Check that every table can be read; 503 if one cannot. The result may be five seconds old."""
     context.deps.readiness.check()
     return Response({"status": "ok", "store": "ok"})
 
 
 @call("GET", "/v1/ladders/{name}", scopes=ANY, query=(*_NUMBERS, "max_attempts"))
 def preview_ladder(context: Context) -> Response[LadderView]:
-    """The steps of a ladder and their sum; and the waits that so many attempts make of them, and theirs."""
+    """A ladder's steps and their sum; and the delays between the given number of attempts, and their sum."""
     name, names = context.params["name"], [*ladder.NAMED, ladder.EXPONENTIAL]
     if name not in names:
         raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(names)}.")

@@ -16,7 +16,7 @@ _ADMIN = (Scope.ADMIN,)
 
 @call("POST", "/v1/tokens", scopes=_ADMIN, body=TokenBody, statuses=(201,))
 def create_token(context: Context) -> Response[CreatedToken]:
-    """Make a token; its text is shown this once."""
+    """Create a token; its text is shown only once."""
     unlimited(context)
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
@@ -44,7 +44,7 @@ def list_tokens(context: Context) -> Response[Page[TokenView]]:
 
 @call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)
 def rotate_token(context: Context) -> Response[CreatedToken]:
-    """Give a token a new text, shown this once; the old one stays good for `overlap_seconds`."""
+    """Give a token a new text, shown only once; the old one stays valid for `overlap_seconds`."""
     maker = unlimited(context)
     id = context.params["id"][:128]
     token, text = context.deps.tokens.rotate(id, context.body.overlap_seconds, maker)

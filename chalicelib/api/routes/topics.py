@@ -1,4 +1,4 @@
-"""Topics: created on purpose, changed, looked at, deleted."""
+"""Topics: create, change, read, delete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def put_topic(context: Context) -> Response[TopicView]:
 
 @call("GET", "/v1/topics/{topic}", scopes=ANY)
 def get_topic(context: Context) -> Response[TopicDetail]:
-    """A topic's settings, and what is in it."""
+    """A topic's settings and counts."""
     topic = context.topic()
     (stats,) = context.deps.lookup.stats([topic])
     return Response(topics.detail(topic, stats))
@@ -37,7 +37,7 @@ def get_topic(context: Context) -> Response[TopicDetail]:
 
 @call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
 def get_rates(context: Context) -> Response[RatesView]:
-    """Tell how fast messages came in and were settled, and how far groups were behind.
+    """Rates of produced and settled messages, and each group's backlog, over time.
 
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
     from ...domain.meter import WINDOWS
@@ -51,9 +51,9 @@ def get_rates(context: Context) -> Response[RatesView]:
 
 @call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))
 def get_due(context: Context) -> Response[DueView]:
-    """Tell how much is due in each hour.
+    """Count delayed messages and retries by the hour in which they are due.
 
-    Of the first thousand or so timers of all topics from `from` on (default: all that waits)."""
+    It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
     from ...services.inspect.due_hours import due_hours
 
     query = context.query
@@ -63,7 +63,7 @@ def get_due(context: Context) -> Response[DueView]:
 
 @call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))
 def get_as_of(context: Context) -> Response[AsOfView]:
-    """Show the topic as it was at the last full hour up to `at`.
+    """A topic's counts at the last full hour up to `at`.
 
     For each group that had tried anything: what was waiting, in flight, retried and dead. From the archive: 404
     `NOT_ARCHIVED` says who counts what is not counted yet."""
@@ -74,7 +74,7 @@ def get_as_of(context: Context) -> Response[AsOfView]:
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
-    """Topics by name, those the token may use."""
+    """List the topics that the token may use, by name."""
     pairs, following = parse.counted_topics(context, "topics")
     return Response(page(context, "topics", [topics.detail(*pair) for pair in pairs], following))
 

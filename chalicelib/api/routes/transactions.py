@@ -1,4 +1,4 @@
-"""Transactions: prepared, committed or rolled back, seen."""
+"""Transactions: prepare, commit, roll back, read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _JsonText(msgspec.Struct):
     statuses=(200, 201),
 )
 def prepare(context: Context) -> Response[PreparedTransaction]:
-    """Prepare a message: nobody sees it before the commit. 200 for a repeated dedup_id."""
+    """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
     topic, body, deps = context.topic(), context.body, context.deps
     draft = _draft(context)
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
@@ -67,13 +67,13 @@ def _draft(context: Context) -> Draft:
 
 @call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody)
 def commit(context: Context) -> Response[TransactionView]:
-    """Commit: the message enters its topic, or waits there for its time. Repeating it is harmless."""
+    """Commit: the message enters its topic, or waits until it is due. Repeating the call is harmless."""
     return _decide(context, TransactionState.COMMITTED)
 
 
 @call("POST", f"{_TRANSACTION}/rollback", scopes=_ROLES, body=NoBody)
 def roll_back(context: Context) -> Response[TransactionView]:
-    """Roll back: nobody will ever see the message. Repeating it is harmless."""
+    """Roll back: no consumer will ever get the message. Repeating the call is harmless."""
     return _decide(context, TransactionState.ROLLED_BACK)
 
 
@@ -85,7 +85,7 @@ def _decide(context: Context, decision: TransactionState) -> Response[Transactio
 
 @call("GET", _TRANSACTION, scopes=_ROLES)
 def get_transaction(context: Context) -> Response[TransactionView]:
-    """A transaction: its state, its checks, and where its message went."""
+    """A transaction: its state, its checks, and the place of its message."""
     return Response(transactions.view(_find(context)))
 
 
@@ -101,7 +101,7 @@ def _find(context: Context) -> Transaction:
 
 @call("GET", "/v1/topics/{topic}/transactions", scopes=_ROLES, query=("state", "limit", "page_token"))
 def list_transactions(context: Context) -> Response[Page[TransactionView]]:
-    """Transactions of a state (PREPARED unless another is given), by time of preparation."""
+    """List transactions in a state (default PREPARED), by time of preparation."""
     topic = context.topic()
     state = context.query.get("state", TransactionState.PREPARED)
     if state not in set(TransactionState):
