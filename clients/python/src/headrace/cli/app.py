@@ -1,4 +1,4 @@
-"""The commands, the options that all of them have, and what becomes of an error."""
+"""The commands, the options that all of them have, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _GLOBAL = {"--json": 0, "--profile": 1, "--url": 1, "--token": 1}
 
 app = typer.Typer(
     name="headrace",
-    help="Headrace, the message queue: send, receive, look, mend.",
+    help="Headrace, the message queue: send, receive, inspect, repair.",
     epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -54,11 +54,11 @@ app = typer.Typer(
 @app.callback()
 def root(
     context: typer.Context,
-    profile: Annotated[str | None, typer.Option(help="A service you keep (HEADRACE_PROFILE).")] = None,
-    url: Annotated[str | None, typer.Option(help="Where the service is (HEADRACE_URL).")] = None,
+    profile: Annotated[str | None, typer.Option(help="A stored profile (HEADRACE_PROFILE).")] = None,
+    url: Annotated[str | None, typer.Option(help="The service's URL (HEADRACE_URL).")] = None,
     token: Annotated[
         str | None,
-        typer.Option(help="Your token. Others may see it in the list of processes: HEADRACE_TOKEN."),
+        typer.Option(help="Your token. HEADRACE_TOKEN is safer: the list of processes shows options."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document a line.")] = False,
 ) -> None:

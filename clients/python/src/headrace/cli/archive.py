@@ -19,7 +19,7 @@ def archive(
     to: Annotated[str | None, typer.Option(help="The last day, as 2030-01-01 (today).")] = None,
     days: Annotated[int, typer.Option(help="How many days, 31 at most.")] = 14,
 ) -> None:
-    """What is archived of each day and topic: proved, open, or with holes."""
+    """Show what is archived of each day and topic: proved, open, or with holes."""
     s = session(context)
     archived = s.hr.get_archive(to=to, limit=days)
     rows = (

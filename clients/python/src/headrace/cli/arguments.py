@@ -1,4 +1,4 @@
-"""What several commands are told: arguments, JSON, settings."""
+"""What several commands read: arguments, JSON, settings."""
 
 from __future__ import annotations
 

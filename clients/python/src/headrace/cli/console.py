@@ -19,7 +19,7 @@ def console(
     context: typer.Context,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser of this machine.")] = False,
 ) -> None:
-    """A link that signs a browser in to the console: once, within a minute."""
+    """Print a link that signs a browser in to the console: once, within a minute."""
     s = session(context)
     link = s.hr.create_sign_in_link()
     if s.output.as_json:

@@ -21,7 +21,7 @@ Consumer = Annotated[str, typer.Argument(help="The consumer.")]
 
 @app.command("list")
 def list_consumers(context: typer.Context, topic: Topic, group: Group) -> None:
-    """A group's consumers, and how those that are called are."""
+    """List a group's consumers, with the health of push consumers."""
     s = session(context)
     rows = ((c, _row(c)) for c in s.hr.list_consumers(topic, group))
     columns = ("CONSUMER", "KIND", "STATE", "WHY", "CIRCUIT", "FAILING SINCE")
@@ -38,9 +38,9 @@ def attempts(
     topic: Topic,
     group: Group,
     consumer: Consumer,
-    limit: Annotated[int, typer.Option(help="So many at most.")] = 32,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 32,
 ) -> None:
-    """The latest attempts at a consumer, and how long they took."""
+    """Show the latest attempts at a consumer, and how long they took."""
     s = session(context)
     latest = s.hr.get_attempts(topic, group, consumer, limit=limit)
     rows = ((each, _attempt(each)) for each in latest.items)
@@ -56,7 +56,7 @@ def _attempt(each: models.Attempt) -> tuple[Any, ...]:
 
 @app.command()
 def test(context: typer.Context, topic: Topic, group: Group, consumer: Consumer) -> None:
-    """Send a signed test event to a consumer's URL. Exit code 1 where it would not have taken a message."""
+    """Send a signed test event to a consumer's URL. Exit code 1 if a message would have failed."""
     s = session(context)
     tested = s.hr.test_consumer(topic, group, consumer)
     _show(s.output, tested)
@@ -79,10 +79,10 @@ def rotate_secret(
     group: Group,
     consumer: Consumer,
     overlap_seconds: Annotated[
-        int | None, typer.Option(help="For how long the old secret signs, too (a day; 0: no longer).")
+        int | None, typer.Option(help="Seconds for which the old secret signs, too (a day; 0: not at all).")
     ] = None,
 ) -> None:
-    """A new signing secret. It is printed this once."""
+    """Make a new signing secret. It is printed only once."""
     s = session(context)
     s.output.out.print(
         s.hr.rotate_secret(topic, group, consumer, overlap_seconds=overlap_seconds), soft_wrap=True

@@ -22,7 +22,7 @@ Reason = Annotated[
 ]
 Key = Annotated[str | None, typer.Option(help="Only those with this key.")]
 Tag = Annotated[str | None, typer.Option(help="Only those with this tag.")]
-Since = Annotated[str | None, typer.Option(help="Only those that died then or later (2030-01-01T00:00:00Z).")]
+Since = Annotated[str | None, typer.Option(help="Only dead letters since this time (2030-01-01T00:00:00Z).")]
 
 
 @app.command("list")
@@ -36,7 +36,7 @@ def list_dead(
     since: Since = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
 ) -> None:
-    """A group's dead letters, and why they are."""
+    """List a group's dead letters, with their reasons."""
     s = session(context)
     letters = s.hr.list_dead_letters(
         topic, group, reason=reason, key=key, tag=tag, since=since, limit=min(limit, 200)
@@ -51,7 +51,7 @@ def _cells(each: DeadLetter) -> tuple[Any, ...]:
 
 @app.command()
 def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> None:
-    """One dead letter."""
+    """Show a dead letter."""
     s = session(context)
     letter = s.hr.get_dead_letter(topic, group, id)
     names = (
@@ -76,9 +76,11 @@ def edit(
     topic: Topic,
     group: Group,
     id: MessageId,
-    body: Annotated[str | None, typer.Argument(help="The new body, JSON. Without it: your editor.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(help="The new body, JSON. Without it your editor opens.")
+    ] = None,
 ) -> None:
-    """Mend a dead letter's body; `redrive` sends it then."""
+    """Edit a dead letter's body; `redrive` then sends it."""
     s = session(context)
     if body is None:
         old = s.hr.get_dead_letter(topic, group, id).body
@@ -97,15 +99,15 @@ def redrive(
     context: typer.Context,
     topic: Topic,
     group: Group,
-    ids: Annotated[list[str] | None, typer.Argument(help="Which; without: all that match.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Message ids; without them all that match.")] = None,
     reason: Reason = None,
     key: Key = None,
     tag: Tag = None,
     since: Since = None,
-    limit: Annotated[int | None, typer.Option(help="So many at most.")] = None,
+    limit: Annotated[int | None, typer.Option(help="How many at most.")] = None,
     yes: Yes = False,
 ) -> None:
-    """Send dead letters to their group again, with fresh attempts."""
+    """Send dead letters to their group again; attempts are counted from the start."""
     s = session(context)
     filters = {"reason": reason, "key": key, "tag": tag, "since": since}
     choice = {name: value for name, value in filters.items() if value is not None}
@@ -117,7 +119,7 @@ def redrive(
 
 @app.command()
 def delete(context: typer.Context, topic: Topic, group: Group, id: MessageId, yes: Yes = False) -> None:
-    """Give a dead letter up for good."""
+    """Delete a dead letter for good."""
     s = session(context)
     sure(f"Delete {id} for good?", yes)
     s.hr.delete_dead_letter(topic, group, id)

@@ -1,4 +1,4 @@
-"""`headrace delayed`: messages that wait for their time."""
+"""`headrace delayed`: delayed messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from .arguments import MessageId, Topic
 from .output import short
 from .session import session
 
-app = typer.Typer(
-    name="delayed", help="Messages that wait for their time: list, move, cancel.", no_args_is_help=True
-)
+app = typer.Typer(name="delayed", help="Delayed messages: list, move, cancel.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -26,7 +24,7 @@ def list_delayed(
     key: Annotated[str | None, typer.Option(help="Only those with this key.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
 ) -> None:
-    """What waits, soonest first."""
+    """List delayed messages, soonest first."""
     s = session(context)
     messages = s.hr.list_messages(topic, status="DELAYED", key=key, limit=min(limit, 200))
     rows = ((m, (m.deliver_at, m.id, m.keys, m.tag, short(m.body))) for m in islice(messages, limit))
@@ -38,10 +36,10 @@ def move(
     context: typer.Context,
     topic: Topic,
     id: MessageId,
-    delay: Annotated[str | None, typer.Option(help="So long from now: 0s, 15m, 2h.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Delay from now: 0s, 15m, 2h.")] = None,
     at: Annotated[str | None, typer.Option(help="At this time: 2030-01-01T00:00:00Z.")] = None,
 ) -> None:
-    """Deliver it at another time."""
+    """Change when a message is delivered."""
     if (delay is None) == (at is None):
         raise typer.BadParameter("Say --delay or --at.")
     try:
@@ -55,7 +53,7 @@ def move(
 
 @app.command()
 def cancel(context: typer.Context, topic: Topic, id: MessageId) -> None:
-    """Take it back."""
+    """Cancel a message."""
     s = session(context)
     s.hr.cancel_message(topic, id)
     s.output.say(f"{id} is cancelled.")

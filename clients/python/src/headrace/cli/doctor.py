@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context) -> None:
-    """Check address, store, clock, token and what needs your attention. Ends with 1 if something does not work."""
+    """Check address, database, clock, token; list groups with dead letters. Exit code 1 if a check fails."""
     s = session(context)
     findings = list(_findings(s))
     signs = {True: "ok", None: "look", False: "FAILS"}

@@ -20,7 +20,7 @@ _COUNTED = 2000
 
 @app.command("list")
 def list_groups(context: typer.Context, topic: Topic) -> None:
-    """A topic's groups."""
+    """List a topic's groups."""
     s = session(context)
     stats = s.hr.get_topic(topic).stats
     counts = stats.groups if stats else {}
@@ -35,7 +35,7 @@ def _counted(counts: models.GroupCounts | None) -> Sequence[Any]:
 
 @app.command()
 def show(context: typer.Context, topic: Topic, group: Group) -> None:
-    """A group's settings, its place in each shard, its consumers."""
+    """Show a group's settings, its position in each shard, its consumers."""
     s = session(context)
     details = s.hr.get_group(topic, group)
     if s.output.as_json:
@@ -67,21 +67,21 @@ def create(
 
 @app.command()
 def pause(context: typer.Context, topic: Topic, group: Group) -> None:
-    """Hand nothing out, until `resume`."""
+    """Pause a group: it gets no messages until `resume`."""
     s = session(context)
     _show(s.output, s.hr.pause_group(topic, group))
 
 
 @app.command()
 def resume(context: typer.Context, topic: Topic, group: Group) -> None:
-    """Hand messages out again."""
+    """Resume a group: it gets messages again."""
     s = session(context)
     _show(s.output, s.hr.resume_group(topic, group))
 
 
 @app.command()
 def delete(context: typer.Context, topic: Topic, group: Group, yes: Yes = False) -> None:
-    """Delete a group with its consumers and its place."""
+    """Delete a group with its consumers and positions."""
     s = session(context)
     sure(f"Delete {group} of {topic}?", yes)
     s.hr.delete_group(topic, group)
@@ -95,10 +95,10 @@ def seek(
     group: Group,
     to: Annotated[str, typer.Argument(help="earliest, latest, a time (2030-01-01T00:00:00Z) or an offset.")],
     shard: Annotated[int | None, typer.Option(help="Only this shard.")] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only say what it would do.")] = False,
+    preview: Annotated[bool, typer.Option("--preview", help="Only show the effect.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Send a group back or forward, after showing what that means."""
+    """Move a group back or forward, after showing the effect."""
     s = session(context)
     where: str | int = int(to) if to.isdigit() else to
     before = s.hr.get_group(topic, group)

@@ -1,4 +1,4 @@
-"""`headrace listen`: what a deployed stage would push reaches this machine."""
+"""`headrace listen`: forwards to this machine what a deployment would push."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def register(app: typer.Typer) -> None:
 def listen(
     context: typer.Context,
     topic: Topic,
-    forward: Annotated[str, typer.Option(help="Where to, as http://localhost:3000/hooks.")],
+    forward: Annotated[str, typer.Option(help="The target, as http://localhost:3000/hooks.")],
     group: Annotated[
-        str | None, typer.Option(help="A group that is there; without: one of your own, deleted at the end.")
+        str | None, typer.Option(help="An existing group; without it a temporary one, deleted at the end.")
     ] = None,
     begin: Annotated[
-        str, typer.Option("--from", help="Where your own group begins: latest, earliest, a time.")
+        str, typer.Option("--from", help="Where the temporary group begins: latest, earliest, a time.")
     ] = "latest",
     filter: Annotated[
-        str | None, typer.Option(help="Tags for your own group, as in 'paid || refunded'.")
+        str | None, typer.Option(help="Tags for the temporary group, as in 'paid || refunded'.")
     ] = None,
     secret: Annotated[
-        str | None, typer.Option(help="whsec_… that signs (HEADRACE_WEBHOOK_SECRET); without: a new one.")
+        str | None, typer.Option(help="whsec_… that signs (HEADRACE_WEBHOOK_SECRET); without it a new one.")
     ] = None,
     concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 4,
     timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 10.0,
-    max: Annotated[int | None, typer.Option("--max", "-n", help="End after so many.")] = None,
+    max: Annotated[int | None, typer.Option("--max", "-n", help="Stop after this many messages.")] = None,
 ) -> None:
     """Pull a topic's messages and POST them to a URL on this machine, as the service would push them.
 
-    Same headers, same body, same signature. 2xx acknowledges; anything else is tried again by the group's ladder, 489
-    is a dead letter. It takes part in no other group: production notices nothing.
+    Headers, body and signature are the same. 2xx acknowledges; 489 makes a dead letter; after any other answer the
+    message is retried with the group's delays. Other groups are not affected.
     """
     if not forward.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--forward must be a whole URL: http://{forward}")

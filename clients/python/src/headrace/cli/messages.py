@@ -27,8 +27,8 @@ _COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")
 
 Key = Annotated[str | None, typer.Option(help="Only messages with this key.")]
 Tag = Annotated[str | None, typer.Option(help="Only messages with this tag.")]
-DedupId = Annotated[str | None, typer.Option(help="The message that this dedup id stands for.")]
-InGroup = Annotated[str | None, typer.Option("--group", help="The status is that of this group.")]
+DedupId = Annotated[str | None, typer.Option(help="The message with this dedup id.")]
+InGroup = Annotated[str | None, typer.Option("--group", help="Use the status in this group.")]
 Status = Annotated[
     str | None, typer.Option(help="NEW, RUNNING, RETRYING, SUCCESS, DEAD; DELAYED, PREPARED, CANCELLED.")
 ]
@@ -69,7 +69,7 @@ def find(
 
 
 def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
-    """Everything known about a message."""
+    """Show everything known about a message."""
     s = session(context)
     message = s.hr.get_message(topic, id)
     names = (
@@ -93,7 +93,7 @@ def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
 
 
 def trace(context: typer.Context, topic: Topic, id: MessageId) -> None:
-    """A message's path, event by event, with the time since the one before."""
+    """Show a message's events, with the time since the event before."""
     s = session(context)
     events = s.hr.get_trace(topic, id)
     columns = ("AT", "AFTER", "EVENT", "GROUP", "ATTEMPT", "OUTCOME", "TOOK", "WHO", "DETAIL")
@@ -127,14 +127,12 @@ def tail(
     tag: Tag = None,
     group: InGroup = None,
     status: Status = None,
-    grep: Annotated[
-        str | None, typer.Option(help="Only bodies in which this regular expression is found.")
-    ] = None,
+    grep: Annotated[str | None, typer.Option(help="Only bodies that match this regular expression.")] = None,
     begin: Annotated[str | None, typer.Option("--from", help="Begin at this time instead of now.")] = None,
-    max: Annotated[int | None, typer.Option("--max", "-n", help="End after so many.")] = None,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 1.0,
+    max: Annotated[int | None, typer.Option("--max", "-n", help="Stop after this many messages.")] = None,
+    every: Annotated[float, typer.Option(help="Seconds between two reads.")] = 1.0,
 ) -> None:
-    """Show messages as they are accepted. No group is touched; each look costs a read of what is new."""
+    """Show messages as they are accepted. Groups do not change; each read costs read units for the new messages."""
     s = session(context)
     try:
         pattern = re.compile(grep) if grep else None

@@ -1,4 +1,4 @@
-"""`headrace profile`: services and tokens that you keep."""
+"""`headrace profile`: stored services and tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 from .profiles import Profiles, Unusable, masked
 from .session import session
 
-app = typer.Typer(name="profile", help="Services you keep: add, list, use, remove.", no_args_is_help=True)
+app = typer.Typer(
+    name="profile", help="Stored services and tokens: add, list, use, remove.", no_args_is_help=True
+)
 Name = Annotated[str, typer.Argument(help="The profile.", show_default=False)]
 
 
@@ -20,7 +22,7 @@ def add(
     name: Name,
     at: Annotated[str, typer.Option("--at", help="The service's URL (or --url).")] = "",
 ) -> None:
-    """Keep a service. The token is asked for, or read from standard input; the first profile becomes the default."""
+    """Store a service. Asks for the token, or reads it from standard input; the first profile is the default."""
     s = session(context)
     url = at or s.url
     if not url:
@@ -38,7 +40,7 @@ def add(
 
 @app.command("list")
 def list_profiles(context: typer.Context) -> None:
-    """The services you keep; tokens are not shown."""
+    """List the profiles; tokens are not shown."""
     s, profiles = session(context), Profiles.read()
     rows = []
     for name, profile in sorted(profiles.profiles.items()):
@@ -61,7 +63,7 @@ def use(context: typer.Context, name: Name) -> None:
 
 @app.command()
 def remove(context: typer.Context, name: Name) -> None:
-    """Forget a service and its token."""
+    """Remove a service and its token."""
     profiles = Profiles.read()
     profiles.get(name)
     del profiles.profiles[name]

@@ -22,13 +22,15 @@ def receive(
     group: Group,
     max: Annotated[int, typer.Option("--max", "-n", help="How many at most (1 to 1000).")] = 1,
     wait: Annotated[str, typer.Option(help="How long to wait for the first, up to 20s.")] = "0s",
-    consumer: Annotated[str | None, typer.Option(help="Who receives; needed in a broadcast.")] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge them once they are printed.")] = False,
+    consumer: Annotated[
+        str | None, typer.Option(help="The consumer that receives; needed in a broadcast.")
+    ] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the messages after printing them.")] = False,
     back: Annotated[
-        bool, typer.Option("--back", help="Give them back at once; each has cost an attempt.")
+        bool, typer.Option("--back", help="Give the messages back at once; an attempt is counted.")
     ] = False,
 ) -> None:
-    """Receive messages of a group. Without --ack or --back they come again when their lease is over."""
+    """Receive messages of a group. Without --ack or --back they are delivered again when their lease ends."""
     if ack and back:
         raise typer.BadParameter("Choose --ack or --back.")
     s = session(context)

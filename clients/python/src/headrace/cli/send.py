@@ -35,23 +35,25 @@ def send(
         list[Path] | None, typer.Option("--file", "-f", help="JSON lines: a body on each line. Repeatable.")
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="The body, or each whole file, as it is; not JSON.")
+        bool, typer.Option("--raw", help="Send the body, or each whole file, unchanged; not JSON.")
     ] = False,
     messages: Annotated[
         bool, typer.Option("--messages", help='Lines are whole messages: {"body": …, "keys": […], "tag": …}.')
     ] = False,
-    key: Annotated[str | None, typer.Option(help="What it is found by.")] = None,
-    tag: Annotated[str | None, typer.Option(help="What groups may filter by.")] = None,
+    key: Annotated[str | None, typer.Option(help="A key to find the message by.")] = None,
+    tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Messages that share it keep their order.")] = None,
-    delay: Annotated[str | None, typer.Option(help="How long it waits: 30s, 15m, 2h, 7d.")] = None,
-    at: Annotated[str | None, typer.Option(help="When it is delivered: 2030-01-01T00:00:00Z.")] = None,
-    dedup_id: Annotated[str | None, typer.Option(help="Makes a message sent twice one message.")] = None,
+    delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
+    at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
+    dedup_id: Annotated[
+        str | None, typer.Option(help="A message sent twice with this id is stored once.")
+    ] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
 ) -> None:
-    """Send one message, or very many: from files or standard input, in batches.
+    """Send one message, or many: from files or standard input, in batches.
 
-    It is durable when this ends with 0. Whatever is refused is told by its line, and ends with 1.
+    With exit code 0 all messages are durable. Refused messages are printed with their line numbers; the exit code is 1.
     """
     s = session(context)
     options: dict[str, Any] = {

@@ -31,7 +31,7 @@ def list_spool(
     file: File,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.")] = 20,
 ) -> None:
-    """What waits, in its order, and what was refused for good, with the reason."""
+    """List unsent messages, in order, and messages refused for good, with the reason."""
     s = session(context)
     with _opened(file) as spool:
         entries = spool.contents(limit)
@@ -50,10 +50,10 @@ def list_spool(
 def send_spool(
     context: typer.Context,
     file: File,
-    with_refused: Annotated[bool, typer.Option("--refused", help="What was refused, too.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to try.")] = 60.0,
+    with_refused: Annotated[bool, typer.Option("--refused", help="Also the refused messages.")] = False,
+    timeout: Annotated[float, typer.Option(help="For how many seconds to try.")] = 60.0,
 ) -> None:
-    """Send what waits, in its order, each message once. What does not get through stays in the file."""
+    """Send the unsent messages, in order, each once. Messages that cannot be sent stay in the file."""
     s = session(context)
     with _opened(file) as spool:
         if with_refused:

@@ -36,17 +36,17 @@ def register(app: typer.Typer) -> None:
 def stats(
     context: typer.Context,
     topic: Annotated[
-        str | None, typer.Argument(help="One topic; without: all.", autocompletion=topic_names)
+        str | None, typer.Argument(help="One topic; without it all.", autocompletion=topic_names)
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(help="As it was at the last full hour up to this time (RFC 3339), from the archive."),
+        typer.Option(help="The counts at the last full hour up to this time (RFC 3339), from the archive."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
-    times: Annotated[int | None, typer.Option(help="With --watch: so many looks.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two reads.")] = 2.0,
+    times: Annotated[int | None, typer.Option(help="With --watch: how many reads.")] = None,
 ) -> None:
-    """What is in topics and groups: waiting, in flight, retrying, dead."""
+    """Show the counts of topics and groups: waiting, in flight, retrying, dead."""
     s = session(context)
     if at is not None:
         if topic is None:

@@ -14,7 +14,7 @@ app = typer.Typer(name="tokens", help="Access tokens: list, create, rotate, dele
 
 @app.command("list")
 def list_tokens(context: typer.Context) -> None:
-    """All tokens, without their texts, which nobody keeps."""
+    """List the tokens, without their texts, which are not stored."""
     s = session(context)
     rows = (
         (t, (t.id, t.name, t.scopes, t.topics, t.created_at, t.last_used_at, t.expires_at))
@@ -26,12 +26,12 @@ def list_tokens(context: typer.Context) -> None:
 @app.command()
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    name: Annotated[str, typer.Argument(help="A name for the token.")],
     scope: Annotated[list[str], typer.Option(help="produce, consume, admin. Repeatable.")],
     topic: Annotated[list[str] | None, typer.Option(help="A pattern, as orders.*. Repeatable.")] = None,
-    days: Annotated[int | None, typer.Option(help="How long it is valid.")] = None,
+    days: Annotated[int | None, typer.Option(help="For how many days it is valid.")] = None,
 ) -> None:
-    """Make a token. Its text is printed this once."""
+    """Create a token. Its text is printed only once."""
     s = session(context)
     token = s.hr.create_token(name, scope, topics=topic, expires_in_days=days)
     if s.output.as_json:
@@ -44,12 +44,12 @@ def create(
 @app.command()
 def rotate(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(help="Its id.")],
+    id: Annotated[str, typer.Argument(help="The token's id.")],
     overlap_seconds: Annotated[
-        int | None, typer.Option(help="For how long the old text stays good (a day; 0: no longer).")
+        int | None, typer.Option(help="Seconds for which the old text stays valid (a day; 0: not at all).")
     ] = None,
 ) -> None:
-    """Give a token a new text. It is printed this once."""
+    """Give a token a new text. It is printed only once."""
     s = session(context)
     token = s.hr.rotate_token(id, overlap_seconds=overlap_seconds)
     if s.output.as_json:
@@ -61,7 +61,7 @@ def rotate(
 
 @app.command()
 def delete(
-    context: typer.Context, id: Annotated[str, typer.Argument(help="Its id.")], yes: Yes = False
+    context: typer.Context, id: Annotated[str, typer.Argument(help="The token's id.")], yes: Yes = False
 ) -> None:
     """Revoke a token."""
     s = session(context)

@@ -16,7 +16,7 @@ app = typer.Typer(name="topics", help="Topics: list, show, create, change, delet
 
 @app.command("list")
 def list_topics(context: typer.Context) -> None:
-    """The topics that your token may use."""
+    """List the topics that your token may use."""
     s = session(context)
     rows = ((t, (t.topic, t.mode, t.shards, f"{t.retention_days} d")) for t in s.hr.list_topics())
     s.output.many(("TOPIC", "MODE", "SHARDS", "KEPT"), rows, "No topics yet: headrace topics create orders")
@@ -24,7 +24,7 @@ def list_topics(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, topic: Topic) -> None:
-    """A topic's settings, and what is in it."""
+    """Show a topic's settings and counts."""
     s = session(context)
     _show(s.output, s.hr.get_topic(topic))
 
@@ -34,7 +34,7 @@ def create(
     context: typer.Context,
     topic: Topic,
     mode: Annotated[str | None, typer.Option(help="queue, serial or broadcast: the groups' default.")] = None,
-    shards: Annotated[int | None, typer.Option(help="How many; may grow, never shrink.")] = None,
+    shards: Annotated[int | None, typer.Option(help="Number of shards; may grow, never shrink.")] = None,
     settings: Settings = None,
 ) -> None:
     """Create a topic, or change the settings that are given."""
