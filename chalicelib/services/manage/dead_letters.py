@@ -181,6 +181,13 @@ class Redriver:
         """Send dead letters again, each with as many attempts as it had; how many went (one that somebody else was
         faster with does not count). Those of a broadcast's consumer that has left stay: there is nobody to get them.
         So do those that nobody can read, until somebody gives them a body."""
+        went = self._send_again(topic, group, letters, by)
+        if went:
+            self._waker.wake_group(topic, group)
+        return went
+
+    def _send_again(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str) -> int:
+        """The same, and nobody is woken."""
         went = 0
         owners = set(self._catalog.cursor_owners(topic, group))
         by_owner: dict[str, list[DeadLetter]] = {}
@@ -199,8 +206,6 @@ class Redriver:
             ]
             self._attempt_log.note(topic, group, ("", uid), f"redrive.{now_ms}", now_ms, tried)
             went += len(gone)
-        if went:
-            self._waker.wake_group(topic, group)
         return went
 
     def redrive_some(self, topic: Topic, group: Group, selection: Wanted, limit: int, by: str = "") -> int:
@@ -254,7 +259,7 @@ class Redriver:
                     "UNDECODABLE",
                     "What is left of the message cannot be read: give its dead letter a body first.",
                 )
-            return self.redrive(topic, group, [letter], by) > 0
+            return self._send_again(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
         if record and record.status == Status.RETRYING and record.next_ms is not None:
             return self._hurry_timer(topic, group, key, record)
