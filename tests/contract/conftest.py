@@ -29,8 +29,11 @@ def shared(make_stage: Callable[[], Stage]) -> Stage:
 
 
 @pytest.fixture
-def stage(shared: Stage) -> Stage:
-    """The suite's common stage: factories make names that nobody else has. Its clock starts anew."""
+def stage(make_stage: Callable[[], Stage], shared: Stage) -> Stage:
+    """In memory one of its own; on DynamoDB, where that takes long, the suite's common one: factories make names that
+    nobody else has. Its clock starts anew."""
+    if make_stage is memory_stage:
+        return memory_stage()
     shared.clock.at_ms = START_MS
     return shared
 
