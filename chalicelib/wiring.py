@@ -188,7 +188,14 @@ class Deps:
 
         a = self.adapters
         return Receiver(
-            self.assignments, self.claimer, self.settler, a.blobs, a.clock, a.random, self.empty_lanes
+            self.catalog,
+            self.assignments,
+            self.claimer,
+            self.settler,
+            a.blobs,
+            a.clock,
+            a.random,
+            self.empty_lanes,
         )
 
     @cached_property

@@ -16,7 +16,7 @@ from ...modes import POLICIES
 from ...ports.world import Blobs, Clock, Random
 from ..core.assignments import Assignments
 from ..core.bodies import with_bodies
-from ..core.catalog import broadcast_needs_consumer
+from ..core.catalog import Catalog, broadcast_needs_consumer
 from ..core.expiring_cache import BoundedCache, TtlCache
 from .claim import Claimer
 from .claimant import Claimant, Delivery
@@ -37,6 +37,7 @@ class Receiver:
 
     def __init__(
         self,
+        catalog: Catalog,
         assignments: Assignments,
         claimer: Claimer,
         settler: Settler,
@@ -46,6 +47,7 @@ class Receiver:
         empty_lanes: TtlCache[CursorKey, bool],
     ) -> None:
         """`empty_lanes` are retry lanes that need no look for a moment."""
+        self._catalog = catalog
         self._assignments = assignments
         self._claimer = claimer
         self._settler = settler
@@ -65,7 +67,8 @@ class Receiver:
         wait_seconds: float,
         lease_seconds: int,
     ) -> list[Delivery]:
-        """Up to `most` deliveries, waiting up to `wait_seconds` for the first."""
+        """Up to `most` deliveries, waiting up to `wait_seconds` for the first. Raises NotFound where the group is
+        deleted meanwhile."""
         policy = POLICIES[group.mode]
         if policy.per_consumer and consumer is None:
             raise broadcast_needs_consumer()
@@ -88,6 +91,10 @@ class Receiver:
                 return deliveries
             self._clock.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            present = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
+            if present.uid != group.uid:  # made anew, perhaps in another mode: that one is for the next call
+                return []
+            group, claimant = present, replace(claimant, group=present)
 
     def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
         """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""

@@ -165,6 +165,14 @@ def test_a_spool_outlives_the_outage_and_keeps_the_order(
     spool.close()
 
 
+def test_a_file_that_is_no_spool_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("not yours\n" * 100)
+    with pytest.raises(ValueError, match="is no spool"):
+        Spool(notes)
+    assert notes.read_text() == "not yours\n" * 100
+
+
 def test_a_spool_is_its_owners_only(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     spool.add("orders", b"{}")

@@ -109,6 +109,26 @@ def test_what_is_published_after_a_block_is_sent_when_it_ended_well(
     assert bodies(hr, topic) == {1: 1, 2: 1, "async": 1}
 
 
+def test_after_a_block_each_topic_is_sent_to_once_whatever_becomes_of_another(
+    hr: Headrace, topic: str
+) -> None:
+    after = hr.publish_after()
+
+    def leaves() -> None:
+        with after:
+            after.send("no-such-topic", 0)
+            after.send(topic, 1)
+
+    with pytest.raises(errors.TopicNotFound):
+        leaves()
+    assert [type(one) for one in after.results] == [errors.TopicNotFound, Sent]
+    with after:
+        after.send(topic, 2)
+    assert bodies(hr, topic) == {1: 1, 2: 1}
+    with pytest.raises(RuntimeError, match="inside the block"):
+        after.send(topic, 3)
+
+
 def test_a_call_that_is_not_safe_to_repeat_is_not(shaky: Headrace, proxy: FaultyProxy) -> None:
     proxy.plan.append(LOSE)
     with pytest.raises(errors.NoAnswer):

@@ -217,6 +217,27 @@ def test_a_paused_group_hands_out_nothing_and_settles_on(api: Client) -> None:
     assert other["attempt"] == 1
 
 
+def test_a_receive_that_waits_notices_a_pause_and_its_end(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+
+    def pause() -> None:
+        api.post(f"{group.path}/pause").expect(200)
+        topic.produce("x")
+
+    clock.on_wait = pause
+    assert group.receive(wait_seconds=20) == []
+    clock.on_wait = lambda: api.post(f"{group.path}/resume").expect(200)
+    assert group.bodies(wait_seconds=20) == ["x"]
+
+
+def test_a_receive_that_waits_ends_with_its_group(api: Client, clock: ShiftingClock) -> None:
+    group = api.topic().group()
+    clock.on_wait = lambda: api.delete(group.path).expect(204)
+    body = {"wait_seconds": 20}
+    api.post(f"{group.path}/receive", body).refused(404, "GROUP_NOT_FOUND")
+
+
 def test_pausing_leaves_the_other_groups_alone(api: Client) -> None:
     topic = api.topic()
     one, two = topic.group("one"), topic.group("two")

@@ -54,7 +54,7 @@ class Spool:
     """Keeps messages in a file. Safe for threads; of one process at a time: another is refused."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises BlockingIOError where another process has the file open."""
+        """Raises BlockingIOError where another process has the file open, ValueError where it is no spool."""
         self._lock = threading.Lock()
         # Messages are nobody else's business. What SQLite puts beside the file has the file's mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -68,6 +68,9 @@ class Spool:
         except sqlite3.OperationalError as error:
             self._file.close()
             raise BlockingIOError(f"The spool {path} is in use by another process ({error}).") from error
+        except sqlite3.DatabaseError as error:
+            self._file.close()
+            raise ValueError(f"{path} is no spool ({error}).") from error
 
     def add(self, topic: str, text: bytes) -> int:
         """Keep a message (as JSON); it is on disk when this returns. Its number in the file."""

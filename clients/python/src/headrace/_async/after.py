@@ -23,23 +23,32 @@ class AsyncAfterBlock:
         self.results: list[Sent | HeadraceError] = []
         self._sends = sends
         self._messages: dict[str, list[Outgoing]] = {}
+        self._is_open = False
 
     def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
-        """Note a message for the block's end. TypeError and ValueError for what cannot be sent."""
+        """Note a message for the block's end. TypeError and ValueError for what cannot be sent, RuntimeError outside
+        the block."""
+        if not self._is_open:
+            raise RuntimeError("Send inside the block: what is noted outside it would never be sent.")
         message = Outgoing(body, **options)
         encode(message.fields())
         self._messages.setdefault(topic, []).append(message)
 
     async def __aenter__(self) -> AsyncAfterBlock:
+        self.results, self._messages, self._is_open = [], {}, True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_open = False
         if error is not None:
             return
         for topic, messages in self._messages.items():
-            self.results += await self._sends.send_many(topic, messages)
+            try:
+                self.results += await self._sends.send_many(topic, messages)
+            except HeadraceError as refusal:  # of the whole topic: the others' messages are sent all the same
+                self.results += [refusal] * len(messages)
         for result in self.results:
             if isinstance(result, HeadraceError):
                 raise result

@@ -76,7 +76,7 @@ def send_spool(
 def _opened(file: Path) -> Iterator[Spool]:
     try:
         spool = Spool(file)
-    except BlockingIOError as error:
+    except (BlockingIOError, ValueError) as error:
         raise Unusable(str(error)) from None
     try:
         yield spool
