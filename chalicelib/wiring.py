@@ -381,7 +381,13 @@ class Deps:
         a = self.adapters
         scout = Scout(a.control, a.log, a.cursors, a.clock)
         return Sweeper(
-            a.control, scout, a.marks, a.rounds, lambda shard: self.waker.route({shard: None}), a.clock
+            a.control,
+            scout,
+            a.marks,
+            a.rounds,
+            lambda shard: self.waker.route({shard: None}),
+            a.clock,
+            a.threads,
         )
 
     @cached_property

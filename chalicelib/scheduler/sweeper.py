@@ -7,7 +7,9 @@ are. A mark is let go when its window is over and the topic at rest; while the t
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..domain.mark import Mark, all_over
 from ..domain.topic import Topic
@@ -45,7 +47,14 @@ class Sweeper:
     """Comes by all marked topics."""
 
     def __init__(
-        self, control: Control, scout: Scout, marks: Marks, rounds: Rounds, wake: Wake, clock: Clock
+        self,
+        control: Control,
+        scout: Scout,
+        marks: Marks,
+        rounds: Rounds,
+        wake: Wake,
+        clock: Clock,
+        threads: Callable[[], Executor],
     ) -> None:
         self._control = control
         self._scout = scout
@@ -53,15 +62,18 @@ class Sweeper:
         self._turns = Turns(_JOB, rounds, clock)
         self._wake = wake
         self._clock = clock
+        self._threads = threads
 
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run; `has_time` is asked before each topic and each owner of cursors in it."""
         report, place = SweepReport(), self._turns.place()
         marked = _Marked(self._marks, place.passed_ms, self._clock.now_ms())
 
-        def visit(name: str) -> None:
+        def look(name: str) -> Callable[[], None]:
             topic = self._control.topic(name, consistent=False)
-            findings = self._scout.look(topic, has_time) if topic else Findings()
+            return partial(heed, name, self._scout.look(topic, has_time) if topic else Findings())
+
+        def heed(name: str, findings: Findings) -> None:
             report.looks += findings.looks
             report.under_way += findings.under_way
             for shard in findings.forgotten:
@@ -72,7 +84,8 @@ class Sweeper:
             if findings.is_whole:
                 marked.done(name, findings.next_ms)
 
-        report.stretch = self._turns.run(marked.newest, place, visit, has_time)
+        with self._threads() as threads:
+            report.stretch = self._turns.run_together(marked.newest, place, look, has_time, threads)
         for trouble in report.stretch.troubles:
             marked.done(trouble.topic, self._clock.now_ms())
         self._turns.end(place, report.stretch, marked.passed_ms())

@@ -10,6 +10,7 @@ keeps no other from its turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,8 +24,11 @@ _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until th
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
 _PAGE = 100
 _MINUTE_MS = 60_000
+_TOGETHER = 8  # topics that are looked at together
 
 HasTime = Callable[[], bool]
+Look = Callable[[str], Callable[[], None]]
+"""Reads a topic, named; answers what is to be done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +185,38 @@ class Turns:
         self, names: Iterable[str], place: Place, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
         """Visit each topic, or as many as there is time for, those first that the last run had none for."""
-        stretch = Stretch()
-        for name in self._in_turn(sorted(names), place.after):
+        return self._run(names, place, 1, lambda some: [partial(visit, name) for name in some], has_time)
+
+    def run_together(
+        self, names: Iterable[str], place: Place, look: Look, has_time: HasTime, threads: Executor
+    ) -> Stretch:
+        """As `run`, but `look` reads several topics at the same time. The calls that it answers are made one after the
+        other, in the caller's thread; what it raises is a trouble of its topic."""
+
+        def looks(some: Sequence[str]) -> Iterable[Callable[[], None]]:
+            return list(threads.map(partial(_looked, look), some))
+
+        return self._run(names, place, _TOGETHER, looks, has_time)
+
+    def _run(
+        self,
+        names: Iterable[str],
+        place: Place,
+        most: int,
+        looks: Callable[[Sequence[str]], Iterable[Callable[[], None]]],
+        has_time: HasTime,
+    ) -> Stretch:
+        stretch, turns, size = Stretch(), self._in_turn(sorted(names), place.after), 1
+        while turns:
             if not has_time():
                 stretch.finished = False
                 break
-            stretch.visit(name, partial(visit, name))
+            some, turns = turns[:size], turns[size:]
+            for name, visit in zip(some, looks(some), strict=True):
+                stretch.visit(name, visit)
+            size = min(
+                2 * size, most
+            )  # one by itself first: a topic that kills a run takes its company with it
         return stretch
 
     def end(self, place: Place, stretch: Stretch, passed_ms: int = 0) -> None:
@@ -203,3 +233,15 @@ class Turns:
         else:
             first = sum(name <= after for name in names)
         return names[first:] + names[:first]
+
+
+def _looked(look: Look, name: str) -> Callable[[], None]:
+    """What is to be done about a topic; where looking failed, to raise why."""
+    try:
+        return look(name)
+    except Exception as error:  # noqa: BLE001 - as for visits
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -41,7 +41,7 @@ BUGS: dict[str, tuple[str, Bug]] = {
         "a storm of retries",
         Bug(
             Turns,
-            "run",
+            "_run",
             "self._in_turn(sorted(names), place.after)",
             "self._in_turn(sorted(names), None)[:1]",
         ),
