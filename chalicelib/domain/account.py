@@ -1,7 +1,7 @@
-"""Where all the offsets of a log are for one group: each in one place, so that the counts add up.
+"""Counts a group's deliveries on one log by state. Each offset is counted once, so that the counts add up.
 
 A delivery that left its shard's cursor for the retry lane or the dead letters is known by its record. After a seek a
-message may have an older delivery besides (docs/state_machine.md): what is counted is the one that the cursor tells of.
+message may also have an older delivery (docs/state_machine.md): only the one in the cursor is counted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .status import Status
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How many deliveries are in which state. `skipped` were never owed: from before the group's beginning, not wanted
-    by its filter, cancelled, or holes in the log."""
+    """How many deliveries are in which state. `skipped` offsets were never owed: from before the group's beginning,
+    excluded by its filter, cancelled, or holes in the log."""
 
     new: int = 0
     running: int = 0
@@ -34,8 +34,8 @@ class Account:
 
 
 def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
-    """One cursor's, which has been expired. `elsewhere` are offsets of deliveries that left it, each with RETRYING or
-    DEAD; `tail` is the last offset of its log."""
+    """The account of one cursor, after `expire`. `elsewhere` are offsets of deliveries that left the cursor, each with
+    RETRYING or DEAD; `tail` is the last offset of its log."""
     left = [status for offset, status in elsewhere if position(cursor, offset)[0] is Position.SETTLED]
     waiting = {
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
@@ -55,7 +55,8 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
 
 
 def under_way(counted: Account, in_lanes: int) -> Account:
-    """The account where so many of those that left their cursors are being tried again at this moment."""
+    """The account, with `in_lanes` deliveries counted as RUNNING instead of RETRYING: they are leased in a retry
+    lane."""
     promoted = min(in_lanes, counted.retrying)
     return Account(
         counted.new,

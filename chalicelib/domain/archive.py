@@ -14,7 +14,7 @@ class Proof(StrEnum):
 
     PROVED = "PROVED"  # the day is closed, and each of its offsets is accounted for
     OPEN = "OPEN"  # more of the day may come
-    HOLES = "HOLES"  # offsets are lacking that were found nowhere
+    HOLES = "HOLES"  # some offsets were found nowhere
 
 
 @dataclass(frozen=True, slots=True)

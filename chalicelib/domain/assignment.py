@@ -1,4 +1,4 @@
-"""Which consumer of a group has which shards. Only for locality: what is safe never depends on it."""
+"""Which consumer of a group has which shards. An assignment is for locality only; correctness never depends on it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EVERYONE = "broadcast"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who is online, and whose each shard is.
+    """The consumers that are online, and the owner of each shard.
 
-    `members` are consumers' uids in the order of their ranks: by name. `owners` has one of them for each shard;
-    it is empty in a broadcast and while nobody is online. `epoch` rises by one with each change (0: none was made).
+    `members` are consumers' uids in the order of their ranks: by name. `owners` has one of them for each shard; it is
+    empty in a broadcast and while no consumer is online. `epoch` rises by one with each change (0: no change yet).
     """
 
     epoch: int
@@ -29,7 +29,7 @@ class Assignment:
     at_ms: int = 0
 
     def rank(self, uid: str) -> int | None:
-        """The consumer's place among the members; None where it is not one."""
+        """The consumer's index among the members; None if it is not a member."""
         return self.members.index(uid) if uid in self.members else None
 
     def shards(self, uid: str) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Assignment:
         return tuple(shard for shard, owner in enumerate(self.owners) if owner == uid)
 
     def fits(self, strategy: str, members: tuple[str, ...], shards: int) -> bool:
-        """Would dealing the shards again for these change nothing?"""
+        """Is this the assignment that `deal` would make for these members and shards?"""
         owned = shards if members and strategy != EVERYONE else 0
         return (self.strategy, self.members, len(self.owners)) == (strategy, members, owned)
 
@@ -52,7 +52,7 @@ class Team:
 
 
 def deal(strategy: str, members: Sequence[str], shards: int) -> tuple[str, ...]:
-    """The owner of each shard; nothing where there are no members, or all of them have all shards."""
+    """The owner of each shard; empty if there are no members, or if every member has all shards."""
     return _STRATEGIES[strategy](members, shards) if members else ()
 
 
@@ -86,8 +86,8 @@ _STRATEGIES: Mapping[str, Callable[[Sequence[str], int], tuple[str, ...]]] = {
 
 
 def is_online(consumer: Consumer, now_ms: int) -> bool:
-    """May it have shards? One that pulls: it has shown a sign of life lately. One that is called: it is ACTIVE,
-    and its circuit breaker lets something through."""
+    """May the consumer have shards? A consumer that pulls must have shown a sign of life lately. A push consumer must
+    be ACTIVE, and its circuit breaker must not be open."""
     if consumer.is_called:
         return consumer.state == ConsumerState.ACTIVE and (consumer.open_until_ms or 0) <= now_ms
     return now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS

@@ -1,18 +1,18 @@
-"""The circuit breaker of one consumer that is called, as data and functions of time.
+"""The circuit breaker of one push consumer, as data and functions of time.
 
     closed ──nothing but failures──▶ open ──its time is over──▶ half-open ──success──▶ closed, slowly
                                       ▲                            │                       │
                                       ├───────failed probes────────┘                       │
                                       └──────────────nothing but failures──────────────────┘
 
-What it judges is the consumer, not the messages. A success shows that the consumer works, whatever else fails. A
-failure without an answer (or one that asks for time) says something of the consumer: ten in a row open the circuit. A
-consumer that *answers* that it failed may well mean the message: that counts once for each message, and opens the
-circuit only after many in a row and a minute without any success (or after ten, where nothing ever succeeded). What has
-failed before says nothing new of the consumer, so only a first attempt's failure opens the circuit.
+The breaker judges the consumer, not the messages. A success shows that the consumer works, even if other messages fail.
+A failure without an answer (or with a Retry-After) points to the consumer: ten in a row open the circuit. An *answered*
+failure may be caused by the message: it counts once for each message, and opens the circuit only after many in a row
+and a minute without any success (or after ten, if no message ever succeeded). A repeated failure of the same message is
+no news about the consumer, so only the failure of a first attempt opens the circuit.
 
-While it is open nothing is sent, so no attempt is counted. Slowly: each success doubles what may be in flight, each
-failure without an answer halves it.
+While the circuit is open nothing is sent, so no attempt is counted. "Slowly" means: each success doubles the number of
+messages that may be in flight, each failure without an answer halves it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 
 from .limits import BREAKER_LONGEST_OPEN, BREAKER_OPEN, DISABLE_AFTER, MAX_IN_FLIGHT
 
-WINDOW = 32  # failures in a row that are remembered: so many answers, each to another message, open it
-_FEWEST = 10  # so many failures do that were not answered, or of a consumer that never did anything else
+WINDOW = 32  # failures in a row that are remembered; so many answered ones, of different messages, open it
+_FEWEST = (
+    10  # unanswered failures in a row that open it; also any failures of a consumer that never succeeded
+)
 _PROBES = 8  # answers to probes that say "failed"
-LATELY_MS = 60_000  # a success so long ago shows that the consumer works
+LATELY_MS = 60_000  # a success within this time shows that the consumer works
 _OPEN_MS = round(BREAKER_OPEN.total_seconds() * 1000)
 _LONGEST_MS = round(BREAKER_LONGEST_OPEN.total_seconds() * 1000)
 _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
@@ -32,11 +34,12 @@ _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of a consumer: `window` are the failures since its last success, at `succeeded_ms`: True for one
-    that it answered.
+    """The health of a consumer. `window` has an entry for each failure since the last success (at `succeeded_ms`): True
+    if the consumer answered.
 
-    `failing_ms`, `open_until_ms` and `trips` are the fields of the same names of its registration, the rest is this
-    process's own. `allowance` is how much may be in flight while it recovers (0: it does not, all may).
+    `failing_ms`, `open_until_ms` and `trips` are the fields of the same names of its registration, the rest is known to
+    this process only. `allowance` is how many messages may be in flight while the consumer recovers (0: it is not
+    recovering, no limit).
     """
 
     window: tuple[bool, ...] = ()
@@ -56,11 +59,11 @@ def after(
     answered: bool = False,
     repeated: bool = False,
 ) -> Health:
-    """The health after one more outcome. `full` is the allowance at which a recovery is complete; `answered`: the
-    consumer itself said that it failed; `repeated`: it was not the first attempt of any message in it."""
+    """The health after one more outcome. `full` is the allowance at which a recovery is complete. `answered`: the
+    failure is the consumer's answer. `repeated`: every message of the request had failed before."""
     half_open = health.open_until_ms is not None and not _is_open(health.open_until_ms, now_ms)
     if ok:
-        if _is_open(health.open_until_ms, now_ms):  # an outcome of what was sent before it opened
+        if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
             return replace(health, failing_ms=None, succeeded_ms=now_ms)
         risen = 2 * max(1, health.allowance) if half_open or health.allowance else 0
         return Health((), risen if risen < full else 0, succeeded_ms=now_ms)
@@ -80,7 +83,7 @@ def after(
 def _gives_up(
     health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, repeated: bool
 ) -> bool:
-    """Is the circuit to be opened after these failures in a row?"""
+    """Do these failures in a row open the circuit?"""
     if half_open:
         return not window[-1] or len(window) >= _PROBES
     if repeated:
@@ -93,8 +96,8 @@ def _gives_up(
 
 
 def _failing_ms(health: Health, now_ms: int) -> int | None:
-    """Since when there were only failures, as far as is known: a failure among successes is not worth a write of the
-    registration."""
+    """Since when there were only failures, as far as is known. A single failure between successes is not stored: it is
+    not worth a write of the registration."""
     alone = (
         health.succeeded_ms is None or health.open_until_ms is not None or len(health.window) >= WINDOW - 1
     )
@@ -122,13 +125,13 @@ def _is_open(open_until_ms: int | None, now_ms: int) -> bool:
 
 
 def should_disable(failing_ms: int | None, trips: int, now_ms: int) -> bool:
-    """Has the consumer only failed for so long that it is not called any more? Two failures a week apart are no
-    such thing: its circuit must have opened."""
+    """Has the consumer failed long enough to be disabled? Its circuit must also have opened: two failures a week apart
+    do not disable it."""
     return failing_ms is not None and trips > 0 and now_ms - failing_ms >= _DISABLE_MS
 
 
 def disables_ms(failing_ms: int | None, trips: int, now_ms: int) -> int | None:
-    """When the consumer will be disabled, told from half of that time on."""
+    """When the consumer will be disabled; None during the first half of that time."""
     if failing_ms is None or not trips or now_ms - failing_ms < _DISABLE_MS // 2:
         return None
     return failing_ms + _DISABLE_MS

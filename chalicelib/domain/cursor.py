@@ -1,25 +1,25 @@
 """A cursor. Its transitions are in `cursor_transitions`, its size in `cursor_size`, its writes in `cursor_write`.
 
-A cursor says what one consumer group (BROADCAST: one consumer) has done with one shard. Every offset from `next` on
-was never claimed. Of those below, a lease holds what is under way and `waiting` what comes (again) later; no offset is
-in two places. All others are settled, and so is everything below `floor`.
+A cursor says what one consumer group (BROADCAST: one consumer) has done with one shard. Offsets from `next` on have
+never been claimed. Below `next`, an offset that is being processed is in a lease, and an offset to be delivered (again)
+later is in `waiting`; no offset is in both. All other offsets below `next` are settled, and so are all below `floor`.
 
 Two kinds of event change a cursor:
 
-* claims and seeks are serialised with one another by `epoch`, which each of them raises by one;
+* claims and seeks are serialised by `epoch`: each of them raises it by one;
 * settle and extend concern one lease and depend on nothing but that lease being there unchanged.
 
-So a settlement never loses a race against a claim, and a lease that has passed on refuses its old holder.
+So a settlement never loses a race against a claim, and the holder of a lease that has ended can no longer settle.
 
-A cursor stays small, whatever is done with it (see `most_bytes`). What is left of a lease or of what waits takes a bit
-for each offset where that is shorter than ranges. A claim must leave room for the worst that may become of all
-leases. Where the return of a message would still overflow the cursor, the message goes through a retry timer instead
-(see `has_room_to_wait`).
+The size of a cursor is bounded (see `most_bytes`). The offsets of a lease or of a waiting span are stored as ranges, or
+as a bit mask where that is shorter. A claim must leave space for the largest form that the existing leases can take.
+Where the return of a message would still overflow the cursor, the message goes through a retry timer instead (see
+`has_room_to_wait`).
 
 A message that nobody has claimed may be changed in the log. The cursor then notes its offset in `amended` and the epoch
-rises, in one transaction with the log's row: a claim that read the old message loses, and who reads the offset for this
-cursor from then on takes no copy of it that was kept. Notes are never dropped, for a seek may lead back to them; they
-stay few by growing together (see `amend`).
+rises, in one transaction with the log's row: a claim that read the old message fails, and later reads of the offset for
+this cursor use no cached copy. Noted offsets are never removed, since a seek may go back to them; they stay few because
+neighbouring ranges are merged (see `amend`).
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """One group's position in one shard. `begin` is the first offset it is owed; `segment_at` is the offset
-    at which the log segment that holds `next` begins, as far as known (a hint that saves a read). `amended` holds
-    the offsets whose messages were changed in the log, and perhaps some around them. `round` says how those that pull
-    share the shard. `skipped` counts the offsets that were settled because nobody wants them."""
+    """One group's position in one shard. `begin` is the first offset the group gets; `segment_at` is the offset at
+    which the log segment that holds `next` begins, as far as known (a hint that saves a read). `amended` holds the
+    offsets whose messages were changed in the log, and perhaps some around them. `round` records how pull consumers
+    share the shard. `skipped` counts the offsets that were settled without a delivery because the group does not want
+    them."""
 
     floor: int = 0
     next: int = 0
@@ -69,7 +70,7 @@ class Cursor:
 
     @property
     def settled(self) -> Ranges:
-        """What is settled above the floor."""
+        """The settled offsets above the floor."""
         return ranges.subtract(((self.floor, self.next),), ranges_of(unsettled(self)))
 
     @property
@@ -87,7 +88,7 @@ class Fate(StrEnum):
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"  # waits in the cursor for its next attempt
-    RETRY_LATER = "RETRY_LATER"  # settled here: a timer carries it on
+    RETRY_LATER = "RETRY_LATER"  # settled here: a retry timer takes over
     RELEASED = "RELEASED"  # nothing was attempted: waits in the cursor under the same number
     DEAD = "DEAD"
 
@@ -97,7 +98,7 @@ RETURNING = (Fate.RETRY, Fate.RELEASED)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one offset of a lease; `due_ms` only matters where it waits in the cursor."""
+    """The outcome of one offset of a lease; `due_ms` is used only if the offset waits in the cursor."""
 
     offset: int
     fate: Fate
@@ -113,28 +114,28 @@ class Selection:
     settled: Ranges = ()  # filtered, expired, exhausted: settled without a delivery
     next: int = 0  # the new first offset never claimed
     segment_at: int = 0
-    skipped: int = 0  # how many of the settled leave nothing: filtered out, cancelled, or a hole
+    skipped: int = 0  # how many of the settled are filtered out, cancelled, or a hole
 
 
 def start_at(offset: int, epoch: int = 0) -> Cursor:
-    """A cursor that is owed everything from `offset` on. `epoch` carries on what went before."""
+    """A cursor that starts at `offset`. `epoch` continues that of the cursor before it."""
     return Cursor(floor=offset, next=offset, begin=offset, segment_at=offset, epoch=epoch)
 
 
 CLOSED = start_at(MAX_OFFSET, epoch=MAX_OFFSET)
-"""What stands in the place of a cursor whose group was deleted: owed nothing, ever, and younger than any state of it
-that somebody may still know."""
+"""Replaces the cursor of a deleted group: it has no messages, and its epoch is higher than any that a process may still
+know."""
 
 
 def unsettled(cursor: Cursor) -> Iterator[Span]:
-    """What is under way and what waits."""
+    """The leased spans and the waiting ones."""
     yield from cursor.waiting
     for lease in cursor.leases.values():
         yield from lease.spans
 
 
 def fold(cursor: Cursor) -> Cursor:
-    """Raise the floor over what is settled without a gap."""
+    """Raise the floor over the settled offsets directly above it."""
     return replace(cursor, floor=min((s.start for s in unsettled(cursor)), default=cursor.next))
 
 

@@ -1,4 +1,4 @@
-"""How large a cursor's item may become: a claim leaves room for the worst that may become of all leases."""
+"""Bounds the size of a cursor's item: a claim leaves space for the largest form that all leases can take."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from .cursor import Cursor
 from .limits import MAX_CURSOR_BYTES
 from .spans import _BITS, _RUN_BYTES, _RUNS, Span
 
-# The worst that may become of all leases may take so much after a claim, and a little more after messages were given
-# back. The rest of MAX_CURSOR_BYTES is for what other processes give back meanwhile.
+# The largest form of a cursor (see `most_bytes`) may have so many bytes after a claim, and a few more after messages
+# were returned. The rest of MAX_CURSOR_BYTES is for messages that other processes return meanwhile.
 _BYTES_FOR_CLAIMS = MAX_CURSOR_BYTES * 25 // 32
 _BYTES_FOR_RETURNS = MAX_CURSOR_BYTES * 26 // 32
 _CURSOR_BYTES = 350  # keys, numbers and names of attributes; a topic's name has 128 characters
-_PART_BYTES = 30  # of a round: of its own, and for each consumer that takes part
-_LEASE_BYTES = 22  # the deadline, and what an entry takes anyway
+_PART_BYTES = 30  # of a round: once, and for each consumer in it
+_LEASE_BYTES = 22  # the deadline, and the overhead of an entry
 _ENTRY_BYTES = 4
-_WAIT_BYTES = 20  # by what an entry that waits for a time is longer than its part of a lease
+_WAIT_BYTES = 20  # how much longer a waiting entry with a due time is than its part of a lease
 _LARGEST_ENTRY_BYTES = 220  # of waiting messages: a mask over MAX_RECEIVE offsets
-_UNSEEN_ENTRIES = 4  # that others may always have given back since a cursor was read
+_UNSEEN_ENTRIES = 4  # that other processes may have returned since a cursor was read
 
 
 def most_bytes(cursor: Cursor) -> int:
-    """About the bytes its stored item takes at most, whatever becomes of what is under way: settled or given back in
-    any order, or due at different times where each keeps its place."""
+    """An estimate of the most bytes that the stored item can take, however its leased messages are settled or returned:
+    in any order, and with different due times where messages wait in the cursor."""
     leases = (
         len(lease.token) + len(lease.owner) + _LEASE_BYTES + sum(_bytes(s) + _growth(s) for s in lease.spans)
         for lease in cursor.leases.values()
@@ -40,7 +40,7 @@ def _bytes(span: Span) -> int:
 
 
 def _growth(span: Span) -> int:
-    """By how much a leased span may grow: by a mask or, where it is one of a unit, by a time to wait for."""
+    """How many bytes a leased span may grow by: a mask or, if it has an ordering unit, a due time."""
     if span.unit:  # a claim takes one message of each
         return _WAIT_BYTES
     return 0 if span.mask or span.count <= _RUNS else (span.end - span.start) // _BITS + _RUN_BYTES
@@ -53,7 +53,8 @@ def is_full(cursor: Cursor) -> bool:
 
 
 def has_room(before: Cursor, after: Cursor, granted: int) -> bool:
-    """May an expired cursor become this by a claim of so many? By one in any case, where nothing is under way."""
+    """May a claim of `granted` messages turn `before` (after `expire`) into `after`? A claim of one message is always
+    allowed if no lease is open."""
     return most_bytes(after) <= _BYTES_FOR_CLAIMS or (granted == 1 and not before.leases)
 
 
@@ -63,7 +64,7 @@ def has_room_to_wait(cursor: Cursor) -> bool:
 
 
 def most_waiting(old: Cursor, new: Cursor) -> int:
-    """How many entries may wait at most when the change is written: what others have given back since `old` was seen
-    must fit as well."""
+    """The most waiting entries that the stored cursor may have when the change is written: entries that other processes
+    have returned since `old` was read must fit, too."""
     room = (_BYTES_FOR_RETURNS - most_bytes(new)) // _LARGEST_ENTRY_BYTES
     return len(old.waiting) + max(_UNSEEN_ENTRIES, room)

@@ -31,7 +31,7 @@ def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
 def claim(cursor: Cursor, selection: Selection, token: str, owner: str, deadline_ms: int) -> Cursor:
     """Grant what a policy selected from an expired cursor, under a new epoch.
 
-    `token` must be new: whoever asks makes it up, so that it recognises its own write after a lost answer.
+    `token` must be new. The caller makes it up, so that it recognises its own write after a lost answer.
     """
     gone = ranges.normalise([*ranges_of(selection.granted), *selection.settled])
     waiting = without(cursor.waiting, gone) + selection.passed_over
@@ -78,7 +78,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
         for r in outcomes.values()
         if r.fate in RETURNING
     )
-    # Neighbouring entries stay apart here: joining them is for claims, which own what they did not grant.
+    # Neighbouring entries are not joined here: only a claim may do that, as it depends on the epoch.
     changed = replace(
         cursor,
         leases=leases,
@@ -88,7 +88,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
 
 
 def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
-    """Move a lease's deadline; None where the lease has passed on."""
+    """Move a lease's deadline; None if the lease has ended."""
     lease = cursor.leases.get(token)
     if lease is None:
         return None
@@ -96,20 +96,20 @@ def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
 
 
 def seek(cursor: Cursor, to: int) -> Cursor:
-    """Begin again at `to`: all leases are void, nothing waits, everything from `to` on is owed."""
+    """Start again at `to`: all leases and waiting offsets are dropped, every message from `to` on is delivered."""
     return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended)
 
 
 def rebuilt(to: int, end: int, now_ms: int) -> Cursor:
-    """What takes the place of a cursor that is damaged, sought to `to` on a log that ends before `end`.
+    """A cursor that replaces a damaged one, positioned at `to` on a log that ends before `end`.
 
-    Its epoch is one that no cursor reaches by claims. What was amended is not known any more: everything may be."""
+    Its epoch is one that no cursor reaches by claims. The amended offsets are lost, so all offsets count as amended."""
     return replace(start_at(to, epoch=now_ms), amended=((0, end),) if end else ())
 
 
 def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
-    """What takes the place of a retry lane's cursor that is damaged, where just these entries are not settled: they
-    wait. Where they are more than a cursor has room for, it goes on with all that lie behind."""
+    """A cursor that replaces a retry lane's damaged one. `entries` are the spans not settled: they wait. If they do not
+    all fit, the first ones wait, and every entry behind them is delivered again, settled or not."""
     fit = list(entries)
     while True:
         following = entries[len(fit)].start if len(fit) < len(entries) else end
@@ -120,10 +120,10 @@ def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
 
 
 def amend(cursor: Cursor, offset: int) -> Cursor | None:
-    """Note that the message at `offset` is another now, under a new epoch; None where it has been claimed.
+    """Note that the message at `offset` was changed, and raise the epoch; None if the offset has been claimed.
 
-    What lies below the floor becomes one range, and so do the lowest two where there are too many: a range that is
-    too wide only costs reads.
+    Ranges below the floor are merged into one, and so are the lowest two if there are too many: a range that is too
+    wide only costs reads.
     """
     if cursor.begin <= offset < cursor.next:
         return None
@@ -136,7 +136,7 @@ def amend(cursor: Cursor, offset: int) -> Cursor | None:
 
 
 def hurry(cursor: Cursor, offset: int) -> Cursor | None:
-    """Make a waiting offset due at once, under a new epoch; None where it does not wait for a time."""
+    """Make a waiting offset due at once, and raise the epoch; None if the offset is not waiting for a due time."""
     span = next((s for s in cursor.waiting if s.holds(offset) and s.due_ms), None)
     if span is None:
         return None

@@ -18,9 +18,9 @@ class Change:
     """A change of a stored cursor: entries set and removed, and the entries it depends on.
 
     Entries are named: a lease by its token, a waiting span by its first offset. `scalars` is set for claims and seeks
-    only, which depend on the epoch; `expected_leases` are the leases whose value must be unchanged. Where
-    `most_waiting` is given, no more entries may wait in the stored cursor. `whole` replaces the item (seek): nothing
-    of the old one stays.
+    only, which depend on the epoch; `expected_leases` are the leases whose value must be unchanged. With
+    `most_waiting`, the stored cursor may not have more waiting entries than that. `whole` replaces the whole item
+    (seek).
     """
 
     before: Cursor
@@ -38,7 +38,7 @@ class Change:
 
     @property
     def entries(self) -> int:
-        """How many entries the write names: what an expression's length depends on."""
+        """How many entries the write names; the length of DynamoDB's expressions depends on it."""
         touched = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
         return sum(map(len, (*touched, self.removed_waiting)))
 
@@ -71,7 +71,7 @@ def change(old: Cursor, new: Cursor) -> Change:
 
 
 def replacement(old: Cursor, new: Cursor) -> Change:
-    """The write that puts `new` in the place of `old` whole, if no claim or seek came between."""
+    """The write that replaces `old` by `new` as a whole, unless a claim or seek came between."""
     return Change(
         before=old,
         after=new,
@@ -97,11 +97,10 @@ def holds(change: Change, current: Cursor) -> bool:
 
 
 def took(change: Change, current: Cursor) -> bool | None:
-    """After a refusal: was our own first try stored, and only its answer lost? None: that cannot be told.
+    """After a refusal: was our own first try stored, and only its answer lost? None: unknown.
 
-    A claim finds the token it made up, an extension its deadline. A settlement finds its lease without what it took
-    out, and what it gave back among what waits, whatever befell the rest of its lease; only a later claim or seek
-    takes that away.
+    A claim was stored if its token is there, an extension if its deadline is. A settlement was stored if its offsets
+    are no longer in the lease and the offsets it returned are waiting; only a later claim or seek can change that.
     """
     if change.whole:
         return current == change.scalars
@@ -110,7 +109,7 @@ def took(change: Change, current: Cursor) -> bool | None:
         return bool(change.set_leases) and set_there
     gone = _taken_by(change)
     if not gone:
-        return set_there  # an extension: where it is not there, repeating it does no harm
+        return set_there  # an extension: if it was not stored, it may be repeated safely
     leased_spans = [span for token in change.expected_leases for span in _spans(current.leases.get(token))]
     gone_there = ranges.subtract(gone, ranges_of(leased_spans))
     if current.epoch == change.known_epoch:
@@ -136,7 +135,7 @@ def _spans(lease: Lease | None) -> tuple[Span, ...]:
 
 
 def apply(current: Cursor, change: Change) -> Cursor:
-    """The current cursor after the change (what a store does, told as a function)."""
+    """The current cursor after the change: what a store does, as a pure function."""
     if change.whole:
         assert change.scalars is not None
         return change.scalars

@@ -1,18 +1,11 @@
 """The one error tree. Each error has a stable code, a sentence, and says whether to try again.
 
-    HeadraceError
-    ├── Malformed       the request cannot be read (400)
-    ├── Unauthorized    no valid token (401)
-    ├── Forbidden       the token lacks a scope or a topic (403)
-    ├── NotFound        the named thing does not exist (404)
-    ├── Conflict        the state of things does not allow it (409)
-    │   └── ChangedMeanwhile  another change of the same thing was faster (409)
-    ├── TooLarge        over a size limit (413)
-    ├── UnsupportedMedia  not a media type this call takes (415)
-    ├── Refused         well-formed, but not allowed (422)
-    ├── TooMany         slow down (429)
-    └── Unavailable     unknown outcome, safe to repeat (503)
-        └── Unreadable  a row is damaged, and somebody has to decide what becomes of it (503)
+    HeadraceError ├── Malformed the request cannot be read (400) ├── Unauthorized no valid token (401) ├── Forbidden the
+    token lacks a scope or a topic (403) ├── NotFound the named thing does not exist (404) ├── Conflict the state of
+    things does not allow it (409) │ └── ChangedMeanwhile another change of the same thing was faster (409) ├── TooLarge
+    over a size limit (413) ├── UnsupportedMedia not a media type this call takes (415) ├── Refused well-formed, but not
+    allowed (422) ├── TooMany slow down (429) └── Unavailable unknown outcome, safe to repeat (503) └── Unreadable a row
+    is damaged, and an operator has to decide what to do with it (503)
 
 Expected outcomes (a lost race, a duplicate, a stale receipt among good ones) are values, not exceptions.
 """
@@ -101,23 +94,23 @@ class Unavailable(HeadraceError):
 
 
 class Unreadable(Unavailable):
-    """A row is damaged: repeating leads on only after somebody has decided what becomes of it."""
+    """A row is damaged: repeating helps only after an operator has repaired or removed the row."""
 
 
 def changed_meanwhile(thing: str) -> ChangedMeanwhile:
-    """The error for a change that lost against others, as often as it was tried."""
+    """The error for a change that lost against other changes at every try."""
     return ChangedMeanwhile(
         "CHANGED_MEANWHILE", f"Others keep changing this {thing}; nothing was done, try again."
     )
 
 
 def unavailable(detail: str = "The store did not answer in time; try again.") -> Unavailable:
-    """The error for an outcome nobody knows: a time-out or a fault below us."""
+    """The error for an unknown outcome: a time-out, or a fault of a service below."""
     return Unavailable("UNAVAILABLE", detail, retry_after_seconds=1)
 
 
 def newer_format() -> Conflict:
-    """The error for what a later release has stored, while this one still runs beside it."""
+    """The error for a row stored by a later release, while this one still runs beside it."""
     return Conflict(
         "NEWER_FORMAT", "This was stored by a later release of Headrace, and this one cannot read it."
     )

@@ -14,8 +14,8 @@ MOST_SHOWN_BYTES = 1_024
 class Exchange:
     """A `POST` to a URL (without headers: an event for the function of this name), as it was sent, and its outcome.
 
-    `answer_headers` and the beginning of the answer's body are the subscriber's own words; both are empty where nobody
-    answered, and the outcome says why. `answer_bytes` is how long the whole body was.
+    `answer_headers` and the beginning of the answer's body are the subscriber's own; both are empty if there was no
+    answer, and the outcome says why. `answer_bytes` is how long the whole body was.
     """
 
     url: str

@@ -1,7 +1,7 @@
-"""A body that lies outside the log, and the day from which on it may go.
+"""A body that is stored outside the log, and the day from which it may be deleted.
 
-The name of an empty object says it all, `expiring/2026-12-02/orders!<topic uid>!3!1207!<body's id>`: the names of one
-list are in the order of days, and nobody need read what is in them.
+An empty object notes it in its name, `expiring/2026-12-02/orders!<topic uid>!3!1207!<body's id>`: a listing has the
+names in the order of days, and no object has to be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def body_name(topic: str, topic_uid: str, body_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpiringBody:
-    """`day` (UTC) is the first in which it may go, if nobody needs it; `shard` and `offset` its message's place."""
+    """`day` (UTC) is the first on which the body may be deleted if no delivery needs it; `shard` and `offset` are its
+    message's."""
 
     day: str
     shard: ShardKey
@@ -55,8 +56,8 @@ def day_behind(expires_s: int) -> str:
 
 
 def expiring_body(shard: ShardKey, segment: Segment, offset: int, draft: Draft) -> ExpiringBody | None:
-    """The note for a message of the log, or for an entry of a retry lane that holds the message itself; None where
-    there is no body elsewhere."""
+    """The note for a message of the log, or for an entry of a retry lane that holds the message itself; None if the
+    body is in the row."""
     parts = (draft.blob or "").split("/")
     if len(parts) != 4 or parts[0] != _BODIES:  # a damaged row may name anything
         return None
@@ -67,7 +68,7 @@ def expiring_body(shard: ShardKey, segment: Segment, offset: int, draft: Draft) 
 
 
 def parse(name: str) -> ExpiringBody | None:
-    """The note that an object of this name is; None for what somebody else has put there."""
+    """The note in an object's name; None for any other object."""
     day, _, place = name.removeprefix(FOLDER).partition("/")
     parts = place.split("!")
     if len(parts) != 5 or not (parts[2].isdigit() and parts[3].isdigit()):

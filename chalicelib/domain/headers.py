@@ -1,4 +1,4 @@
-"""Which headers a message may not have: those that mean something to whoever passes it on or gets it."""
+"""Which headers a message may not have: those with a meaning for proxies or for the receiving server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = frozenset(
 
 
 def is_reserved(name: str) -> bool:
-    """Would the header be taken for one of the request's own, or of somebody on its way?
+    """Would a server or proxy take the header for one of the request's own?
 
     Many servers read `_` as `-`."""
     spelt = name.lower().replace("_", "-")

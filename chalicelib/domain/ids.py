@@ -1,9 +1,9 @@
 """Ids that say where to look, so that looking a message up needs no index.
 
-A message's id holds its place in the log. One that was delayed has no place when its id is given out: its id holds the
-time it was due at first (behind a "u", which is no digit of ours), and the shard where that was fixed; it begins with
-its turn, where it waits in a line. The id of a message in a transaction is the transaction's, cut in two. A replay's
-id tells its topic's home and when it was made.
+A message's id holds its shard and offset. A delayed message has no offset when its id is given out: its id holds the
+time it was first due (behind a "u", which is no digit of the alphabet), and the shard if the producer chose it; if it
+has an ordering key or a chosen shard, the id begins with its sequence number. The id of a message in a transaction is
+the transaction's, cut in two. A replay's id holds a hash of its topic's name and the time of its creation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def from_base32(text: str) -> int:
 
 
 def message_id(request_id: str, shard: int, offset: int) -> str:
-    """The id of the message at this place, written by this append."""
+    """The id of the message at this shard and offset, written by this append."""
     return f"{request_id}-{base32(shard)}-{base32(offset)}"
 
 
@@ -61,25 +61,26 @@ def parse_message_id(text: str) -> tuple[str, int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a delayed message's id tells: when it was due at first, and its shard if that was fixed."""
+    """The contents of a delayed message's id: when it was first due, and its shard if the producer chose it."""
 
     due_ms: int
     shard: int | None
 
 
 def timed_id(random: str, shard: int | None, due_ms: int) -> str:
-    """The id of a message that waits for its time. `random` has REQUEST_ID_CHARS characters, or is a `turn_name`."""
+    """The id of a delayed message. `random` has REQUEST_ID_CHARS characters, or is a `turn_name`."""
     fixed = "" if shard is None else f"-{base32(shard)}"
     return f"{random}{fixed}-u{base32(due_ms)}"
 
 
 def turn_name(turn: int, random: str) -> str:
-    """A name of TRANSACTION_ID_CHARS characters; names sort by their turns, which have 60 bits."""
+    """A name of TRANSACTION_ID_CHARS characters; names sort by `turn`, a number of up to 60 bits."""
     return base32(turn).zfill(REQUEST_ID_CHARS) + random
 
 
 def endings(random: str) -> Iterator[str]:
-    """The text with all other last two characters: some of them make ids that any fragment of the timers keeps."""
+    """The text with every other pair of last characters: for each fragment of the timers some of these ids belong to
+    it."""
     for last in ALPHABET:
         for last_but_one in ALPHABET:
             yield f"{random[:-2]}{last_but_one}{last}"
@@ -97,7 +98,7 @@ def parse_timed_id(text: str) -> Timed | None:
 
 
 def half_id(transaction_id: str) -> str:
-    """The id of a transaction's message, for life."""
+    """The id of a transaction's message; it never changes."""
     return f"{transaction_id[:REQUEST_ID_CHARS]}-x{transaction_id[REQUEST_ID_CHARS:]}"
 
 
@@ -113,11 +114,11 @@ def replay_id(topic: str, now_ms: int, random: str) -> str:
 
 
 def replay_home(topic: str) -> str:
-    """Where the replays of a topic are, told by its name: 60 bits."""
+    """The partition of a topic's replays: 60 bits of a hash of its name."""
     digest = hashlib.sha256(topic.encode()).digest()
     return base32(int.from_bytes(digest[:8]) >> 4).zfill(12)
 
 
 def home_of(replay_id: str) -> str:
-    """The home that `replay_id` put in."""
+    """The partition that `replay_id` put in."""
     return replay_id.partition("-")[0]

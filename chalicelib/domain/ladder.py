@@ -18,7 +18,7 @@ NAMED: Mapping[str, tuple[int, ...]] = {
 EXPONENTIAL = "exponential"
 ATTEMPTS: Mapping[str, int] = {
     "fixed-30": 4
-}  # of whoever names the ladder and no number: DMQ retries three times
+}  # for a group that names the ladder but no number: DMQ retries three times
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def overridden(retry: Retry, ladder: tuple[int, ...] | None, jitter: float | Non
 
 
 def waits(retry: Retry) -> tuple[int, ...]:
-    """The waits that are made before the last attempt has failed: one fewer than attempts."""
+    """All waits up to the last attempt: one fewer than attempts."""
     return tuple(wait_seconds(retry, failed) for failed in range(1, retry.max_attempts))
 
 
@@ -74,7 +74,7 @@ def wait_seconds(retry: Retry, failed_attempt: int) -> int:
 def wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
     """The wait after the n-th failed attempt (from 1): the step, never less, and up to `jitter` of it more.
 
-    What is added is drawn from the message id and the attempt: whoever asks again is told the same.
+    The addition is computed from the message id and the attempt, so that it is the same at every call.
     """
     step_ms = wait_seconds(retry, failed_attempt) * 1000
     digest = hashlib.blake2b(f"{message_id}/{failed_attempt}".encode(), digest_size=6).digest()
@@ -82,6 +82,7 @@ def wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
 
 
 def next_wait_ms(retry: Retry, failed_attempt: int, message_id: str, retry_after_ms: int | None) -> int:
-    """The wait when the subscriber may have asked for one: the longer of the two, but no more than a day for it."""
+    """The wait, with the Retry-After of the subscriber: the longer of the two, of which a Retry-After counts for a day
+    at most."""
     asked_ms = min(retry_after_ms or 0, round(MAX_RETRY_AFTER.total_seconds() * 1000))
     return max(wait_ms(retry, failed_attempt, message_id), asked_ms)

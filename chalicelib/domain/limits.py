@@ -71,7 +71,7 @@ MAX_RETRY_AFTER = timedelta(hours=24)
 NEVER_RETRY_STATUS = 489
 MAX_FUNCTION_SECONDS = 900  # Lambda's
 MAX_TIMEOUT_SECONDS = 840  # of a consumer's function: `deliver` has 900 for that, a start and a settlement
-FUNCTION_START = timedelta(seconds=10)  # Lambda gives a cold start so much beside the function's own time
+FUNCTION_START = timedelta(seconds=10)  # Lambda's time for a cold start, not counted in the function's own
 ROTATION_OVERLAP = timedelta(days=1)
 BREAKER_OPEN = timedelta(seconds=5)  # at first; twice as long each time in a row
 BREAKER_LONGEST_OPEN = timedelta(seconds=300)
@@ -85,34 +85,36 @@ MAX_CHECK_AFTER_SECONDS = 86_400
 CHECK_TIMEOUT = timedelta(seconds=10)
 
 # Handshakes
-MAX_HANDSHAKES = 600  # with one host in an hour, half of them at once, whoever registers what there
+MAX_HANDSHAKES = 600  # with one host in an hour, half of them at once, for all consumers together
 
 # Replays
 MAX_WHERE_CHARS = 2000
 DEFAULT_REPLAY_RATE = 100  # messages a second
 MAX_REPLAY_RATE = 10_000
 MAX_COUNT = 10**15  # of messages, in a number that any JSON reader keeps
-REPLAY_LIFE = timedelta(days=7)  # in which a replay's job may be run again; below the longest dedup window
+REPLAY_LIFE = timedelta(days=7)  # how long a replay's job may be run again; below the longest dedup window
 
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_BYTES = 8 * 1024  # of one cursor's item: what each of its writes is billed by
-MAX_AMENDED_RANGES = 32  # offsets that a cursor notes as changed in the log; more of them grow together
+MAX_AMENDED_RANGES = (
+    32  # ranges of offsets that a cursor notes as changed in the log; beyond that, ranges are merged
+)
 MAX_AMENDED_CURSORS = 95  # a transaction takes 100 actions, one is the log's row
 MAX_AMENDED_BYTES = 400_000  # of a segment in which a message was changed: DynamoDB's limit, nearly
 MAX_PASSED_OVER = 128  # messages of busy ordering keys that a SERIAL claim may pass over
 COMPRESS_ABOVE_BYTES = 100  # JMQ compresses above 100 bytes
 HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but unwritten offset
 LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun
-MAX_HOLE = 2 * MAX_BATCH  # a longer gap is not a writer's hole but expired rows
+MAX_HOLE = 2 * MAX_BATCH  # a longer gap is no missing write but expired rows
 TAIL_TRUST = timedelta(minutes=5)
-MAX_LOOK_BACK_ROWS = 16_384  # of a shard, for what an earlier try of a request has stored
+MAX_LOOK_BACK_ROWS = 16_384  # of a shard, read to find the rows of an earlier try of a request
 MAX_RESEND_SECONDS = 86_400
-RESEND_SLACK = timedelta(seconds=1)  # by which clocks of servers may differ
-TAIL_SURE = timedelta(days=1)  # no row goes sooner: behind one that is younger, nothing can be missing
+RESEND_SLACK = timedelta(seconds=1)  # how much the servers' clocks may differ
+TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
 RETENTION_GRACE = timedelta(
     days=1
-)  # a row outlives its retention by it: what is still owed is buried meanwhile
+)  # a row outlives its retention by this: meanwhile unsettled messages become dead letters
 FRAGMENTS = 8  # of the timers, as in DMQ
 MAX_LOOK_BYTES = 4 * 1024 * 1024  # of drafts that a mover takes from a fragment at once
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

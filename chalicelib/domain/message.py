@@ -29,10 +29,10 @@ class DeadReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What an entry of a retry lane stands for: the message's place in its topic's log, and its past.
+    """The message that an entry of a retry lane refers to: its offset in its topic's log, and its earlier attempts.
 
-    `attempts` were made so far; `spent` of them before its present life began (a redrive begins a new one).
-    `whole` says that the draft holds the content itself (an edited dead letter), not only the reference.
+    `attempts` were made so far; `spent` of them before the message was last redriven. `whole` says that the draft holds
+    the content itself (an edited dead letter), not only the reference.
     """
 
     id: str
@@ -44,13 +44,13 @@ class Origin:
     whole: bool = False
 
 
-MOST_ACTS = 16  # that a message remembers; of more, the first are forgotten
+MOST_ACTS = 16  # that a message records; the oldest are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody did to a message before anybody claimed it: EDITED, POSTPONED or CANCELLED. `by` is the token's
-    id; `until_ms` the new time of one that was postponed (or hurried)."""
+    """A change of a message before it was claimed: EDITED, POSTPONED or CANCELLED. `by` is the token's id; `until_ms`
+    is the new due time after POSTPONED, which may also be an earlier one."""
 
     what: str
     at_ms: int
@@ -64,14 +64,13 @@ class Draft:
     `is_json`, else the bytes as they came.
 
     `blob` names the object that holds the body where it is too large for the log. `max_attempts`, `ladder` (waits in
-    seconds) and `jitter` override the group's. `expires_ms` is the time after which nobody wants it. `origin` makes
-    it an entry of a retry lane. `id` is its own where it had to have one before it had a place. `due_ms` is the time
-    before which it must not enter the log; once it is in the log, the time when it was due. `dead` is why every group
-    that wants it
-    gets it as a dead letter: what is UNDECODABLE was stored, cannot be read, and has what is left of it as its body.
-    `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of
-    the one group that gets it. `accepted_ms` and `by`, a token's id, say when and by whom it was given to us, where it
-    waited before it came into the log; `acts` what was done to it since.
+    seconds) and `jitter` override the group's. After `expires_ms` it is not delivered any more. `origin` makes it an
+    entry of a retry lane. `id` is set if the message had an id before it had an offset. `due_ms` is the time before
+    which it must not enter the log; once it is in the log, the time when it was due. `dead` is why every group that
+    wants it gets it as a dead letter; UNDECODABLE means that the stored message cannot be read, and the body holds its
+    remains. `changed_ms` is when it was last changed in the log, or `cancelled`. `only` is the uid of the one group
+    that gets it. If it waited before it came into the log, `accepted_ms` and `by` (a token's id) say when and by whom
+    it was produced; `acts` are its changes since.
     """
 
     body: bytes
@@ -102,17 +101,17 @@ class Draft:
 
     @property
     def is_whole(self) -> bool:
-        """Is the body here, and not (only) where `blob` says?"""
+        """Is the body here, and not only in the blob store?"""
         return bool(self.body) or not self.blob
 
     @property
     def size(self) -> int:
-        """Bytes of the body, wherever it is kept."""
+        """Bytes of the body, here or in the blob store."""
         return self.blob_bytes or len(self.body)
 
     @property
     def weight(self) -> int:
-        """About the bytes the message takes in an answer, where a body that is no JSON goes in base64."""
+        """About the bytes the message takes in an answer; a body that is not JSON goes in base64."""
         body = self.size if self.is_json else self.size * 4 // 3
         if not self.keys and not self.headers:
             return body + _ANSWER_BYTES
@@ -121,8 +120,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A draft with its place in the log, which it came into at `accepted_ms`; `row_by` is the token's id that its whole
-    row was written with, if known; `ends_ms` when the retention ends that its row was written under."""
+    """A draft with its shard and offset. `accepted_ms` is when it came into the log; `row_by` the id of the token that
+    its row was written with, if known; `ends_ms` the end of the retention under which the row was written."""
 
     id: str
     shard: int
@@ -134,23 +133,23 @@ class Message:
 
     @property
     def first_accepted_ms(self) -> int:
-        """When its producer was told that it is accepted: before it came into the log, where it had to wait."""
+        """When its producer got the answer that it is accepted; for a delayed message, before it came into the log."""
         return self.accepted_ms if self.draft.accepted_ms is None else self.draft.accepted_ms
 
     @property
     def by(self) -> str:
-        """The id of the token it was produced with; empty where that is not known."""
+        """The id of the token it was produced with; empty if unknown."""
         return self.draft.by or self.row_by
 
 
 def acted(draft: Draft, *acts: Act) -> Draft:
-    """The draft with what was done to it just now; what is told twice stands once."""
+    """The draft with new acts; an act that it has already is not added again."""
     new = (act for act in acts if act not in draft.acts)
     return replace(draft, acts=(*draft.acts, *new)[-MOST_ACTS:])
 
 
 def holds_json(draft: Draft) -> bool:
-    """Is the body JSON, by its type and its text? Bytes only say so: their producer may have been wrong."""
+    """Is the body JSON, by its content type and its text? A producer may have given bytes the wrong type."""
     if draft.is_json:
         return True
     media = draft.content_type.partition(";")[0].strip().lower()
@@ -164,7 +163,7 @@ def holds_json(draft: Draft) -> bool:
 
 
 def traceparent(draft: Draft) -> str | None:
-    """The W3C trace that the message belongs to, if its producer told one."""
+    """The W3C trace that the message belongs to, if its producer named one."""
     return next((value for name, value in draft.headers.items() if name.lower() == TRACEPARENT), None)
 
 

@@ -1,7 +1,7 @@
-"""A topic's meters, and the rates that come of reading them.
+"""A topic's counters, and the rates computed from readings of them.
 
-Offsets are dense, so how many messages came in, and how many a group has behind it, can be read at any time, as on a
-meter. A rate is the difference of two readings: one that is missing makes a curve coarser, never wrong in its sum.
+Offsets are dense, so the number of messages produced, and the number a group has settled, can be read at any time, as
+on a meter. A rate is the difference of two readings. A missing reading makes a curve coarser; its sum stays right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """What a group has behind it, what it has before it, and how many retries its lane has handed out. (A SERIAL
+    """How many messages a group has settled, its backlog, and how many retries its lane has delivered. (A SERIAL
     group's failures wait in place and use no lane.)"""
 
     settled: int
@@ -32,7 +32,7 @@ class Reading:
     groups: Mapping[str, GroupReading] = field(default_factory=dict)
 
     def shows_more_than(self, earlier: Reading) -> bool:
-        """Has anything moved since?"""
+        """Has any number changed since `earlier`?"""
         return (self.accepted, self.groups) != (earlier.accepted, earlier.groups)
 
 
@@ -50,20 +50,21 @@ TENS = Level("t", 10 * _MINUTE_MS, 26 * _HOUR_MS)
 MINUTES = Level("m", _MINUTE_MS, 3 * _HOUR_MS)
 LEVELS = (HOURS, TENS, MINUTES)
 STAGE = "stage"
-"""In the place of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS."""
-"""The coarsest first: a reading is kept once, with the first level that has none of this hour, ten minutes, minute."""
+"""Used instead of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS."""
+"""The coarsest first. A reading is stored once: with the first level that has none yet for this hour, ten minutes, or
+minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How far back one looks, in buckets of which length, and which levels have a reading for each of them."""
+    """A period up to now, the length of its buckets, and the levels that have a reading for each bucket."""
 
     span_ms: int
     bucket_ms: int
     levels: tuple[Level, ...]
 
     def most(self, level: Level) -> int:
-        """How many readings of a level it takes; one of them is from before its beginning."""
+        """How many readings of a level it needs; one of them is from before its beginning."""
         return self.span_ms // level.every_ms + 2
 
 
@@ -76,7 +77,7 @@ WINDOWS: Mapping[str, Window] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupBucket:
-    """A group's rates in a bucket, a second; its backlog at the end of it. None: it was not read."""
+    """A group's rates a second in a bucket, and its backlog at the end of the bucket. None: there is no reading."""
 
     settled: float | None
     retried: float | None
@@ -94,7 +95,8 @@ class Bucket:
 
 
 def level_of(last_ms: Mapping[str, int], at_ms: int) -> Level | None:
-    """With which level a reading is kept; `last_ms` tells the last one of each level. None: there is one already."""
+    """The level that stores a reading; `last_ms` is the time of each level's last one. None: every level has one
+    already."""
     for level in LEVELS:
         if last_ms.get(level.name, -1) // level.every_ms != at_ms // level.every_ms:
             return level
@@ -135,8 +137,8 @@ def _curves(readings: Sequence[Reading], name: str, window: Window) -> tuple[_Cu
 class _Curve:
     """One meter over time: a straight line from reading to reading.
 
-    Readings follow closely while anything moves. Where two lie far apart the topic was at rest after the first: all
-    that the second shows came within the bucket before it.
+    Readings follow closely while any number changes. Between two readings far apart the topic was idle after the first:
+    the whole difference belongs to the bucket before the second.
     """
 
     def __init__(self, readings: Sequence[Reading], value: Callable[[Reading], int], window: Window) -> None:
@@ -152,13 +154,13 @@ class _Curve:
         self._values.append(value)
 
     def at(self, at_ms: int) -> int | None:
-        """The meter at a moment between the first reading and the last."""
+        """The counter at a time between the first reading and the last."""
         value = self._at(at_ms)
         return None if value is None else round(value)
 
     def rate(self, start_ms: int, end_ms: int) -> float | None:
-        """How much it rose a second, in that part of a bucket that is known. One that was set back (a seek, another
-        group of this name) shows no rate below zero."""
+        """The increase a second, in the known part of a bucket. If the counter was set back (a seek, another group of
+        this name) the rate is zero, not negative."""
         if not self._times:
             return None
         start_ms, end_ms = max(start_ms, self._times[0]), min(end_ms, self._times[-1])

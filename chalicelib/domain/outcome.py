@@ -23,9 +23,9 @@ class Verdict(StrEnum):
 class Outcome:
     """One attempt's end. `detail` is short, ours, and safe to show: never a body, a header or a URL.
 
-    `retry_after_ms` is the wait that the subscriber asked for, if it made sense. `busy_ms` is for how much longer it
-    may be at work on what was not answered: until then nobody else may have the message. `answered`: the subscriber
-    itself said what came of it, so it is there.
+    `retry_after_ms` is the wait that the subscriber asked for, if it was valid. `busy_ms`: without an answer the
+    subscriber may still be working on the messages for so long; until then no other consumer may have them. `answered`:
+    the outcome is the subscriber's own answer, so it can be reached.
     """
 
     verdict: Verdict

@@ -1,10 +1,10 @@
-"""What a replay's `where` may say: comparisons of values in a JSON body, joined by AND, OR, NOT.
+"""The language of a replay's `where`: comparisons of values in a JSON body, joined by AND, OR, NOT.
 
     departure_delay_minutes > 60 AND origin IN ('JFK', 'LGA') AND NOT items[0].sku LIKE 'x%'
 
-There are no functions, no sub-queries and no arithmetic in this language, so nothing else can be reached. Text
-becomes a tree of lists, `["and", left, right]`, which is told as JSON; the job makes its own expression of it and
-never reads the text:
+The language has no functions, no sub-queries and no arithmetic, so a predicate can read nothing but the body. The text
+becomes a tree of lists, `["and", left, right]`, which is passed to the job as JSON. The job builds its own expression
+from the tree and never reads the text:
 
     predicate = ["and" | "or", predicate, predicate, …] | ["not", predicate]
               | ["=" | "<>" | "<" | "<=" | ">" | ">=" | "like", path, literal] | ["in", path, [literal, …]]
@@ -33,7 +33,7 @@ Tree = list[Any]
 
 
 class NotAPredicate(ValueError):
-    """The text is none; what is wrong, for whoever wrote it."""
+    """The text is not a predicate; the message says why, for its author."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""How the consumers that pull from a queue share what one shard holds, message by message.
+"""How pull consumers of a QUEUE group share the messages of one shard.
 
-Each of those that are there may take an equal part of what was and will be taken in this *round*, as the cursor counts.
-Who comes first leaves the others their parts, but only for so long as they may be expected at any moment: a second from
-the round's begin for those who haven't come yet, and from its last claim for each other. So nobody gets more for being
-quick or for asking for much, and nothing waits for somebody who doesn't come. After a second without a claim a new
-round begins, unless the last one left something. Pure.
+The cursor counts, in a *round*, how many messages each consumer has taken. Each active consumer may take an equal share
+of all messages that were taken in the round plus those available now. A consumer counts as active for a second after
+its last claim, or after the round's beginning if it has not claimed yet. So a fast consumer, or one that asks for many
+messages, gets no more than the others, and no message waits for a consumer that does not come. After a second without a
+claim a new round begins, unless the last claim left messages. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 PATIENCE_MS = 1_000
-_MOST_PARTS = 16  # of a round that are remembered: the cursor's item is to stay small
+_MOST_PARTS = 16  # consumers that a round counts: the cursor's item is to stay small
 _MOST_TAKEN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The consumer that asks: its rank among the `total` that pull, under the epoch of their assignment, and for how
-    many messages."""
+    """The claiming consumer: its rank among the `total` pull consumers, the epoch of their assignment, and how many
+    messages it asks for."""
 
     epoch: int
     rank: int
@@ -30,7 +30,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one consumer has taken in the round, when it claimed last, and for how many messages it asked then."""
+    """How many messages one consumer has taken in the round, when it claimed last, and how many it asked for then."""
 
     taken: int
     last_ms: int
@@ -39,7 +39,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """How much each consumer took from a shard since `began_ms`, by rank; and how much the last one saw and left."""
+    """How many messages each consumer took from a shard since `began_ms`, by rank; and how many the last claim saw and
+    left."""
 
     epoch: int
     began_ms: int
@@ -48,7 +49,7 @@ class Round:
 
 
 def room(share: Round | None, seat: Seat, available: int, now_ms: int) -> int:
-    """How many of the messages that are there may be taken now."""
+    """How many of the available messages the consumer may take now."""
     current = _current(share, seat, now_ms)
     others = _present(current, seat, now_ms)
     mine = _taken(current, seat, now_ms)
@@ -58,7 +59,7 @@ def room(share: Round | None, seat: Seat, available: int, now_ms: int) -> int:
 
 
 def after(share: Round | None, seat: Seat, granted: int, left: int, now_ms: int) -> Round:
-    """The round in which so many more were taken, and so many left that were seen."""
+    """The round after a claim that took `granted` messages and left `left` of those it saw."""
     current = _current(share, seat, now_ms)
     own = Part(_taken(current, seat, now_ms) + granted, now_ms, seat.asked)
     newest = sorted(current.parts.items(), key=lambda each: -each[1].last_ms)
@@ -77,7 +78,7 @@ def _current(share: Round | None, seat: Seat, now_ms: int) -> Round:
 
 
 def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
-    """The parts of the others who may be expected at any moment."""
+    """The parts of the other active consumers."""
     awaited = [Part(0, now_ms, 1 << 30)] if _is_recent(current.began_ms, now_ms) else []
     others = [rank for rank in range(seat.total) if rank != seat.rank]
     come = [current.parts[rank] for rank in others if rank in current.parts]
@@ -86,8 +87,8 @@ def _present(current: Round, seat: Seat, now_ms: int) -> list[Part]:
 
 
 def _taken(current: Round, seat: Seat, now_ms: int) -> int:
-    """What the asking one has taken. A consumer that returns starts at the lowest count of those present: nothing is
-    saved up while it is away."""
+    """How many messages the claiming consumer has taken. A consumer that returns starts at the lowest count of the
+    active ones, so that it does not catch up."""
     own = current.parts.get(seat.rank)
     if own and _is_recent(own.last_ms, now_ms):
         return own.taken

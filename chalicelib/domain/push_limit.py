@@ -1,9 +1,9 @@
-"""The limit of a group that is pushed to (`max_in_flight`), over all its shards and in all processes. Its cursors'
-leases tell how much is under way.
+"""The limit of a push group (`max_in_flight`), over all its shards and in all processes. The leases in its cursors show
+how many messages are in flight.
 
-Each cursor may always have a few messages leased. Whoever takes more looks at all cursors *after* the claim, and gives
-back at once what is too much: of several that claim at the same time the last one sees all the others, so what is sent
-never exceeds the bound. And a place that nobody uses is anybody's, wherever the messages are.
+Each cursor may always have a few messages leased: its guarantee. A run that claims more reads all cursors *after* the
+claim, and returns at once what exceeds the limit. Of several claims at the same time the last one sees all the others,
+so the messages sent never exceed the limit. A slot that one cursor does not use is free for any other.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from .cursor import Cursor
 from .cursor_transitions import expire
 from .topic import Consumer, Group, Topic
 
-_SURE = 4  # one place in so many is divided among the cursors for good
+_SURE = 4  # one slot in so many is reserved for the cursors' guarantees
 
 
 def guaranteed_of(topic: Topic, group: Group) -> int:
-    """How many messages each cursor of a group, its lane's too, may have under way without a look at the others."""
+    """How many messages each cursor of a group, its retry lane's included, may have in flight without reading the
+    others."""
     return group.max_in_flight // (_SURE * (topic.shards + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What a group's cursors had under way at one moment, by the log's partition key. Each cursor may always have
-    `guaranteed` messages under way."""
+    """How many messages a group's cursors had in flight at one moment, by the log's partition key. Each cursor may
+    always have `guaranteed`."""
 
     leased: Mapping[str, int]
     cursors: int
@@ -37,12 +38,12 @@ class InFlight:
 
     @property
     def slots(self) -> int:
-        """How many slots are taken, or may be at any moment."""
+        """How many slots are in use or reserved by the guarantee."""
         return self.cursors * self.guaranteed + sum(max(0, n - self.guaranteed) for n in self.leased.values())
 
     def slots_for_others(self, own: Iterable[str]) -> int:
-        """How many more slots to leave to cursors that aren't `own`. A cursor that uses its whole guarantee is taken
-        to want an equal part."""
+        """How many more slots to leave to cursors that aren't `own`. A cursor that uses its whole guarantee is assumed
+        to want an equal share."""
         busy = {key for key, n in self.leased.items() if n and n >= self.guaranteed}
         part = self.most // max(1, len(busy.union(own)))
         return sum(max(0, part - self.leased[key]) for key in busy.difference(own))
@@ -51,7 +52,7 @@ class InFlight:
 def in_flight_of(
     topic: Topic, group: Group, cursors: Mapping[str, Cursor], consumers: Iterable[Consumer], now_ms: int
 ) -> InFlight:
-    """What these cursors have under way. Consumers that pull are not limited and do not count."""
+    """What these cursors have in flight. Pull consumers are not limited and do not count."""
     pulling = {"", *(c.uid for c in consumers if not c.is_called)}
     leased: dict[str, int] = {}
     by_consumer: Counter[str] = Counter()

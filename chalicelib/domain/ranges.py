@@ -9,7 +9,7 @@ Ranges = tuple[Range, ...]
 
 
 def normalise(ranges: Iterable[Range]) -> Ranges:
-    """Sort, drop empty ones, merge what touches or overlaps."""
+    """Sort, drop empty ranges, merge ranges that touch or overlap."""
     merged: list[Range] = []
     for start, end in sorted(r for r in ranges if r[0] < r[1]):
         if merged and start <= merged[-1][1]:
@@ -25,7 +25,7 @@ def of(offsets: Iterable[int]) -> Ranges:
 
 
 def subtract(ranges: Iterable[Range], taken: Ranges) -> Ranges:
-    """What of `ranges` is not in `taken`."""
+    """The part of `ranges` that is not in `taken`."""
     left: list[Range] = []
     for start, end in ranges:
         for low, high in taken:

@@ -1,4 +1,4 @@
-"""The arithmetic of a rate limit: an account that fills at a steady pace, and holds little (GCRA).
+"""The arithmetic of a rate limit: a bucket that fills at a steady pace and holds little (GCRA).
 
 Its state is one number, the time up to which permits have been given out, in ns since 1970. A permit is given if that
 time is not too far ahead; a time long past is as good as none.
@@ -17,7 +17,7 @@ _BURST_NS = (
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """`count` permits; where that is less than was asked for, there is none for `wait_ms` more."""
+    """`count` permits; if that is fewer than were asked for, the next one is free after `wait_ms`."""
 
     count: int
     wait_ms: int = 0

@@ -18,7 +18,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof of one delivery: the lease's token, the message and its place in the topic.
+    """Proof of one delivery: the lease's token, the message and its shard and offset in the topic.
 
     `last_attempt` is the number of the last attempt that the message has; `claimed_ms` is when the lease began.
     `entry` is its offset in the retry lane, if it was leased from there; then `before` attempts were made before that
@@ -51,7 +51,7 @@ def seal_receipt(key: bytes, r: Receipt) -> str:
 
 
 def open_receipt(key: bytes, text: str) -> Receipt | None:
-    """The receipt; None if it is not one of ours."""
+    """The receipt; None if the signature is wrong."""
     fields = open_sealed(key, "receipt", text)
     if fields is None:
         return None

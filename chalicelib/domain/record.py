@@ -1,4 +1,4 @@
-"""Deliveries that did not succeed at once: their record, and the letter of those that were given up."""
+"""Records of deliveries that failed at least once, and dead letters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .topic import CursorKey
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A buried delivery with its whole message. `edited` says that the body is not the one that was sent;
-    `version` rises with each edit."""
+    """A dead letter with its whole message. `edited`: the body is not the one that was produced; `version` rises with
+    each edit."""
 
     key: CursorKey
     offset: int
@@ -29,9 +29,9 @@ class DeadLetter:
 class Record:
     """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late).
 
-    `of` is the cursor key of the message's place in its topic, where it was settled from a retry lane.
-    `spent` attempts were made before its present life (see Origin). `message` goes with DEAD: storing the record
-    also stores the dead letter. `expires_s` removes the record of what is neither dead nor owed any more.
+    `of` is the cursor key of the message's own shard, if it was settled from a retry lane. `spent` attempts were made
+    before the last redrive. `message` is set with DEAD: storing the record also stores the dead letter. `expires_s` is
+    when the record of a finished delivery is removed.
     """
 
     shard: int
@@ -50,15 +50,15 @@ class Record:
 
     @property
     def waited_in_cursor(self) -> bool:
-        """Was the delivery to be tried again from its shard's cursor? Where that has settled the place, this one is of
-        before a seek, and over."""
+        """Was the delivery to be tried again from its shard's cursor? If the cursor has settled that offset, this
+        record is from before a seek, and finished."""
         return self.status == Status.RETRYING and self.next_ms is None
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A delivery that failed and is RETRYING or DEAD. `timed`: its next attempt has a time of its own, since it left
-    its shard's cursor; of others the cursor tells."""
+    """A delivery that failed and is RETRYING or DEAD. `timed`: it left its shard's cursor and waits for a retry timer;
+    the others are in the cursor."""
 
     shard: int
     offset: int

@@ -1,7 +1,7 @@
-"""A named request: sent again after a lost answer, it is known by what it wrote.
+"""A named request: when it is sent again after a lost answer, the rows of its first try are recognised.
 
-Nothing is stored beside its rows. The request id of each row it writes is made of its name and the row's place, so
-whoever knows the name can tell which rows near the end of a shard are its own.
+Nothing is stored but its rows. The request id of each row is computed from the request's name and the row's offset, so
+that the rows of a name can be recognised near the end of a shard.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from .segment import Segment, ShardKey
 from .sharding import shard_of
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-_MARK_CHARS = 8  # 40 bits: and content has to agree, too
+_MARK_CHARS = 8  # 40 bits; the content has to agree, too
 _CONTENT_CHARS = REQUEST_ID_CHARS - _MARK_CHARS
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to produce, by the name that its sender gave it. `window_ms` says how long ago it was sent first, if
-    this is not the first time."""
+    """A produce request with the name that its sender gave it. `window_ms` is set when it is sent again: how long ago
+    the first try may have been."""
 
     name: str
     window_ms: int | None = None
 
     def shard(self, shards: int) -> int:
-        """Where what has no shard of its own goes, every time: what stands before the last "-" of the name says it, so
-        one sender keeps to one shard."""
+        """The shard of its messages without an ordering key, the same at every try: a hash of the name up to its last
+        "-", so that one sender uses one shard."""
         return shard_of(self.name.rpartition("-")[0] or self.name, shards)
 
     def row_id(self, key: ShardKey, first: int, contents: Iterable[str]) -> str:
-        """The request id of its row at this place. Rows with other contents have other ids."""
+        """The request id of its row at this offset. It depends on the contents, too."""
         return self._mark(key, first) + _digits("\0".join(contents), _CONTENT_CHARS)
 
     def wrote(self, key: ShardKey, segment: Segment) -> bool:
-        """Is this row its own?"""
+        """Was this row written by the request?"""
         return segment.request_id.startswith(self._mark(key, segment.first))
 
     def _mark(self, key: ShardKey, first: int) -> str:

@@ -1,4 +1,4 @@
-"""Secrets that something is signed with, as rows hold them: a present one, and former ones that are still good."""
+"""Signing secrets as rows hold them: the present one, and former ones that are still valid."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret as hex; or encrypted as `ciphertext` (base64), with a `mark` by which the same secret is known again.
-    `until_ms` ends it (None: it is the present one)."""
+    """A secret as hex; or encrypted as `ciphertext` (base64), with a `mark`, a hash that is the same for the same
+    secret. It is valid until `until_ms` (None: it is the present one)."""
 
     hex: str = ""
     until_ms: int | None = None
@@ -17,7 +17,7 @@ class Secret:
     mark: str = ""
 
     def is_live(self, now_ms: int) -> bool:
-        """Is it good now?"""
+        """Is it valid now?"""
         return self.until_ms is None or self.until_ms > now_ms
 
 
@@ -30,7 +30,7 @@ class KeyRing:
 
 
 def rotated(secrets: Sequence[Secret], new: Secret, now_ms: int, until_ms: int) -> tuple[Secret, ...]:
-    """`new` as the present one, before those that are still good: until `until_ms`, or until they would have ended
-    anyway."""
+    """`new` as the present secret, followed by those that are still valid: until `until_ms`, or until their own earlier
+    end."""
     former = [replace(old, until_ms=min(old.until_ms or until_ms, until_ms)) for old in secrets]
     return (replace(new, until_ms=None), *(old for old in former if old.is_live(now_ms)))

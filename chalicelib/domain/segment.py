@@ -14,7 +14,7 @@ _GRACE_S = RETENTION_GRACE // timedelta(seconds=1)
 
 
 class Way(StrEnum):
-    """How offsets of a shard are taken: by winning the next one, or from a counter. Never both."""
+    """How writers get the offsets of a shard: by a conditional put at the next one, or from a counter. Never both."""
 
     OPTIMISTIC = "o"
     RESERVED = "r"
@@ -36,10 +36,9 @@ class ShardKey:
 class Segment:
     """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts.
 
-    `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote all of it. `planned_s`
-    is when it was to expire, where it is kept for longer.
-    A `newer` one was written by a later release in a format that this one cannot read: there are messages, and whoever
-    meets them has to leave them alone.
+    `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote it. `planned_s` is its
+    original expiry, if it is kept for longer. A `newer` segment was written by a later release in a format that this
+    one cannot read: it has messages, which must be left alone.
     """
 
     first: int
@@ -56,7 +55,8 @@ class Segment:
 
     @property
     def ends_ms(self) -> int:
-        """When the retention ends that it was written under: it outlives that by the grace (to the second above)."""
+        """The end of the retention under which it was written; the row itself expires later, by the grace period
+        (rounded up to a second)."""
         return ((self.planned_s or self.expires_s) - _GRACE_S + 1) * 1000
 
     @property
@@ -64,7 +64,7 @@ class Segment:
         return self.first + self.count
 
     def message(self, shard: int, offset: int) -> Message | None:
-        """The message at `offset`; None in a tombstone, and in what cannot be read yet."""
+        """The message at `offset`; None in a tombstone, and in a `newer` segment."""
         if not self.drafts:
             return None
         draft = self.drafts[offset - self.first]
@@ -75,7 +75,7 @@ class Segment:
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The last offset of a shard (-1 where it never had one) and how offsets are taken there. `accepted_ms` is its last
-    row's, 0 where no row is left; two tails may differ in it and be the same."""
+    row's, 0 if no row is left; it is ignored when tails are compared."""
 
     offset: int
     way: Way = Way.OPTIMISTIC

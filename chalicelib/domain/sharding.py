@@ -1,4 +1,4 @@
-"""Which shard a message goes to, and what its order is kept with."""
+"""Which shard a message goes to, and which messages it is ordered with."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ def shard_of(ordering_key: str, shards: int) -> int:
 
 
 def first_shard(topic_uid: str, shards: int) -> int:
-    """Where whoever has no keys begins to append: all processes at the same shard, so that single messages lie in one
-    line, and go round its consumers, whichever process stores them. Who meets others there goes elsewhere."""
+    """The shard where appends without a key begin: the same for all processes, so that single messages lie in one shard
+    and are shared by its consumers, whichever process stores them. A writer that meets conflicts there moves to another
+    shard."""
     return shard_of(topic_uid, shards)
 
 
 def line_of(ordering_key: str | None, shard: int | None) -> str | None:
-    """What a waiting message keeps its order with: its key, or its shard; None where it has neither."""
+    """What a delayed message is ordered by: its key, or its shard; None if it has neither."""
     if ordering_key is not None:
         return f"key {ordering_key}"
     return None if shard is None else f"shard {shard}"

@@ -1,4 +1,4 @@
-"""Signed texts: what leaves the service and comes back (receipts, page tokens), so that a changed byte shows."""
+"""Signed texts that clients send back (receipts, page tokens): any change is detected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seal(key: bytes, purpose: str, text: str) -> str:
 
 
 def open_sealed(key: bytes, purpose: str, sealed: str) -> str | None:
-    """The text that was sealed for this purpose; None if one byte of it was changed."""
+    """The text that was sealed for this purpose; None if any byte was changed."""
     try:
         raw = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -30,7 +30,7 @@ def open_sealed(key: bytes, purpose: str, sealed: str) -> str | None:
 
 
 def derived(key: bytes, purpose: str, text: str) -> bytes:
-    """A 32-byte secret for one purpose and one thing, always the same, from which nobody learns the key."""
+    """A 32-byte secret for one purpose and one text, always the same; the key cannot be computed from it."""
     return hmac.digest(key, f"{purpose}\0{text}".encode(), "sha256")
 
 

@@ -1,4 +1,5 @@
-"""Offsets that share their attempt, unit and due time: runs, or masks over runs, and how they join and part."""
+"""Spans of offsets with the same attempt, unit and due time, stored as a run or with a bit mask; how to join and split
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .ranges import Ranges
 _BITS = 6  # of a mask in one byte
 
 
-_RUN_BYTES = 9  # about what one range takes
+_RUN_BYTES = 9  # about the size of one range
 
 
 _RUNS = 8  # so many ranges stay ranges even where a mask is shorter: releases before masks can read them
@@ -25,8 +26,9 @@ _ONES = re.compile("1+")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`count` offsets from `start` on that share their fate: a run or, with a `mask`, those whose bits are set in it
-    (the lowest is for `start`). Spans with masks may lie between one another.
+    """`count` offsets from `start` on with the same attempt, unit and due time: consecutive ones or, with a `mask`,
+    those whose bits are set (the lowest bit is for `start`). Spans with masks may overlap as ranges; their offsets
+    never do.
 
     `attempt` is the number the next (waiting) or current (leased) delivery has, from 1. `unit` names the unit
     of order (SERIAL only, else empty). `due_ms` is the earliest time of the next delivery, 0 for at once.
@@ -41,7 +43,7 @@ class Span:
 
     @property
     def end(self) -> int:
-        """Behind the last offset."""
+        """The last offset plus one."""
         return self.start + (self.mask.bit_length() or self.count)
 
     def ranges(self) -> Ranges:
@@ -59,8 +61,8 @@ class Span:
 
 
 def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Sort by offset and join what shares attempt, unit and due time: neighbours to runs, and runs, where there are
-    many close to one another, under masks."""
+    """Sort by offset and join offsets with the same attempt, unit and due time: neighbours become runs, and many runs
+    close to each other one span with a mask."""
     runs = _runs(spans)
     if len(runs) <= _RUNS:
         return runs
@@ -72,7 +74,7 @@ def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _clusters(runs: Sequence[Span]) -> Iterator[list[Span]]:
-    """Neighbours that one mask could hold without much emptiness."""
+    """Groups of runs that one mask holds with few empty bits."""
     cluster: list[Span] = []
     for run in runs:
         is_far = cluster and run.start - cluster[-1].end > _RUN_BYTES * _BITS
@@ -120,7 +122,7 @@ def _fate(span: Span) -> tuple[int, str, int]:
 
 
 def without(spans: Iterable[Span], taken: Ranges) -> tuple[Span, ...]:
-    """What is left of the spans, to be joined anew."""
+    """The spans without the `taken` offsets; the caller joins them again."""
     return tuple(left for span in spans if (left := _less(span, taken)))
 
 

@@ -1,5 +1,5 @@
-"""The status of a delivery, or of a message; and one of many: of a message over its groups, of a broadcast's delivery
-over its consumers."""
+"""The status of a delivery or a message; and the combination of several: of a message over its groups, of a broadcast's
+delivery over its consumers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OVER = (Status.SUCCESS, Status.DEAD, Status.CANCELLED)
 
 
 def combined(statuses: Collection[Status]) -> Status:
-    """The table of docs/state_machine.md: what is open says so; what has begun for some and not for all is RUNNING;
-    where all is over, one DEAD makes it DEAD. NEW where there is nobody."""
+    """Combine statuses as in the table of docs/state_machine.md: an open one wins; if some have begun and others not,
+    RUNNING; if all are final, one DEAD makes it DEAD. NEW for an empty collection."""
     words = set(statuses)
     if len(words) == 1:
         return words.pop()

@@ -1,4 +1,4 @@
-"""Strict JSON: what other parsers forgive is refused here, each with its reason."""
+"""A strict JSON parser: it refuses what other parsers tolerate, and says why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from .errors import Malformed
 from .limits import MAX_EXPONENT, MAX_JSON_DEPTH
 
-# Possessive, and content with a string that never ends: else such a body takes time squared.
+# Possessive, and matches an unterminated string, too: else such a body would take quadratic time.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -82,7 +82,8 @@ def _float(text: str) -> float:
 
 
 def _is_near(text: str) -> bool:
-    """Can every parser read this zero, or what is too small for a float? Exact ones fail at some exponent."""
+    """Can every parser read this number, which is zero or too small for a float? Exact parsers fail at some
+    exponent."""
     try:
         return abs(Decimal(text).adjusted()) <= MAX_EXPONENT
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""Timers: everything that happens later."""
+"""Timers: retries, delayed messages, wake-ups and checks of transactions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .segment import ShardKey
 
 ANY = -1
 SOON_MS = 150_000
-"""What is due within it is looked after: the mover's schedule comes each minute, late by ten seconds or once not at
-all, and a mover needs its time to start."""
+"""A timer that is due within this time needs no wake-up: the mover's schedule runs each minute, may be ten seconds late
+or miss once, and a mover needs time to start."""
 _RETRY_ID = re.compile(r"[^.]+\.[^.]*\.(\d{1,9})\.(\d{1,18})\.(\d{1,9})\Z")
 AWAKE_MS = 2_000
-"""So long, at least, a mover that was woken looks again and again: who woke it need not wake another."""
+"""For so long, at least, a woken mover polls its fragment: during this time it need not be woken again."""
 
 
 class TimerKind(StrEnum):
     """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer.
 
-    Nobody files the others: NEWER is what a later release has written in a format of its own, DAMAGED what does not
-    even say where it belongs.
+    The other kinds are never stored, only read: NEWER is a timer that a later release wrote in another format, DAMAGED
+    one whose row does not even say where it belongs.
     """
 
     DELIVER = "deliver"
@@ -38,17 +38,17 @@ class TimerKind(StrEnum):
 
 UNREADABLE = (TimerKind.NEWER, TimerKind.DAMAGED)
 ANY_EDITION = -1
-"""The edits of a timer whose row does not tell them any more."""
+"""The number of edits of a timer whose damaged row no longer has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Something that is due at `due_ms`. `id` is unique among the timers of that millisecond, and says in which
-    fragment it is kept; filing the same id for the same time twice is filing it once.
+    """A timer for `due_ms`. `id` is unique among the timers of that millisecond, and determines the fragment; storing
+    the same id for the same time twice stores it once.
 
-    `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for
-    whom a shard is woken. A shard of number ANY is whichever is free. `edits` rises with each change of the timer. A
-    CHECK comes `again`, each `every_ms`, until somebody takes it away.
+    `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
+    a shard is woken. With shard number ANY the mover chooses a shard. `edits` rises with each change of the timer. A
+    CHECK is repeated every `every_ms` (see `again`) until it is deleted.
     """
 
     due_ms: int
@@ -74,18 +74,19 @@ class Timer:
 
     @property
     def mark(self) -> str:
-        """Its place in its fragment: timers sort by time."""
+        """Its sort key in its fragment: timers sort by due time."""
         return mark_of(self.due_ms, self.id)
 
 
 def again(timer: Timer, now_ms: int) -> Timer:
-    """The next timer after a CHECK: whole periods later. So two that were made for one are the same."""
+    """The next timer after a CHECK, whole periods later, so that two processes compute the same one."""
     periods = (now_ms - timer.due_ms) // timer.every_ms + 1
     return replace(timer, due_ms=timer.due_ms + periods * timer.every_ms)
 
 
 def entered(timer: Timer) -> Draft:
-    """The draft of a timer as it comes into its log: a delayed message still says when it was accepted and due."""
+    """The draft of a timer as it is put into the log; a delayed message keeps the times when it was accepted and
+    due."""
     assert timer.draft is not None
     if timer.kind is not TimerKind.DELIVER:
         return timer.draft
@@ -94,22 +95,22 @@ def entered(timer: Timer) -> Draft:
 
 
 def mark_of(due_ms: int, timer_id: str = "") -> str:
-    """Where a timer stands in its fragment; without an id, before all that are due then."""
+    """The sort key of a timer in its fragment; without an id, one before all timers of that time."""
     return f"{due_ms:015d}#{timer_id}"
 
 
 def fragment_of(timer_id: str) -> int:
-    """The fragment that keeps a timer, the same in every process and release."""
+    """The fragment of a timer, the same in every process and release."""
     return zlib.crc32(timer_id.encode()) % FRAGMENTS
 
 
 def fragment_of_line(topic_uid: str, line: str) -> int:
-    """The fragment that keeps all messages of a topic's line."""
+    """The fragment of all delayed messages with the same ordering key or shard."""
     return zlib.crc32(f"{topic_uid}/{line}".encode()) % FRAGMENTS
 
 
 def kind_by_id(timer_id: str, shard: int) -> TimerKind:
-    """What a timer must be for, where its row does not tell it any more."""
+    """The kind of a timer, computed from its id when its row is damaged."""
     if retry_of(timer_id):
         return TimerKind.RETRY
     if ids.parse_timed_id(timer_id) or ids.parse_half_id(timer_id):
@@ -118,11 +119,12 @@ def kind_by_id(timer_id: str, shard: int) -> TimerKind:
 
 
 def retry_of(timer_id: str) -> Origin | None:
-    """Where the message of a `retry_id` stands, and how often it was tried; its own id is not told."""
+    """The shard and offset of the message of a `retry_id`, and its number of attempts; the message id is not part of
+    it."""
     match = _RETRY_ID.match(timer_id)
     return Origin("", int(match[1]), int(match[2]), 0, int(match[3])) if match else None
 
 
 def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:
-    """The id of the timer that carries on a delivery after `attempts` failed ones."""
+    """The id of the timer for the next attempt of a delivery after `attempts` failed ones."""
     return f"{group_uid}.{consumer_uid}.{shard}.{offset}.{attempts}"

@@ -1,4 +1,4 @@
-"""What is set up on purpose: topics, groups, consumers, tokens."""
+"""Control data: topics, groups, consumers, tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .segment import Segment, ShardKey
 _DAY_MS = 86_400_000
 _ID_CHARS = 128
 IAM = "iam:"
-"""What the ids of callers begin with who have no token."""
+"""The beginning of a caller's id without a token."""
 
 
 class Mode(StrEnum):
@@ -40,7 +40,7 @@ class Mode(StrEnum):
 
 
 class ConsumerKind(StrEnum):
-    """How messages reach a consumer: it pulls them, or is called at its URL, or as a function."""
+    """How messages reach a consumer: it pulls them, or they are pushed to its URL or its Lambda function."""
 
     PULL = "pull"
     URL = "url"
@@ -56,7 +56,7 @@ class ConsumerState(StrEnum):
 
 
 class Payload(StrEnum):
-    """How a called consumer gets messages: CloudEvents' content modes."""
+    """How a push consumer gets messages: CloudEvents' content modes."""
 
     BINARY = "binary"
     STRUCTURED = "structured"
@@ -64,7 +64,7 @@ class Payload(StrEnum):
 
 
 class Offline(StrEnum):
-    """What a broadcast does with a consumer's messages while it is away."""
+    """What a broadcast does with a consumer's messages while it is offline."""
 
     KEEP = "keep"
     SKIP = "skip"
@@ -93,7 +93,7 @@ class Topic:
     dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
     wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
     key_shards: int | None = None
-    is_called: bool = True  # was a called consumer ever registered? A new topic has False
+    is_called: bool = True  # was a push consumer ever registered? A new topic has False
     version: int = 0  # rises with every write
 
     @property
@@ -110,8 +110,8 @@ class Topic:
         return self.retention_days * _DAY_MS
 
     def keeps_until_ms(self, of: Segment | Message) -> int:
-        """When the retention of what is in the topic's log ends: that which it was written under, or today's where
-        that is shorter. From then on it is out of reach, whether or not TTL has come by."""
+        """When the retention of a row or message ends: by the retention under which it was written, or by today's if
+        that is shorter. After it the message cannot be read, even if TTL has not removed the row yet."""
         return min(of.ends_ms, of.accepted_ms + self.retention_ms)
 
     def shard_key(self, shard: int) -> ShardKey:
@@ -169,19 +169,19 @@ class Consumer:
 
     @property
     def busy_seconds(self) -> int:
-        """For how long from its start a call may keep the consumer at work, even if nobody waits for it any more: a
-        function runs to the end of its own time. 0 where a call ends with its connection."""
+        """How long the consumer may work on a call after its start, even if we stop waiting: a function runs until its
+        own time-out. 0 if a call ends with its connection."""
         if self.kind != ConsumerKind.FUNCTION:
             return 0
         return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START // timedelta(seconds=1)
 
     @property
     def is_called(self) -> bool:
-        """Does Headrace call it (rather than it us)?"""
+        """Is it a push consumer?"""
         return self.kind != ConsumerKind.PULL
 
     def overlap_until_ms(self, now_ms: int) -> int | None:
-        """Until when a secret from before a rotation signs beside the present one; None: none does."""
+        """Until when the secret before the last rotation also signs; None: only the present one signs."""
         return max((s.until_ms for s in self.secrets if s.until_ms and s.until_ms > now_ms), default=None)
 
 
@@ -229,7 +229,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling: what the authorizer found out about the token."""
+    """The caller of a request, from the authorizer's check of the token."""
 
     token_id: str
     scopes: frozenset[str]
@@ -241,7 +241,7 @@ class Caller:
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
-        """Who holds the token."""
+        """The caller with this token."""
         return cls(
             token.id,
             frozenset(token.scopes),
@@ -254,8 +254,8 @@ class Caller:
 
     @classmethod
     def of_iam(cls, arn: str) -> Self:
-        """Who signed with SigV4, by ARN. Policies of IAM have said already that it may make the call. A role is known
-        by its name: whoever takes it makes up the session's."""
+        """The caller that signed with SigV4, by ARN. IAM policies have already allowed the call. An assumed role is
+        identified by the role's name, since its session name is chosen freely."""
         resource = arn.split(":", 5)[-1]
         kind, _, name = resource.partition("/")
         if kind == "assumed-role":
@@ -270,7 +270,7 @@ class Caller:
         return _matches_any(group, self.groups)
 
     def excess(self, token: Token) -> str | None:
-        """What the token has and its caller has not, in a word; None where it is nothing."""
+        """Which right the token would have and its creator has not, in a word; None if there is none."""
         if not self.scopes.issuperset(token.scopes):
             return "scopes"
         if not all(_matches_any(pattern, self.topics) for pattern in token.topics):
@@ -282,18 +282,17 @@ class Caller:
         return None
 
     def behind(self, name: str) -> str | None:
-        """The text behind which, in the order of names, the topics behind `name` begin that the patterns may mean:
-        `name` itself or a later one; None where there can be none."""
+        """Where to continue a list of topics behind `name`: the exclusive start key before the next name that the
+        patterns can match, `name` itself or later; None if no later name can match."""
         beginnings = [pattern.partition("*")[0] for pattern in self.topics]
         if any(name.startswith(beginning) for beginning in beginnings):
             return name
         later = min((beginning for beginning in beginnings if beginning > name), default=None)
-        return later and f"{later[:-1]}{chr(ord(later[-1]) - 1)}~"  # "~" sorts behind all that names hold
+        return later and f"{later[:-1]}{chr(ord(later[-1]) - 1)}~"  # "~" sorts behind all characters of names
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:
-    """Does one of the patterns cover the name? (Or a pattern: its stars are letters like others then, so what it
-    matches is matched by what covers it.)"""
+    """Does one of the patterns cover the name? (Or a pattern: its stars then count as ordinary characters.)"""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -303,7 +302,7 @@ def matches(tags: Sequence[str] | None, tag: str | None) -> bool:
 
 
 def lane_of(topic: Topic, group: Group, consumer_uid: str = "") -> Topic:
-    """The group's retry lane (in a broadcast: the consumer's): a topic of one shard, out of any name's reach."""
+    """The group's retry lane (in a broadcast: the consumer's): a topic of one shard whose name no user can choose."""
     return Topic(
         f"{topic.name}~{group.name}",
         consumer_uid or group.uid,

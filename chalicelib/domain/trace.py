@@ -9,7 +9,7 @@ from .topic import CursorKey
 
 
 class AttemptOutcome(StrEnum):
-    """What came of an attempt; or what was done to its dead letter."""
+    """The result of an attempt, or an operation on its dead letter."""
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"
@@ -22,7 +22,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One attempt at one offset, or what was done to its dead letter: then `detail` is the id of the token that did it.
+    """One attempt at one offset, or an operation on its dead letter; then `detail` is the id of the token that did it.
     `outcome` is an AttemptOutcome, or one that only a later release knows.
     """
 
@@ -35,10 +35,11 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """Attempts that were settled together: by whom, with which rank of how many, from when.
+    """Attempts that were settled together: by which consumer, its rank and the number of consumers, and when they
+    started.
 
-    `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets rise. `id` tells rows
-    apart that begin at the same offset.
+    `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets are in rising order.
+    `id` tells rows apart that begin at the same offset.
     """
 
     key: CursorKey

@@ -1,4 +1,4 @@
-"""Transactions: messages that nobody sees before their producer has decided (RocketMQ's half messages)."""
+"""Transactions: messages that stay invisible until their producer commits (RocketMQ's half messages)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ UNDECIDED = (TransactionState.PREPARED, TransactionState.UNDECIDED)
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One message under a decision. `draft` is None once it is committed, and in lists.
+    """One message that waits for its producer's decision. `draft` is None once it is committed, and in lists.
 
-    `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message
-    is due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`.
-    `check_ms` is when the CHECK timer on file is due, `checks` how many calls were made, `last_answer` what came of
-    the last one. A decided one is kept for `keep_s` seconds. Its keys find it until `keys_until_s`. `version` rises
-    with every write.
+    `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message is
+    due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`. `check_ms`
+    is when the stored CHECK timer is due, `checks` how many calls were made, `last_answer` the answer to the last one.
+    After the decision it is kept for `keep_s` seconds. It can be found by its keys until `keys_until_s`. `version`
+    rises with every write.
     """
 
     id: str
@@ -63,18 +63,18 @@ class Transaction:
 
     @property
     def mark(self) -> str:
-        """Its place in lists: by time of preparation."""
+        """Its sort key in lists: by time of preparation."""
         return f"{self.prepared_ms:015d}#{self.id}"
 
     @property
     def message(self) -> Message:
-        """What the producer gave; its place means nothing."""
+        """The producer's message; its shard and offset have no meaning."""
         assert self.draft is not None
         return Message(self.message_id, _NOWHERE, _NOWHERE, self.prepared_ms, self.draft)
 
     @property
     def expires_s(self) -> int | None:
-        """When a decided one may be forgotten; the others never are."""
+        """When a decided transaction may be deleted; None: never."""
         if self.decided_ms is None:
             return None
         return max(self.decided_ms, self.due_ms or 0) // 1000 + self.keep_s
@@ -82,14 +82,14 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """What came of a check: a decision, or None (unknown); `detail` is short, ours, and safe to show."""
+    """The answer to a check: a decision, or None (unknown); `detail` is short, written by us, and safe to show."""
 
     decision: TransactionState | None
     detail: str
 
 
 def check_timer(of: Transaction) -> Timer:
-    """The timer that has the transaction checked, again and again until it is taken away."""
+    """The timer that starts the transaction's checks, repeated until it is deleted."""
     anywhere = ShardKey(of.topic, of.topic_uid, ANY)
     return Timer(
         due_ms=of.check_ms, id=of.id, kind=TimerKind.CHECK, shard=anywhere, every_ms=of.check_after_ms
@@ -97,7 +97,7 @@ def check_timer(of: Transaction) -> Timer:
 
 
 def released(of: Transaction, now_ms: int) -> Draft:
-    """The message as it leaves with a commit now: what was said relative to its acceptance counts from now."""
+    """The message after a commit now: times relative to its acceptance count from now."""
     assert of.draft is not None
     said_ms = of.due_ms if of.due_ms is not None else of.prepared_ms + of.delay_ms
     due_ms = max(now_ms, of.due_ms) if of.due_ms is not None else now_ms + of.delay_ms
@@ -114,7 +114,7 @@ def released(of: Transaction, now_ms: int) -> Draft:
 def committed(
     of: Transaction, now_ms: int, *, shard: int | None, offset: int | None = None, due_ms: int | None = None
 ) -> Transaction:
-    """The transaction after its commit, by which the message got a place or a time."""
+    """The transaction after its commit, which gave the message an offset or a due time."""
     return replace(
         of,
         state=TransactionState.COMMITTED,

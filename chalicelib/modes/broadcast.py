@@ -1,4 +1,4 @@
-"""BROADCAST: every registered consumer has a cursor of its own, from its registration on."""
+"""BROADCAST: every registered consumer has its own cursors, from its registration on."""
 
 from __future__ import annotations
 

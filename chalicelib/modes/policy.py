@@ -1,4 +1,5 @@
-"""What a mode decides: whose cursor it is, what may be claimed together, and what order is kept."""
+"""What a mode decides: whether consumers have cursors of their own, which messages may be claimed together, and in what
+order."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from ..domain.cursor import Cursor, Selection
 
 
 class ClaimVerdict(Enum):
-    """What reading a candidate message showed."""
+    """Whether a candidate message may be delivered."""
 
     DELIVER = "deliver"
     SETTLE = "settle"  # filtered out, expired, exhausted or gone: settled without a delivery
@@ -19,9 +20,9 @@ class ClaimVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One offset that could be claimed now, in the light of its message.
+    """One offset that could be claimed now, after reading its message.
 
-    Only one that is settled may stand for more than one offset: a gap where nothing is left to read.
+    Only a SETTLE candidate may cover more than one offset: a gap without rows.
     """
 
     offset: int
@@ -43,7 +44,8 @@ class Policy(Protocol):
     """Does a claim need the messages' ordering keys?"""
 
     holds_back: bool
-    """Does a failed message keep its place, and its unit waiting? Else a timer carries it to the retry lane."""
+    """Does a failed message wait in the cursor, and block its ordering unit? If not, a retry timer moves it to the
+    retry lane."""
 
     def select(
         self,

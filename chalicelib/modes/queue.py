@@ -24,7 +24,7 @@ class Queue:
         most: int,
         now_ms: int,
     ) -> Selection:
-        """What came back goes first, then what was never claimed, in order."""
+        """Returned messages first, then those never claimed, in order."""
         granted: list[Span] = []
         settled: list[Range] = []
         following = cursor.next

@@ -47,7 +47,7 @@ class Serial:
                     granted.append(Span(offset, 1, candidate.attempt, span.unit))
         passed = _take_fresh(fresh, busy, granted, settled, most, MAX_PASSED_OVER - _waiting(cursor))
         following = max([cursor.next, *(s.end for s in granted), *(end for _, end in settled)])
-        # What was passed over behind the last grant stays unclaimed: a claim that grants nothing writes nothing.
+        # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
         return Selection(
             tuple(granted),
             tuple(s for s in passed if s.end <= following),
@@ -72,7 +72,7 @@ def _take_fresh(
     most: int,
     room: int,
 ) -> list[Span]:
-    """Grant from `fresh` in place; answer what was passed over on the way."""
+    """Add grants from `fresh` to the list; returns the spans passed over."""
     passed: list[Span] = []
     for candidate in fresh:
         if len(granted) >= most:
