@@ -22,7 +22,7 @@ from .claim_plan import DEAD_PER_WRITE, ClaimPlan, ClaimPlanner, attempts_before
 from .claimant import Claimant, Delivery
 from .lost_entries import LostEntries
 
-_UNWANTED_WRITES = 100  # per shard and call: writes that only settle what nobody wants
+_UNWANTED_WRITES = 100  # per shard and call: writes that only settle messages without a delivery
 Registered = Callable[[Topic, Group, str], bool]
 """Is the consumer with this uid registered at this moment?"""
 
@@ -49,7 +49,7 @@ class Claimer:
         self._random = random
 
     def expect_rows(self, last: Mapping[str, int]) -> None:
-        """Take a read for stale that ends before these rows (the last offset by the log's partition key)."""
+        """Treat a read as stale if it ends before these rows (the last offset by the log's partition key)."""
         self._reader.expect_rows(last)
 
     def reread(self, key: CursorKey) -> None:
@@ -73,7 +73,7 @@ class Claimer:
         return cursor.next // claimant.batch + (cursor.epoch if cursor.waiting else 0)
 
     def in_flight(self, claimant: Claimant, shard: int | None) -> int:
-        """How many messages one cursor has leased, as last seen."""
+        """How many messages one cursor has leased, as last read."""
         return self._states.last(claimant.key(shard)).cursor.in_flight
 
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
@@ -83,10 +83,10 @@ class Claimer:
     def claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
     ) -> list[Delivery] | None:
-        """One claim on one shard, or on the retry lane (None): what it granted, [] where there is nothing, None
-        where it lost a race.
+        """One claim on one shard, or on the retry lane (None). Returns the granted messages; [] if there are none; None
+        after a lost race.
 
-        `most_bytes` bounds what they take in the answer; an answer's first message may be larger.
+        `most_bytes` bounds their size in the answer; the first message of an answer may be larger.
         """
         key = claimant.key(shard)
         for _ in range(_UNWANTED_WRITES):
@@ -111,10 +111,10 @@ class Claimer:
                     for span in plan.selection.granted
                     for offset in span.offsets()
                 ]
-        return []  # so far only what nobody wants, and that is settled: the next call goes on behind it
+        return []  # only messages without a delivery so far, and they are settled: the next call continues behind them
 
     def _dead(self, claimant: Claimant, shard: int | None, plan: ClaimPlan, now_ms: int) -> Sequence[Record]:
-        """What a claim buries."""
+        """The dead letters that a claim makes."""
         if shard is not None:
             return plan.dead
         return self._lost_entries.instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
@@ -137,8 +137,8 @@ class Claimer:
             return True
 
     def bury(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
-        """Settle as dead letters, on a shard or in the retry lane (None), what is past its retention and nobody has
-        under way: its rows are about to go. How many; `has_time` is asked after each write."""
+        """Settle as dead letters, on a shard or in the retry lane (None), the unleased messages that are past their
+        retention: their rows are about to expire. Returns how many; `has_time` is called after each write."""
         key = claimant.key(shard)
         buried = 0
         while True:
@@ -149,7 +149,7 @@ class Claimer:
                 return buried
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
             if plan.selection.passed_over and not cursor_size.has_room(plan.cursor, after, granted=0):
-                return buried  # the cursor is full: when less waits in it
+                return buried  # the cursor is full: the next run continues
             dead = self._dead(claimant, shard, plan, now_ms)
             if self._states.write(key, state, _change(state, after), dead) is not None:
                 buried += len(dead)
@@ -165,8 +165,8 @@ class Claimer:
     def _note_lapsed(
         self, claimant: Claimant, shard: int | None, cursor: Cursor, plan: ClaimPlan, now_ms: int
     ) -> None:
-        """Trace attempts that nobody settled in time: they end, at their lease's deadline, with the claim that takes
-        their messages over."""
+        """Trace attempts that were not settled in time. They ended at their lease's deadline; the next claim of the
+        messages notes them."""
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
@@ -183,7 +183,7 @@ class Claimer:
 def _lapsed(
     shard: int | None, offset: int, attempt: int, messages: Mapping[int, Message]
 ) -> tuple[int, Tried] | None:
-    """The attempt by its message's place; None for a lane's entry that this claim had no need to read."""
+    """The attempt, by the shard and offset of its message; None for a lane's entry that this claim did not read."""
     if shard is not None:
         return shard, Tried(offset, attempt, AttemptOutcome.LAPSED)
     message = messages.get(offset)
@@ -195,7 +195,7 @@ def _lapsed(
 
 
 def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:
-    """What to write: the whole item where none is stored yet."""
+    """The write: the whole item if none is stored yet."""
     return (
         cursor_write.change(state.cursor, after)
         if state.exists

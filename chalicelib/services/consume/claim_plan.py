@@ -32,17 +32,17 @@ _AFTER_ALL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """What one claim would do."""
+    """The effects of one claim."""
 
     selection: Selection
     cursor: Cursor  # with overdue leases returned
     messages: dict[int, Message]
     dead: tuple[Record, ...]
-    available: int = 0  # of what was looked at, what could have been granted
+    available: int = 0  # how many of the messages read could have been granted
 
 
 class ClaimPlanner:
-    """One look at a cursor and its log."""
+    """Plans a claim from one cursor and its log at one moment."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ClaimPlanner:
     def plan_that_fits(
         self, cursor: Cursor, most: int, most_bytes: int, token: str
     ) -> tuple[ClaimPlan, Cursor]:
-        """A plan, and the cursor after it; of less, where the cursor has no room for all of it."""
+        """A plan, and the cursor after it; for fewer messages, if the cursor has no space for all."""
         deadline_ms = self._now_ms + self._claimant.lease_seconds * 1000
         while True:
             plan = self.plan(cursor, most, most_bytes)
@@ -78,7 +78,7 @@ class ClaimPlanner:
             most = granted // 2
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
-        """Read what could be claimed and let the policy choose, looking further where much is passed over."""
+        """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
         current = transitions.expire(cursor, self._now_ms)
         room = 0 if cursor_size.is_full(current) else self._claimant.room(current.in_flight)
         mine = min(most, room)
@@ -110,8 +110,8 @@ class ClaimPlanner:
         return self._plan(ahead, current, selection, messages, dead, granted)
 
     def plan_burial(self, cursor: Cursor) -> ClaimPlan:
-        """What is expired, exhausted or past its retention, among what waits and from `next` on; nothing is granted.
-        What was stored before it and is kept for longer, under another setting, is passed over."""
+        """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
+        grant nothing. Older messages with a longer retention, from an earlier setting, are passed over."""
         current = transitions.expire(cursor, self._now_ms)
         waiting = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
         trust = self._trust(cursor)
@@ -151,11 +151,12 @@ class ClaimPlanner:
         return list(takewhile(lambda slot: not slot.newer, self._resolved(slots, trust)))
 
     def _trust(self, cursor: Cursor) -> Freshness:
-        """Which copies of messages will do: a lane's cursor has no notes, and needs none."""
+        """Which cached segments are acceptable; entries of a lane are never edited, so any are."""
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
 
     def _resolved(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
-        """What a lane's entries stand for, kept as long as the entries are; a topic's messages as they are."""
+        """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
+        are."""
         if self._shard is not None:
             return list(slots)
         return [self._resolve(slot, trust) for slot in slots]
@@ -172,7 +173,7 @@ class ClaimPlanner:
         return replace(selection, segment_at=self._reader.segment_at(self._key.shard, ahead, selection.next))
 
     def _candidate(self, slot: Slot, span: Span | None) -> Candidate:
-        """What the message shows: deliver it, or settle it without a delivery."""
+        """A candidate with its verdict: deliver the message, or settle it without a delivery."""
         attempt = span.attempt if span else 1
         if slot.message is None:
             return Candidate(slot.offset, slot.count, attempt, span.unit if span else "", ClaimVerdict.SETTLE)
@@ -194,7 +195,7 @@ class ClaimPlanner:
         return ends_ms <= self._now_ms or expired(message.draft, self._now_ms)
 
     def delivery(self, token: str, attempt: int, offset: int, message: Message) -> Delivery:
-        """What the claim's holder gets for one leased offset."""
+        """The delivery for one leased offset."""
         origin = message.draft.origin
         receipt = Receipt(
             group_uid=self._key.group_uid,
@@ -214,7 +215,7 @@ class ClaimPlanner:
     def _records(
         self, dead: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
     ) -> tuple[Record, ...]:
-        """A DEAD record for each delivery that the claim buries."""
+        """A DEAD record for each dead letter of the claim."""
         return tuple(
             self._record(candidate, messages[candidate.offset])
             for candidate in dead
@@ -246,14 +247,14 @@ def _is_settled(candidate: Candidate) -> bool:
 
 
 def attempts_before(draft: Draft) -> int:
-    """How many attempts were made before the one the cursor calls its first."""
+    """How many attempts were made before the one that has number 1 in the cursor."""
     return draft.origin.attempts if draft.origin else 0
 
 
 def _within_bounds(
     back: Sequence[Candidate], fresh: Sequence[Candidate], most_bytes: int
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
-    """Cut the candidates so that one answer can hold them and one transaction bury the dead among them."""
+    """Cut the candidates so that one answer holds their bodies, and one transaction their dead letters."""
     chosen: list[Candidate] = []
     dead: list[Candidate] = []
     size = buried = 0

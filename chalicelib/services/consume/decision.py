@@ -1,4 +1,4 @@
-"""What becomes of a delivery after an attempt. Pure."""
+"""Decides about a delivery after an attempt: done, retry, or dead letter. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from .claimant import Delivery
 
-HELD_PAUSE = timedelta(seconds=1)  # before what could not even be attempted is looked at again
+HELD_PAUSE = timedelta(seconds=1)  # before a message that could not even be attempted is tried again
 
 
 @dataclass(frozen=True, slots=True)
 class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt; `reason` is a dead
-    letter's; `detail` says what went wrong, for people. Where it `climbs`, the message's ladder says when instead."""
+    letter's; `detail` says what went wrong, for people. With `climbs`, the due time comes from the message's ladder
+    instead."""
 
     fate: Fate
     due_ms: int = 0
@@ -36,15 +37,15 @@ Decide = Callable[[Receipt, int], SettleDecision]
 
 
 def _retry_of(topic: Topic, group: Group, draft: Draft) -> Retry:
-    """The retry policy of a message: its own where it has one, else its group's, else its topic's."""
+    """The retry policy of a message: its own if it has one, else its group's, else its topic's."""
     return overridden(group.retry or topic.retry, draft.ladder, draft.jitter)
 
 
 def decision_after(
     topic: Topic, group: Group, delivery: Delivery, outcome: Outcome, now_ms: int, *, is_split: bool = False
 ) -> SettleDecision:
-    """What becomes of a delivery after an attempt. `is_split`: it was in a batch that is cut and tried again at once;
-    the last attempt is never immediate."""
+    """The decision after an attempt. `is_split`: the message was in a batch that is split and tried again at once; the
+    last attempt is never immediate."""
     detail, took = outcome.detail or None, outcome.duration_ms
     if outcome.verdict is Verdict.DONE:
         return SettleDecision(Fate.SUCCESS, duration_ms=took)
@@ -62,9 +63,10 @@ def decision_after(
     failed = delivery.attempt - receipt.spent
     due_ms = now_ms + next_wait_ms(retry, failed, delivery.message.id, outcome.retry_after_ms)
     if outcome.busy_ms:
-        # Whoever did not answer may be at work still: nobody else may begin, nor what this message holds back.
+        # A consumer that did not answer may still be working: until then no other may start on this message, nor on
+        # those ordered behind it.
         ended_ms = now_ms + outcome.busy_ms
-        if delivery.attempt >= receipt.last_attempt:  # buried by the claim that finds it due
+        if delivery.attempt >= receipt.last_attempt:  # the claim that finds it due makes the dead letter
             return SettleDecision(Fate.RETRY, ended_ms, None, detail, took)
         due_ms = max(due_ms, ended_ms)
     decision = decision_after_failure(group, receipt, delivery.attempt, due_ms, detail)
@@ -74,8 +76,8 @@ def decision_after(
 def decision_after_failure(
     group: Group, receipt: Receipt, attempt: int, due_ms: int, detail: str | None
 ) -> SettleDecision:
-    """What becomes of a failed delivery: another attempt at `due_ms` (0: at once) in the manner of the group's mode,
-    or none is left."""
+    """The decision about a failed delivery: another attempt at `due_ms` (0: at once), by the group's mode, or a dead
+    letter if none is left."""
     if attempt >= receipt.last_attempt:
         return SettleDecision(Fate.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, detail=detail)
     keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back

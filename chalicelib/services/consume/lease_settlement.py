@@ -23,7 +23,7 @@ from ..core.log_reader import LogReader
 from .decision import Decide
 from .settle_steps import Step, StepMaker, outcome_of, that_fit
 
-_MISSES = 2  # of one lease: then its other receipts are not looked up either
+_MISSES = 2  # of one lease; then its other receipts are not looked up
 
 
 class Already(Enum):
@@ -37,8 +37,8 @@ SettleAnswer = HeadraceError | Already | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
-    """What every settlement works with. `filed` is told of new timers, `filled` of cursors in which something waits
-    again."""
+    """The services that a settlement uses. `filed` is called with new timers, `filled` with cursors that have waiting
+    messages again."""
 
     states: CursorStore
     reader: LogReader
@@ -61,12 +61,12 @@ class LeaseSettlement:
         self._key = key
         self._token = token
         self._steps = StepMaker(context.reader, topic, group, key, context.clock.now_ms())
-        self.owner = ""  # as far as the lease was met
+        self.owner = ""  # known once the lease was found
         self._known: dict[tuple[int, int], Tried] = {}
         self._misses = 0
 
     def settle(self, receipts: Sequence[Receipt], rule: Decide) -> tuple[set[int], HeadraceError | None]:
-        """The leased offsets that were settled, in as few writes as can hold them, and what stopped the others."""
+        """Settle in as few writes as possible. Returns the settled offsets, and the error that stopped the others."""
         states = self._context.states
         state, fresh = states.last(self._key), False
         settled: set[int] = set()
@@ -113,7 +113,8 @@ class LeaseSettlement:
         return Already.SETTLED if same else stale()
 
     def _traced(self, receipt: Receipt) -> Tried | None:
-        """The attempt at this delivery, if it was noted under this lease. What was settled in one write is one row."""
+        """The attempt at this delivery, if a trace of this lease has it. Deliveries settled in one write have one trace
+        row."""
         place = receipt.shard, receipt.offset
         if place not in self._known and self._misses < _MISSES:
             row = self._context.attempt_log.tried(
@@ -124,7 +125,7 @@ class LeaseSettlement:
         return self._known.get(place)
 
     def _can_wait(self, state: CursorSnapshot, steps: Sequence[Step]) -> bool:
-        """Has the cursor room for what comes back? For what keeps its place there, it always has."""
+        """Has the cursor space for the returned messages? In an ordered mode it always has."""
         in_lane = self._key.shard.topic_uid != self._topic.uid
         keeps_place = not in_lane and POLICIES[self._group.mode].holds_back
         if keeps_place or not any(step.result.fate in RETURNING for step in steps):

@@ -1,7 +1,8 @@
-"""Deliveries whose entry of a retry lane cannot be told any more: its row is damaged in both places that name it.
+"""Deliveries whose entry in a retry lane is lost: its row is damaged in both places that name the message.
 
-Nothing leads from such an entry to its message. But what is RETRYING, is past its time, and has neither a timer nor an
-entry, has lost it: it becomes a dead letter, for nobody knows whether the entry held other content than the log.
+Such an entry no longer leads to its message. But a delivery whose record is RETRYING and overdue, and which has neither
+a timer nor an entry, must be the lost one. It becomes a dead letter, since the entry may have held another content than
+the log.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NOTHING = Draft(b"", is_json=False, dead=DeadReason.UNDECODABLE)
 
 
 class LostEntries:
-    """Looks for them where a claim has met an entry that says nothing: two reads for each delivery that is overdue."""
+    """Searches for them after a claim has met an unreadable entry: two reads for each overdue delivery."""
 
     def __init__(self, log: Log, records: Records, timers: Timers) -> None:
         self._log = log
@@ -37,8 +38,8 @@ class LostEntries:
     def instead(
         self, claimant: Claimant, lane: Cursor, dead: Sequence[Record], most: int, now_ms: int
     ) -> list[Record]:
-        """What a claim on a retry lane is to bury in the place of `dead`, `most` at most: of entries that name no
-        message, the deliveries that have lost theirs."""
+        """The dead letters that a claim on a retry lane makes instead of `dead`, `most` at most: for entries that name
+        no message, the deliveries that have lost their entry."""
         nameless = [record for record in dead if record.of is None]
         if not nameless:
             return list(dead)
@@ -52,8 +53,8 @@ class LostEntries:
         return [*named, *found, *nameless[len(found) :]][:most]
 
     def _orphans(self, claimant: Claimant, lane: Cursor, now_ms: int) -> Iterator[Record]:
-        """Records of deliveries with neither a timer nor an entry. A timer that goes leaves an entry: so they are
-        looked for in this order."""
+        """Records of deliveries with neither a timer nor an entry. A fired timer leaves an entry, so the timer is
+        searched for first."""
         waiting = [
             record for record in self._overdue(claimant, now_ms) if not self._has_timer(claimant, record)
         ]
@@ -76,7 +77,7 @@ class LostEntries:
         return self._timers.find(record.next_ms or 0, id) is not None
 
     def _entries(self, lane: ShardKey, cursor: Cursor) -> Iterator[tuple[int, int]]:
-        """The places that the lane's entries stand for, of those that are not settled."""
+        """Shard and offset of the messages that the lane's unsettled entries refer to."""
         rows = self._log.read(lane, cursor.floor, _ROWS, consistent=True)
         while rows:
             for row in rows:

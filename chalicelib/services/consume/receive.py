@@ -23,11 +23,11 @@ from .claimant import Claimant, Delivery
 from .decision import decision_after
 from .settle import Settler
 
-LANE_SHARE = 4  # fresh traffic comes first: the lane gets one place in so many while there is any
-_LOST_RACES = 10  # per shard and call; then the next poll's turn
-_FAULTS = 2  # of different shards, in one round: then the store itself is in trouble
+LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
+_LOST_RACES = 10  # per shard and call; the rest is left to the next receive
+_FAULTS = 2  # of different shards, in one round: then the store itself has a fault
 _GIVING_MS = 60_000
-_STAY = 4  # one receive in so many begins at a random shard
+_STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
@@ -46,7 +46,7 @@ class Receiver:
         random: Random,
         empty_lanes: TtlCache[CursorKey, bool],
     ) -> None:
-        """`empty_lanes` are retry lanes that need no look for a moment."""
+        """`empty_lanes` are retry lanes that were just seen empty and are skipped for a moment."""
         self._catalog = catalog
         self._assignments = assignments
         self._claimer = claimer
@@ -97,7 +97,8 @@ class Receiver:
             group, claimant = present, replace(claimant, group=present)
 
     def _opened(self, topic: Topic, group: Group, granted: Sequence[Delivery]) -> list[Delivery]:
-        """The deliveries with their bodies. What cannot be read is settled instead, whatever came of the others."""
+        """The deliveries with their bodies. A message whose body cannot be read is settled instead, even if another one
+        fails."""
         messages = with_bodies(self._blobs, self._clock, [delivery.message for delivery in granted])
         now_ms = self._clock.now_ms()
         decisions = {
@@ -114,7 +115,7 @@ class Receiver:
         ]
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
-        """The shards a caller receives from: its own by assignment, all where it is not registered."""
+        """The shards a caller receives from: its own by assignment, or all if it is not registered."""
         if group.paused:
             return ()
         if consumer is None:
@@ -122,8 +123,9 @@ class Receiver:
         return self._assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[Delivery]:
-        """Go round the shards and the lane; one that another thread is claiming from, or a lost race, comes again
-        at the end of the round. A process's threads need not race each other: they take turns on a cursor."""
+        """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
+        lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
+        other."""
         if claimant.group.paused or not (shards or self._far(claimant, shards)):
             return []
         queue = deque((*turn, 0, False) for turn in self._turns_of(claimant, shards, most))
@@ -140,7 +142,9 @@ class Receiver:
                 count = min(share, most - len(deliveries))
                 seated = claimant if shard is not None else replace(claimant, seat=None)
                 granted = self._claimer.claim(seated, shard, count, MAX_ANSWER_BYTES - size)
-            except Unavailable as error:  # one shard may be; what the others gave is the caller's now
+            except (
+                Unavailable
+            ) as error:  # one shard may fail: messages granted by the others belong to the caller now
                 faults.append(error)
                 if len(faults) < _FAULTS:
                     continue
@@ -159,7 +163,7 @@ class Receiver:
         return deliveries
 
     def _turns_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[tuple[int | None, int]]:
-        """Where to look in which order, and how many to take there at most."""
+        """The shards and the lane in the order to try them, and how many messages to take from each at most."""
         start = self._start(claimant, shards)
         near = (*shards[start:], *shards[:start])
         turns: list[tuple[int | None, int]] = [(s, most) for s in (*near, *self._far(claimant, near))]
@@ -170,8 +174,8 @@ class Receiver:
         return [*share, *turns, (None, most)]
 
     def _far(self, claimant: Claimant, near: Sequence[int]) -> Sequence[int]:
-        """The shards of others, from the next one on: in a queue what is shared out is messages, so who finds nothing
-        in its own shards looks there."""
+        """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
+        shards are empty tries these."""
         policy, shards = claimant.policy(0), claimant.topic.shards
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
@@ -186,8 +190,8 @@ class Receiver:
             self._giving.put(claimant.group.uid + claimant.owner, shard)
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
-        """Mostly the shard that gave something last (the others may be empty, and looking costs a read); now
-        and then a random one, so that none is forgotten behind a busy one."""
+        """Mostly the shard that had messages last time (the others may be empty, and a look costs a read); sometimes a
+        random one, so that a busy shard does not hide the others."""
         if not shards:
             return 0
         giving = self._giving.get(claimant.group.uid + claimant.owner)

@@ -1,8 +1,8 @@
-"""Retry lanes: what a lane's entry stands for.
+"""Retry lanes: finds the message that an entry refers to.
 
-A group's lane (in a broadcast: a consumer's) is a log of one shard beside the topic's. Its entries name messages that
-are to be tried again; only one that was edited holds the content itself. So an entry that cannot be read any more is
-tried all the same, as long as its row tells the place, and becomes a dead letter only where it held the content.
+A group's lane (in a broadcast: a consumer's) is a log of one shard beside the topic's. Its entries refer to messages
+that are to be tried again; only the entry of an edited message holds the content itself. So a damaged entry is still
+tried if its row has the message's shard and offset, and becomes a dead letter only if it held the content.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _LONG_AGO_MS = 1
 
 
 def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> Message | None:
-    """The message an entry stands for, with its origin, kept as long as row and entry; an ordinary one is itself.
-    None for one that only a later release can read.
+    """The message that an entry refers to, with its origin; its retention ends with that of its row or of the entry,
+    whichever is earlier. A message without an origin is returned as it is. None if only a later release can read it.
 
-    What retention has taken meanwhile is empty and expired: it will be buried as such.
+    A message that has expired from the log meanwhile is returned empty and expired, so that it becomes a dead letter.
     """
     origin = entry.draft.origin
     if origin is None:
@@ -32,7 +32,7 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
     if slot.newer:
         return None
     message = slot.message
-    if not origin.id:  # of a damaged entry only the place is known
+    if not origin.id:  # of a damaged entry only shard and offset are known
         id = message.id if message else message_id("damaged", origin.shard, origin.offset)
         origin = replace(origin, id=id, accepted_ms=message.accepted_ms if message else 0)
     if origin.whole:
@@ -50,13 +50,13 @@ def _whole(entry: Message, origin: Origin) -> Message:
 
 
 def content(message: Message) -> Message:
-    """The message by itself, however it came."""
+    """The message without its origin."""
     return replace(message, draft=replace(message.draft, origin=None)) if message.draft.origin else message
 
 
 def entry_of(message: Message, attempts: int, spent: int, *, whole: bool = False) -> Draft:
-    """What to put into a lane for a message that was tried `attempts` times, `spent` of them in earlier lives."""
-    # One that was amended goes whole: whoever claims the entry may hold a copy from before.
+    """The entry for a message with `attempts` attempts, `spent` of them before its last redrive."""
+    # An edited message is stored whole: the process that claims the entry may have cached an older copy.
     whole = whole or message.draft.changed_ms is not None
     whole = whole or bool(message.draft.origin and message.draft.origin.whole)
     origin = Origin(

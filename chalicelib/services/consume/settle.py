@@ -1,4 +1,5 @@
-"""Settling deliveries: ack, nack, extend, and what came of a push. A lease that has passed on changes nothing."""
+"""Settling deliveries: ack, nack, extend, and the outcomes of pushes. A receipt of a lease that has ended changes
+nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, stal
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """How to give messages back: after a delay (None: as long as the message's ladder says), or for good."""
+    """How to return messages: for another attempt after a delay (None: by the message's ladder), or as dead letters."""
 
     delay_ms: int | None = 0
     dead_letter: bool = False
@@ -36,17 +37,17 @@ class Settler:
     """Settles deliveries, all of one lease in one write. Answers stand in the order of the receipts."""
 
     def __init__(self, context: SettleContext, signing_keys: SigningKeys, alive: Alive) -> None:
-        """`alive` is told of consumers that settle or extend what they hold."""
+        """`alive` is called with consumers that settle or extend their deliveries."""
         self._context = context
         self._signing_keys = signing_keys
         self._alive = alive
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[SettleAnswer]:
-        """Record SUCCESS; per receipt None, Already, or why not (RECEIPT_STALE, RECEIPT_INVALID)."""
+        """Record SUCCESS; per receipt None, Already, or the error (RECEIPT_STALE, RECEIPT_INVALID)."""
         return self._settle_texts(topic, group, receipts, lambda *_: SettleDecision(Fate.SUCCESS))
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
-        """Give messages back for another attempt, or bury them; per receipt None, Already, or why not."""
+        """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
         climbs = how.delay_ms is None
         due_ms = self._context.clock.now_ms() + (how.delay_ms or 0) if climbs or how.delay_ms else 0
 
@@ -93,7 +94,7 @@ class Settler:
     def _open(
         self, group: Group, texts: Sequence[str]
     ) -> tuple[list[SettleAnswer], list[tuple[int, Receipt]]]:
-        """Verify receipts; those that are good, with their places."""
+        """Verify receipts; the valid ones, with their index in the request."""
         answers: list[SettleAnswer] = [None] * len(texts)
         good: list[tuple[int, Receipt]] = []
         for i, text in enumerate(texts):
@@ -123,13 +124,13 @@ class Settler:
     def settle(
         self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide
     ) -> list[SettleAnswer]:
-        """Settle deliveries as `rule` decides; per receipt None or why not."""
+        """Settle deliveries as `rule` decides; per receipt None or the error."""
         return self._settle(topic, group, receipts, rule, set())
 
     def _settle(
         self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide, owners: set[str]
     ) -> list[SettleAnswer]:
-        """The same; `owners` becomes those whose leases it met."""
+        """As `settle`; adds the owners of the leases to `owners`."""
         answers: list[SettleAnswer] = [None] * len(receipts)
         for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
             lease = LeaseSettlement(self._context, topic, group, key, token)

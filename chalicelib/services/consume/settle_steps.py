@@ -1,4 +1,4 @@
-"""What settling one delivery writes: its part of the cursor, its record, its timer, its trace."""
+"""The writes of settling one delivery: its part of the cursor, its record, its timer, its trace."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ _ACTIONS_PER_WRITE = 90  # a transaction takes 100
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
 _BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
-_LANE_SLACK_MS = (
-    86_400_000  # a retry may wait so long in its lane: who might outlive the row takes its content along
-)
+# How long a retry may wait in its lane: if the message's row may expire before, the entry holds the content.
+_LANE_SLACK_MS = 86_400_000
 
 _STATUSES = {Fate.SUCCESS: Status.SUCCESS, Fate.RETRY: Status.RETRYING, Fate.DEAD: Status.DEAD}
 
@@ -63,7 +62,7 @@ class StepMaker:
         self._group = group
         self._key = key
         self._now_ms = now_ms
-        self.amended: Ranges = ()  # which messages of the cursor's shard were edited, as last seen
+        self.amended: Ranges = ()  # the edited messages of the cursor's shard, as last read
 
     def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         decision = self._climbed(receipt, decision, attempt) if decision.climbs else decision
@@ -76,7 +75,7 @@ class StepMaker:
             )
         status = _STATUSES.get(decision.fate)
         has_record = attempt > 1 or receipt.entry is not None  # its record says RETRYING
-        in_lane = receipt.entry is not None  # where only the record tells of attempts
+        in_lane = receipt.entry is not None  # then only the record shows the attempts
         is_recorded = (
             has_record
             if decision.fate is Fate.SUCCESS
@@ -105,7 +104,7 @@ class StepMaker:
         return replace(decision, due_ms=self._now_ms + wait)
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
-        """When the next attempt of what has left its shard's cursor is due. Of what waits in it, the cursor tells."""
+        """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""
         if decision.fate is Fate.RETRY_LATER:
             return decision.due_ms
         return self._now_ms if decision.fate is Fate.RETRY and receipt.entry is not None else None
@@ -133,8 +132,8 @@ class StepMaker:
         return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
 
     def _message(self, receipt: Receipt) -> Message | None:
-        """The message that was delivered; None where retention took it meanwhile. Raises Unavailable where only a later
-        release, which has delivered it, can read it."""
+        """The delivered message; None if it has expired from the log meanwhile. Raises Unavailable if only a later
+        release can read it."""
         reader = self._reader
         trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
         slot = reader.fetch(self._key.shard, [receipt.leased], trust)[receipt.leased]
@@ -177,12 +176,13 @@ def _tried(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int
 
 
 def outcome_of(fate: Fate) -> str:
-    """What a trace calls it."""
+    """The name of the outcome in a trace."""
     return AttemptOutcome.RETRY if fate is Fate.RETRY_LATER else fate.value
 
 
 def that_fit(steps: Iterable[Step]) -> list[Step]:
-    """The first steps that one write can hold; neighbours that come back together share an entry of the cursor."""
+    """The first steps that one write can hold; neighbours returned with the same due time share an entry of the
+    cursor."""
     fit: list[Step] = []
     entries = actions = weight = 0
     for step in steps:

@@ -1,7 +1,8 @@
-"""The stored assignment of a group, made again when it no longer fits who is online.
+"""The stored assignment of a group, renewed when the consumers online have changed.
 
-Whoever looks at it keeps it true: who joins or leaves looks at once, anyone else within the age of the caches. So a
-crashed consumer's shards move without waiting for a schedule, and an idle group costs no write.
+Every process that reads an assignment renews it if it no longer fits: on a registration or removal at once, otherwise
+within the age of the caches. So a crashed consumer's shards move without waiting for a schedule, and an idle group
+costs no write.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _Wanted = tuple[str, tuple[str, ...], int]  # strategy, members, shards
 
 
 class Assignments:
-    """Who has which shards, by an epoch that rises with every change."""
+    """Which consumer has which shards, with an epoch that rises with every change."""
 
     def __init__(self, control: Control, catalog: Catalog, clock: Clock) -> None:
         self._control = control
@@ -32,14 +33,14 @@ class Assignments:
         self._stored: TtlCache[str, Assignment] = TtlCache(clock, CACHE_MS)
 
     def current(self, topic: Topic, group: Group) -> Assignment:
-        """The group's assignment, fit for who is online as far as this process has heard (within 3 s)."""
+        """The group's assignment for the consumers that this process knows to be online (at most 3 s old)."""
         stored = self._stored.get(group.uid) or self._read(topic, group)
         if stored.fits(*self._wanted(topic, group, self._catalog.consumers(topic, group))):
             return stored
         return self._made_again(topic, group)
 
     def look_after(self, topic: Topic, staffed: Staffed) -> bool:
-        """Make the assignment of a group that was read just now again if it does not fit. True: it did not."""
+        """Renew the assignment of a group, just read, if it does not fit. True: it did not."""
         stored = staffed.assignment or Assignment(0, _strategy(staffed.group))
         if stored.fits(*self._wanted(topic, staffed.group, staffed.consumers)):
             return False
@@ -59,10 +60,10 @@ class Assignments:
         )
 
     def team(self, topic: Topic, group: Group) -> Team:
-        """For deliveries: the consumer that has each shard (in a broadcast, all that are ACTIVE), and who is called.
+        """For push: the consumer that has each shard (in a broadcast, all that are ACTIVE), and the push consumers.
 
-        While nobody is online because of open circuits, those that will have the shards: somebody must know when
-        to look again.
+        If no consumer is online because of open circuits, the team has the consumers that will have the shards, so that
+        the run knows when to try again.
         """
         assignment, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
         active = [c for c in consumers if c.state == ConsumerState.ACTIVE]
@@ -77,7 +78,7 @@ class Assignments:
         return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
 
     def seat(self, topic: Topic, group: Group, uid: str, asked: int) -> Seat | None:
-        """A consumer's place among those online that pull, where what they get is shared out; None where it is the only
+        """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only
         one."""
         policy = POLICIES[group.mode]
         if not uid or policy.per_consumer or policy.holds_back:
@@ -90,7 +91,7 @@ class Assignments:
         return Seat(assignment.epoch, pulling.index(uid), len(pulling), asked)
 
     def standing(self, topic: Topic, group: Group, uid: str) -> tuple[str, int | None, int]:
-        """A consumer's name, rank and total, for those who look later; nothing for a caller without a name."""
+        """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""
         if not uid:
             return "", None, 0
         name = next((c.name for c in self._catalog.consumers(topic, group) if c.uid == uid), "")
@@ -98,8 +99,8 @@ class Assignments:
         return name, assignment.rank(uid), len(assignment.members)
 
     def _made_again(self, topic: Topic, group: Group) -> Assignment:
-        """The assignment that fits. What seemed to differ may have been our own old view, so all is read again
-        before anything is written; the row first, since its epoch guards what is read after it."""
+        """The assignment that fits. The difference may come from an old cached view, so everything is read again before
+        a write; the row first, since its epoch guards the later reads."""
         for _ in range(_TRIES):
             stored = self._read(topic, group)
             target = self._wanted_now(topic, group)
@@ -116,7 +117,7 @@ class Assignments:
         return self._stored.put(group.uid, stored or Assignment(0, _strategy(group)))
 
     def _wanted_now(self, topic: Topic, group: Group) -> _Wanted | None:
-        """What is wanted by what is stored; None where the group is gone."""
+        """The assignment that fits the stored consumers; None if the group is gone."""
         self._catalog.forget(topic, group)
         now = self._control.topic(topic.name)
         here = self._control.group(now, group.name) if now else None

@@ -33,7 +33,7 @@ class AttemptLog:
         tried: Iterable[tuple[int, Tried]],
     ) -> None:
         """Store attempts by the shards of their messages. `who` is the uid of the consumer that tried, and of the
-        one whose cursor it was (a broadcast's)."""
+        consumer that owns the cursor (in a broadcast)."""
         by_shard: defaultdict[int, list[Tried]] = defaultdict(list)
         for shard, each in tried:
             by_shard[shard].append(each)
@@ -73,6 +73,6 @@ class AttemptLog:
         self._traces.write(rows)
 
     def tried(self, key: CursorKey, offset: int, row_id: str) -> Sequence[Tried]:
-        """What was noted together with an attempt at this offset under this id; nothing where that is not known."""
+        """The attempts in the trace row with this id that holds this offset; empty if there is none."""
         rows = self._traces.covering(key, offset, consistent=True)
         return next((row.tried for row in rows if row.id == row_id), ())

@@ -13,13 +13,13 @@ from ...domain.outcome import Outcome, Verdict
 if TYPE_CHECKING:
     from ...ports.world import Blobs, Clock
 
-_PATIENCE_MS = 5_000  # in which bodies cannot be read: after that no others are tried
-_PAUSE_MS = 10_000  # before one that could not be read is tried again
+_PATIENCE_MS = 5_000  # after so long without a readable body, no others are tried
+_PAUSE_MS = 10_000  # before a body that could not be read is tried again
 
 
 def with_body(blobs: Blobs, message: Message) -> Message:
-    """The message with its body in hand; one fetch where it is kept as a blob. One whose body is gone for good stays
-    without: it is not whole then."""
+    """The message with its body; one read if it is in the blob store. If the body is gone for good the message stays
+    without it: `is_whole` is False."""
     if not message.draft.blob:
         return message
     body = blobs.get(message.draft.blob)
@@ -27,8 +27,8 @@ def with_body(blobs: Blobs, message: Message) -> Message:
 
 
 def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | Outcome]:
-    """Each message with its body in hand, or an outcome: NOT_ATTEMPTED where the body cannot be read now, UNDECODABLE
-    where it is gone. One of them costs the others nothing but a moment."""
+    """Each message with its body, or an outcome: NOT_ATTEMPTED if the body cannot be read now, UNDECODABLE if it is
+    gone. A failed body does not fail the others."""
     results: list[Message | Outcome] = []
     lost_ms = 0
     for message in messages:
@@ -40,7 +40,7 @@ def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list
             message = with_body(blobs, message)
         except Unavailable:
             lost_ms += clock.now_ms() - began_ms
-            # Longer than for those that were not tried: else the same would come first again.
+            # Longer than for those that were not tried: otherwise the same message would come first again.
             results.append(Outcome(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS))
             continue
         gone = Outcome(Verdict.UNDECODABLE, "its body is gone")

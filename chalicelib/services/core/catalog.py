@@ -1,4 +1,4 @@
-"""Topics, groups and consumers as others need them: found by name, cached for a moment, or a 404 that says which."""
+"""Topics, groups and consumers by name, cached for a moment; NotFound says which one is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 
 
 class Catalog:
-    """Reads of control data. Nothing absent is cached, so what was just made is found at once. What was deleted is
-    found for CACHE_MS more at most, and a deletion waits for that: see Admin."""
+    """Reads of control data. Absence is not cached, so a new topic is found at once. A deleted one may be found for
+    CACHE_MS more, and a deletion waits so long: see Admin."""
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self.control = control
@@ -24,7 +24,7 @@ class Catalog:
         self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
 
     def topic(self, name: str, *, fresh: bool = False) -> Topic:
-        """The topic, or NotFound. `fresh`: as it stands, for those who change what belongs to it."""
+        """The topic, or NotFound. `fresh`: read consistently, for a change."""
         hit = None if fresh else self._topics.get(name)
         if hit is not None:
             return hit
@@ -65,7 +65,7 @@ class Catalog:
         return consumers
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
-        """Whose cursors the group has: "" for its own or, in a broadcast, each consumer's uid."""
+        """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
         if not POLICIES[group.mode].per_consumer:
             return [""]
         return [c.uid for c in self.consumers(topic, group)]
@@ -90,7 +90,7 @@ class Catalog:
         return any(consumer.uid == uid for consumer in self.consumers(topic, group))
 
     def forget(self, topic: Topic, group: Group | None = None) -> None:
-        """Drop what is cached of a topic or a group, after a change."""
+        """Drop a topic or a group from the cache, after a change."""
         self._topics.drop(topic.name)
         if group:
             self._groups.drop((topic.uid, group.name))

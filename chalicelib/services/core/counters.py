@@ -1,4 +1,4 @@
-"""What happened to messages in this process, counted for whoever tells of it (observe)."""
+"""Counts of events in this process, for the metrics (observe)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Counters:
         self._events: list[tuple[str, dict[str, Any]]] = []
 
     def note(self, event: str, **ids: Any) -> None:
-        """Something that a person may want to find again, by its ids; the first hundred until they are taken."""
+        """Keep one event with its ids, for the log; the first hundred until they are taken."""
         with self._lock:
             if len(self._events) < _MOST_EVENTS:
                 self._events.append((event, ids))
 
     def events(self) -> list[tuple[str, dict[str, Any]]]:
-        """What was noted since the last call."""
+        """The events since the last call."""
         if not self._events:
             return []
         with self._lock:
@@ -43,7 +43,7 @@ class Counters:
                 self._counts[name] += count
 
     def take(self) -> dict[str, int]:
-        """What was counted since the last call."""
+        """The counts since the last call."""
         if not self._counts:
             return {}
         with self._lock:

@@ -1,4 +1,4 @@
-"""The last seen state of cursors: a write that was refused tells the truth, so reads are seldom needed."""
+"""The last seen state of cursors: a refused write returns the current state, so reads are seldom needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .counters import DEAD, Counters
 from .counters import UNDECODABLE as UNREADABLE
 from .expiring_cache import TtlCache
 
-_FRESH_MS = 1_000  # how old a state may be when it says that there is nothing to do
+_FRESH_MS = 1_000  # how old a state may be that shows nothing to claim
 _CLOSED_S = 86_400  # longer than any function or request that knows the cursor may run
 
 
@@ -32,7 +32,7 @@ class CursorSnapshot:
 
 
 class CursorStore:
-    """Reads and conditional writes of cursors, with the last state kept."""
+    """Reads and conditional writes of cursors, with a cache of the last state."""
 
     def __init__(self, cursors: Cursors, clock: Clock, counters: Counters) -> None:
         """`counters` counts dead letters: each is part of a write of a cursor."""
@@ -42,7 +42,8 @@ class CursorStore:
         self._seen: TtlCache[CursorKey, CursorSnapshot] = TtlCache(clock, _FRESH_MS)
 
     def last(self, key: CursorKey) -> CursorSnapshot:
-        """The state seen within the last second, else a cheap read: what it misses, a refused write tells."""
+        """The state seen within the last second, else from an inconsistent read: if it is stale, the write is
+        refused."""
         return self._seen.get(key) or self._keep(key, self.cursors.get(key))
 
     def read(self, key: CursorKey) -> CursorSnapshot:
@@ -62,9 +63,9 @@ class CursorStore:
     ) -> CursorSnapshot | None:
         """The state after the write; None where it lost a race (the winner's state is then the last seen).
 
-        Raises Unavailable where an answer was lost and nobody can tell.
+        Raises Unavailable if an answer was lost and the outcome is unknown.
         """
-        # After a seek a message may stand in the lane twice: of what befell it in one write, the last counts.
+        # After a seek a message may be in the lane twice: of its results in one write, the last counts.
         records = list({(record.shard, record.offset): record for record in records}.values())
         timers = list({(timer.due_ms, timer.id): timer for timer in timers}.values())
         result = self.cursors.write(key, change, records, timers, exists=state.exists)
@@ -96,7 +97,7 @@ class CursorStore:
         return None
 
     def rebuild(self, key: CursorKey, cursor: Cursor) -> CursorSnapshot:
-        """Put a cursor in the place of one that is damaged, and tell of it. Raises Conflict, Unavailable."""
+        """Replace a damaged cursor, and log it. Raises Conflict, Unavailable."""
         state = self._keep(key, self.cursors.rebuild(key, cursor))
         self._counters.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
         return state

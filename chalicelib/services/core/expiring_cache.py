@@ -1,4 +1,4 @@
-"""Small bounded caches: with an age, for what is read often and changed seldom; and without."""
+"""Small bounded caches, with and without a maximum age."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ V = TypeVar("V")
 
 
 class TtlCache(Generic[K, V]):
-    """Keeps at most `most` values; `get` answers only those younger than `max_age_ms` (None: all). What seems to come
-    from the future is as old as can be: the clock was set back since."""
+    """Keeps at most `most` values; `get` returns only values younger than `max_age_ms` (None: all). A value with a time
+    in the future counts as expired: the clock was set back since."""
 
     def __init__(self, clock: Clock, max_age_ms: int | None, most: int = 4096) -> None:
         self._clock = clock
@@ -46,14 +46,14 @@ class TtlCache(Generic[K, V]):
 
 
 class BoundedCache(Generic[K, V]):
-    """Keeps what can be made anew at any time: where there would be more than `most`, all is forgotten."""
+    """Keeps values that can be computed again; when there would be more than `most`, all are dropped."""
 
     def __init__(self, most: int = 4096) -> None:
         self._most = most
         self._held: dict[K, V] = {}
 
     def of(self, key: K, make: Callable[[], V]) -> V:
-        """The key's value, made where there is none."""
+        """The key's value, created if it is missing."""
         value = self._held.get(key)
         if value is None:
             if len(self._held) >= self._most:

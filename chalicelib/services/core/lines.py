@@ -1,8 +1,8 @@
-"""Names for messages that wait in line.
+"""Ids of delayed messages that keep an order (a *line*: one ordering key, or one shard).
 
-Messages of one ordering key, or of one shard where they have none, keep their order while they wait: one fragment keeps
-them all, and their names sort in the order in which they were accepted. A name leads to its timer: so it is made such
-that this fragment keeps it (docs/adr/0021).
+Delayed messages of one ordering key, or of one chosen shard, keep their order: one fragment has all their timers, and
+their names sort in the order of acceptance. The fragment of a timer is computed from its id, so a name is chosen that
+falls into that fragment (docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TURNS_PER_MS = 1 << 15
 
 
 class Lines:
-    """Makes names, one process's in the order of its calls, those of several by their clocks."""
+    """Makes names that rise with each call in one process; those of several processes sort by their clocks."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class Lines:
         self._lock = threading.Lock()
 
     def name(self, topic: Topic, line: str, id_of: Callable[[str], str]) -> str:
-        """The next name in a line; `id_of` makes a timer's id of it, and that shall lie in the line's fragment."""
+        """The next name in a line; `id_of` makes the timer's id from it, which falls into the line's fragment."""
         turn, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
         fragment = fragment_of_line(topic.uid, line)
         names = (ids.turn_name(turn, end) for end in ids.endings(ending))

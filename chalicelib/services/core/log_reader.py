@@ -1,4 +1,4 @@
-"""Reading a shard without a gap: finds segments, closes holes that dead writers left, skips expired rows."""
+"""Reading a shard without a gap: finds segments, closes holes left by crashed writers, skips expired rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MOST_ROWS = 256
 _AHEAD = 3
 _RECENT_MS = 1_000
 _HOLE_MS = round(HOLE_AGE.total_seconds() * 1000)
-_SKEW_MS = 3_600_000  # generous: by how much the clocks of two processes may differ
+_SKEW_MS = 3_600_000  # how much the clocks of two processes may differ, generously
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One offset and its message; None where none is (left) there, which may hold for `count` offsets. A `newer` one
-    is there, and only a later release can read it: leave it alone."""
+    """One offset and its message; None if there is none (any more), for `count` offsets. A `newer` message can only be
+    read by a later release and must be left alone."""
 
     offset: int
     message: Message | None
@@ -56,7 +56,7 @@ ANY_COPY = Freshness()
 
 
 class LogReader:
-    """Reads segments, keeps them, and answers offsets and messages."""
+    """Reads segments, caches them, and returns the messages of offsets."""
 
     def __init__(self, log: Log, clock: Clock, counters: Counters) -> None:
         """`counters` counts the reads that ended before a row of a later release."""
@@ -64,11 +64,11 @@ class LogReader:
         self._log = log
         self._clock = clock
         self._segments = SegmentCache()
-        self._ended: TtlCache[ShardKey, int] = TtlCache(clock, None)  # where the last claim's reading ended
+        self._ended: TtlCache[ShardKey, int] = TtlCache(clock, None)  # where the last claim stopped reading
         self._young: TtlCache[ShardKey, int] = TtlCache(
             clock, _HOLE_MS
-        )  # when the holes just met may be closed
-        self._last: TtlCache[str, int] = TtlCache(clock, None)  # rows that are there, as others have told
+        )  # when the holes just found may be closed
+        self._last: TtlCache[str, int] = TtlCache(clock, None)  # the last row, as given in hints
         self._began_ms = self._marked_ms = clock.now_ms()
         self._mark = 0
         self._met: BoundedCache[str, int] = BoundedCache()
@@ -87,7 +87,7 @@ class LogReader:
         return Freshness(self._met.of(consumer_uid or group.uid, lambda: now), amended, now)
 
     def recent(self) -> Freshness:
-        """For people who look at messages: segments read within the last second."""
+        """For the console and lists: segments read within the last second."""
         now_ms = self._clock.now_ms()
         if not 0 <= now_ms - self._marked_ms <= _RECENT_MS:
             self._marked_ms, self._mark = now_ms, self._segments.moment()
@@ -110,8 +110,8 @@ class LogReader:
     def unclaimed(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
     ) -> list[Slot]:
-        """Up to `most` slots from `first` on, without a gap; short where the log ends, where a hole is young, where
-        only a later release can read on, or where the bodies are more than an answer can hold.
+        """Up to `most` slots from `first` on, without a gap; fewer at the end of the log, before a young hole or a row
+        of a later release, or if an answer cannot hold more bodies.
 
         `segment_at` is where the segment that holds `first` begins, as far as the caller knows.
         """
@@ -142,7 +142,7 @@ class LogReader:
             segment = (
                 self._copy(shard, offset, trust, offset + 1)
                 or (None if amended else self._holding(shard, offset))
-                or self._holding(shard, offset, sure=True)  # only such a read may call a message gone
+                or self._holding(shard, offset, sure=True)  # only such a read may show that it is gone
             )
             if segment is None:
                 slots[offset] = Slot(offset, None, offset)
@@ -151,11 +151,11 @@ class LogReader:
         return slots
 
     def closes_ms(self, shard: ShardKey) -> int | None:
-        """When the young hole at which a reading of this shard has ended lately may be closed."""
+        """When the young hole that stopped the last reading of this shard may be closed."""
         return self._young.get(shard)
 
     def segment_at(self, shard: ShardKey, slots: list[Slot], following: int) -> int:
-        """Where the segment that holds offset `following` begins, as the slots just read tell."""
+        """Where the segment that holds offset `following` begins, from the slots just read."""
         last = next((s for s in reversed(slots) if s.end <= following), None)
         if last is None:
             return following
@@ -163,7 +163,7 @@ class LogReader:
         return last.segment_first if segment and segment.segment.end > following else following
 
     def _copy(self, shard: ShardKey, at: int, trust: Freshness, end: int | None = None) -> Segment | None:
-        """The kept segment that holds `at`, if it will do from there to its end (or to `end`)."""
+        """The cached segment that holds `at`, if it is acceptable from there to its end (or to `end`)."""
         entry = self._segments.holding(shard, at)
         if entry is None or entry.read < trust.since:
             return None
@@ -186,8 +186,8 @@ class LogReader:
         return self._holding(shard, at, sure=sure) or self._gap(shard, at)
 
     def _rows_for(self, shard: ShardKey, first: int, want: int) -> int:
-        """How many rows hold `want` messages, judged by the segments seen of this shard; more of them where
-        nobody has claimed since we did, for then the next claims will need them."""
+        """An estimate of how many rows hold `want` messages, from the cached segments of this shard; more if no other
+        process has claimed since, as the next claims will then need them."""
         average = self._segments.average(shard)
         if average is None:
             return min(want, _FIRST_ROWS)
@@ -202,10 +202,10 @@ class LogReader:
         return None
 
     def _gap(self, shard: ShardKey, at: int) -> Segment | None:
-        """What stands for offsets that a read has missed: a late row, a closed hole, or rows that expired.
+        """The segment for offsets that a read has missed: a late row, a closed hole, or expired rows.
 
-        That read may have been stale: only consistent ones may call an offset missing, and in this order,
-        so that whatever was there before `following` came is seen.
+        That read may have been stale. Only consistent reads may show that an offset is missing, in this order, so that
+        every row that was there before `following` is seen.
         """
         now = self._segments.moment()
         rows = self._log.read(shard, at, 1, consistent=True)

@@ -1,4 +1,4 @@
-"""Marking topics, so that the sweep looks there and nowhere else."""
+"""Marking topics: the sweep looks at marked topics only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from .expiring_cache import TtlCache
 
 
 class Marker:
-    """Marks topics with consumers that are called: a write in two minutes for each that this process puts anything
-    into, none for others."""
+    """Marks topics with push consumers: one write in two minutes for each topic that this process appends to."""
 
     def __init__(self, marks: Marks, file: Callable[[Sequence[Timer]], object], clock: Clock) -> None:
-        """`file` files timers, in another table than that of the marks."""
+        """`file` stores timers, in another table than the marks."""
         self._marks = marks
         self._file = file
         self._clock = clock
         self._marked: TtlCache[str, int] = TtlCache(clock, WINDOW_MS)
 
     def mark(self, topic: Topic) -> None:
-        """Mark a topic (of a lane, its topic). To be called first: a process may die between the mark and what it is
-        about, and then somebody looks in vain.
+        """Mark a topic (for a lane, its topic). Call it before the append: if the process dies in between, the sweep
+        only looks in vain.
 
-        A mark that cannot be stored is left to a timer, which marks the topic later. Raises Unavailable where that
-        cannot be stored either: then the store is away, and nothing may be accepted."""
+        A mark that cannot be stored is left to a timer, which marks the topic later. Raises Unavailable if the timer
+        cannot be stored either: then nothing may be accepted."""
         if not topic.is_called:
             return
         name = topic.name.partition("~")[0]

@@ -1,4 +1,4 @@
-"""Noting topics in which something moves, so that their meters are read."""
+"""Noting topics with new messages, so that their counters are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AGAIN_MS = 60_000
 
 
 class MeterNotes:
-    """Notes a topic at most once a minute. To be called by who sees new rows of the log, never by who puts them."""
+    """Notes a topic at most once a minute. Called by readers of new rows, never by writers."""
 
     def __init__(self, marks: Marks, clock: Clock) -> None:
         self._marks = marks
@@ -27,5 +27,5 @@ class MeterNotes:
             try:
                 self._marks.moves(name)
             except Unavailable:
-                continue  # a curve is coarser, no more
+                continue  # a failed note only makes a curve coarser
             self._noted.put(name, True)

@@ -1,4 +1,4 @@
-"""Where a group begins or is sent: earliest, latest, a time, an offset."""
+"""Positions of a group: earliest, latest, a time, an offset."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Positions:
         self._clock = clock
 
     def find(self, topic: Topic, shard: ShardKey, where: Where) -> tuple[int, int]:
-        """The offset meant, and where its segment begins. Offsets outside the log mean its nearest end."""
+        """The offset, and where its segment begins. An offset outside the log is moved to its nearest end."""
         end = self._tails.read(shard, topic.created_ms).offset + 1
         if where == LATEST:
             return end, end
@@ -53,13 +53,13 @@ class Positions:
         return offset, holding[0].first if holding else offset
 
     def _first(self, topic: Topic, shard: ShardKey, end: int) -> int:
-        """Where the log begins: rows whose retention has ended are as good as gone."""
+        """The first offset of the log: rows whose retention has ended do not count."""
         now_ms = self._clock.now_ms()
         rows = self._log.read(shard, 0, 1, consistent=True)
         if rows and topic.keeps_until_ms(rows[0]) <= now_ms:
             at = self._at_time(shard, now_ms - topic.retention_ms + 1, rows[0].first, end)
             rows = self._log.read(shard, at, _ROWS, consistent=True)
-        while rows:  # what comes first may have been written under a shorter retention
+        while rows:  # the first rows may have been written under a shorter retention
             for row in rows:
                 if topic.keeps_until_ms(row) > now_ms:
                     return row.first
@@ -86,8 +86,8 @@ class Positions:
         return low
 
     def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
-        """Store the first cursors of a group (or of a broadcast's consumer) on every shard. None is needed where it
-        begins at 0, which is certain while the topic is younger than any message can be that is out of reach."""
+        """Store the first cursors of a group (or of a broadcast's consumer) on every shard. A cursor at 0 is not
+        stored; the log surely begins at 0 while the topic is younger than the shortest retention."""
         if where == EARLIEST and self._clock.now_ms() < topic.created_ms + _SHORTEST_RETENTION_MS:
             return
         for key in keys(topic, group, consumer_uid):
@@ -97,8 +97,8 @@ class Positions:
                 self._states.cursors.create(key, first)
 
     def seek(self, topic: Topic, key: CursorKey, where: Where) -> Cursor:
-        """Send a cursor somewhere else, and mend it if it is damaged; every lease on it is void. Raises NotFound where
-        its group was deleted."""
+        """Move a cursor, and repair it if it is damaged; every lease on it is dropped. Raises NotFound if its group was
+        deleted."""
         offset, segment_at = self.find(topic, key.shard, where)
 
         def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
@@ -118,8 +118,8 @@ class Positions:
         return snapshot.cursor
 
     def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
-        """Make the cursor of a retry lane anew if it is damaged: what waits there is what the records call RETRYING. A
-        read for each entry of the lane."""
+        """Rebuild the cursor of a retry lane if it is damaged: entries whose records are RETRYING wait in it. One read
+        for each entry of the lane."""
         lane = cursor_key(topic, group, None, consumer_uid)
         try:
             self._states.read(lane)
@@ -133,7 +133,7 @@ class Positions:
             self._states.rebuild(lane, transitions.rebuilt_lane(entries, end, self._clock.now_ms()))
 
     def _entries(self, lane: ShardKey) -> list[tuple[int, Origin]]:
-        """What stands in a retry lane; of entries for one message the last."""
+        """The entries of a retry lane; of several for one message the last."""
         newest: dict[tuple[int, int], tuple[int, Origin]] = {}
         rows = self._log.read(lane, 0, _ROWS, consistent=True)
         while rows:
@@ -145,7 +145,7 @@ class Positions:
         return sorted(newest.values(), key=lambda entry: entry[0])
 
     def _waiting(self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]) -> Span | None:
-        """The entry as it waits for its next attempt; None where its delivery is over, or waits for a timer again."""
+        """The entry as a waiting span; None if its delivery is finished, or waits for a timer again."""
         offset, origin = entry
         place = cursor_key(topic, group, origin.shard, lane.consumer_uid)
         record = self._records.get(place, origin.offset)

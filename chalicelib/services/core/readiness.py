@@ -1,4 +1,4 @@
-"""Can this process work at all? Asked by anybody, as often as they like: so one answer does for some seconds."""
+"""Can this process reach the tables? Anyone may ask, so one answer is reused for some seconds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Readiness:
     """Looks whether the tables can be read."""
 
     def __init__(self, unreadable: Callable[[], str | None], clock: Clock) -> None:
-        """`unreadable` names a table that cannot be read, None where all can."""
+        """`unreadable` returns the name of a table that cannot be read, or None."""
         self._unreadable = unreadable
         self._answers: TtlCache[str, str] = TtlCache(clock, _ANSWER_MS)
 
     def check(self) -> None:
-        """Raises Unavailable, with the table's name, where one could not be read some seconds ago or now."""
+        """Raises Unavailable with the table's name, if one could not be read now or some seconds ago."""
         table = self._answers.get("")
         if table is None:
             table = self._answers.put("", self._unreadable() or "")

@@ -1,4 +1,4 @@
-"""Secrets are encrypted in their rows, each for its own row, and decrypted by who signs with them."""
+"""Encryption of stored secrets, each bound to its own row; decrypted only for signing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Cipher, Clock
 from .expiring_cache import TtlCache
 
-_KEPT_MS = 15 * 60_000  # how long a process may keep what it has decrypted
+_KEPT_MS = 15 * 60_000  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32
 
 Place = Mapping[str, str]
-"""What a secret is for, and in which row it lies. Its ciphertext is worth nothing in the place of another."""
+"""The purpose of a secret and its row. The ciphertext cannot be decrypted for another place."""
 
 SIGNING_KEY: Place = {"secret": "signing-key", "row": "stage/signing-key"}
 
@@ -31,7 +31,7 @@ class Sealer:
     """Encrypts and decrypts the secrets of rows."""
 
     def __init__(self, cipher: Cipher | None, clock: Clock) -> None:
-        """Without a cipher (where nothing is kept) secrets stay as they are."""
+        """Without a cipher (in-memory stores) secrets are not encrypted."""
         self._cipher = cipher
         self._opened: TtlCache[tuple[str, str], bytes] = TtlCache(clock, _KEPT_MS)
 
@@ -53,7 +53,7 @@ class Sealer:
         return replace(self.sealed(bytes.fromhex(secret.hex), place), until_ms=secret.until_ms)
 
     def opened(self, secret: Secret, place: Place) -> bytes:
-        """What a stored secret is. Raises Unavailable, also where it is not of this place."""
+        """A stored secret, decrypted. Raises Unavailable, also if it belongs to another place."""
         if not secret.ciphertext:
             return bytes.fromhex(secret.hex)
         plaintext = self._opened.get((secret.ciphertext, place["row"]))
@@ -65,11 +65,11 @@ class Sealer:
         return self._opened.put((secret.ciphertext, place["row"]), plain)
 
     def is_of(self, stored: Secret, secret: bytes, place: Place) -> bool:
-        """Is this what is stored? Nothing is decrypted for it."""
+        """Is `secret` the stored one? Nothing is decrypted."""
         return stored.mark == _mark(secret, place) if stored.ciphertext else stored.hex == secret.hex()
 
     def ready(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
-        """The consumer with those of its secrets that sign now, to sign with. Raises Unavailable."""
+        """The consumer with its valid secrets decrypted, ready for signing. Raises Unavailable."""
         place = place_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
         secrets = (Secret(self.opened(secret, place).hex(), secret.until_ms) for secret in live)

@@ -1,4 +1,5 @@
-"""Segments read lately: many claims and groups share one read. They may change; a copy says how old it is."""
+"""A cache of segments: many claims and groups share one read. Segments may be edited, so an entry says when it was
+read."""
 
 from __future__ import annotations
 
@@ -16,8 +17,7 @@ _OVERHEAD_BYTES = 512  # of a message in memory, beside its body
 
 @dataclass(frozen=True, slots=True)
 class CachedSegment:
-    """A segment, and the last moments (in this process's count) at which it was asked for, and consistently so: it
-    is no older than that."""
+    """A segment, and the numbers (`moment`) of its last read and of its last consistent read."""
 
     segment: Segment
     read: int
@@ -25,7 +25,7 @@ class CachedSegment:
 
 
 class SegmentCache:
-    """Keeps some megabytes of segments, dropping first what was read first. Safe for threads."""
+    """Keeps some megabytes of segments and drops the oldest first. Thread-safe."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -38,11 +38,11 @@ class SegmentCache:
         self._messages: dict[ShardKey, int] = {}
 
     def moment(self) -> int:
-        """A number higher than all before: what is read from now on is newer than what was."""
+        """A number higher than all before; take it before a read, to tell newer reads from older ones."""
         return next(self._moments)
 
     def holding(self, shard: ShardKey, offset: int) -> CachedSegment | None:
-        """The kept segment that holds the offset."""
+        """The cached segment that holds the offset."""
         with self._lock:
             firsts = self._firsts.get(shard, ())
             at = bisect.bisect_right(firsts, offset) - 1
@@ -50,8 +50,8 @@ class SegmentCache:
         return entry if entry and offset < entry.segment.end else None
 
     def keep(self, shard: ShardKey, segment: Segment, read: int, *, sure: bool) -> Segment:
-        """Keep a segment that was asked for at a moment, and answer its newest edition that is known. One of another
-        request is there since the row that was kept has gone."""
+        """Cache a segment whose read began at moment `read`; returns its newest known edition. A segment of another
+        request replaces the cached one, whose row has expired."""
         with self._lock:
             old = self._held.get((shard, segment.first))
             surely = read if sure else 0
@@ -72,7 +72,7 @@ class SegmentCache:
         return segment
 
     def average(self, shard: ShardKey) -> float | None:
-        """How many messages the shard's kept segments have on average; None where none is kept."""
+        """How many messages the shard's cached segments have on average; None if none is cached."""
         with self._lock:
             count = len(self._firsts.get(shard, ()))
             return self._messages[shard] / count if count else None

@@ -1,5 +1,5 @@
 """The stage's signing keys: receipts, page tokens, sessions of the console and checks are signed with the present one;
-what former ones signed is good until they end."""
+signatures of former keys are valid until those expire."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ...ports.world import Clock, Random
 from .sealer import SIGNING_KEY, Sealer
 
 T = TypeVar("T")
-_KEPT_MS = 5 * 60_000  # how old this process's knowledge of the keys may be,
-_LOOK_MS = 10_000  # or this, when something comes that none of them has signed
+_KEPT_MS = 5 * 60_000  # how long this process caches the keys,
+_LOOK_MS = 10_000  # or this, if a text comes that none of them has signed
 _UPGRADE_MS = (
     5 * 60_000
-)  # for so long a process leaves a key as an earlier release stored it, which may be at work yet
+)  # how long a key stored unencrypted by an earlier release is left so: that release may still be running
 
 
 class SigningKeys:
-    """Signs, and knows what was signed. One per process; the store is asked at the first use, not before."""
+    """Signs texts and verifies them. One per process; the keys are read at the first use."""
 
     def __init__(self, control: Control, sealer: Sealer, clock: Clock, random: Random) -> None:
         self._control = control
@@ -40,20 +40,21 @@ class SigningKeys:
         key = self.live()[0]
         since_ms = self._plain_since_ms
         if since_ms is not None and self._clock.now_ms() - since_ms >= _UPGRADE_MS:
-            self._plain_since_ms = None  # if it fails, the next reading will see it
-            with suppress(HeadraceError):  # nobody has to wait for it
+            self._plain_since_ms = None  # if it fails, the next reading notices
+            with suppress(HeadraceError):  # no caller has to wait for it
                 self._encrypt()
         return key
 
     def live(self) -> list[bytes]:
-        """The present key, and the former ones that are still good. Raises Unavailable."""
+        """The present key, and the former ones that are still valid. Raises Unavailable."""
         if not self._ring or not 0 <= self._clock.now_ms() - self._read_ms <= _KEPT_MS:
             self._read()
         now_ms = self._clock.now_ms()
         return [key for key, until_ms in self._ring if until_ms is None or until_ms > now_ms]
 
     def first(self, open: Callable[[bytes], T | None]) -> T | None:
-        """What `open` makes of the first key that fits. Where none does, another process may have rotated meanwhile."""
+        """The result of `open` with the first key that fits. If none fits, the keys are read again: another process may
+        have rotated them."""
         keys = self.live()
         for key in keys:
             if (value := open(key)) is not None:
@@ -73,8 +74,8 @@ class SigningKeys:
         return self.first(lambda key: open_sealed(key, purpose, sealed))
 
     def rotate(self, overlap_seconds: int) -> KeyRing:
-        """A new present key; the one before stays good for the overlap, and no key before that for longer. Raises
-        Refused, ChangedMeanwhile, Unavailable."""
+        """Make a new present key. The one before stays valid for the overlap, older ones for no longer than that.
+        Raises Refused, ChangedMeanwhile, Unavailable."""
         old = self._stored()
         now_ms = self._clock.now_ms()
         new = self._sealer.sealed(self._random.secret(), SIGNING_KEY)
@@ -90,7 +91,7 @@ class SigningKeys:
         return ring
 
     def _encrypt(self) -> None:
-        """What an earlier release stored as it is. Where another process is faster, that one has done it."""
+        """Encrypt keys that an earlier release stored unencrypted. If another process is faster, it has done it."""
         old = self._stored()
         self._control.put_key_ring(self._resealed(old.keys), old)
 
@@ -110,7 +111,7 @@ class SigningKeys:
             self._plain_since_ms = read_ms
 
     def _stored(self) -> KeyRing:
-        """The stage's; who is first makes it."""
+        """The stage's key ring; the first process creates it."""
         ring = self._control.key_ring()
         if ring is None:
             first = self._sealer.sealed(self._random.secret(), SIGNING_KEY)

@@ -1,8 +1,8 @@
-"""Where logs end, whatever expiry has left of them.
+"""The ends of logs, even if their last rows have expired.
 
-TTL removes rows in no order, and the checkpoint behind them may be old or missing. But a cursor never expires: offsets
-below one were given out. So where the last row is not young enough to vouch for the end, all cursors on the log are
-asked, and what they know is written down before anybody acts on it.
+TTL removes rows in no order, and the checkpoint may be old or missing. But a cursor never expires, and all offsets
+below it were used. So if the last row is too old to be surely the last, all cursors on the log are read, and the
+highest is stored as the checkpoint before it is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 
 
 class Tails:
-    """Reads tails for those who append, or begin at the end."""
+    """Reads tails, for appends and for groups that begin at the end."""
 
     def __init__(self, log: Log, control: Control, cursors: Cursors, clock: Clock) -> None:
         self._log = log
@@ -33,10 +33,10 @@ class Tails:
         self._clock = clock
 
     def read(self, shard: ShardKey, created_ms: int = 0) -> Tail:
-        """The tail, never below a cursor that stands on the shard. `created_ms` is its topic's: a log that is younger
-        than any row's life has lost none.
+        """The tail, never below a cursor that stands on the shard. `created_ms` is its topic's: a log younger than the
+        shortest retention has lost no row.
 
-        Two reads; where the log is old and has been quiet for a day also the groups and a cursor of each."""
+        Two reads; for an old log without new rows for a day, also the groups and a cursor of each."""
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
@@ -49,7 +49,7 @@ class Tails:
         return tail
 
     def _cursor_keys(self, shard: ShardKey) -> Iterator[CursorKey]:
-        """Whose cursors may stand on the shard: all groups' of its topic or, on a retry lane, its one owner's."""
+        """The keys of all cursors on the shard: of all groups of its topic or, on a retry lane, of its one owner."""
         name, is_lane, group_name = shard.topic.partition("~")
         topic = self._control.topic(name)
         if topic is None:

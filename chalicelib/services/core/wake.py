@@ -1,7 +1,8 @@
-"""Wake-ups: starts deliveries for appended messages, movers for timers that are due soon, and checks of transactions.
+"""Wake-ups: starts runs of `deliver` for appended messages, movers for timers that are due soon, and checks of
+transactions.
 
-A wake-up is only that. One that is lost, doubled or late is harmless: cursors and timers are the truth, and the sweeper
-and the movers' schedule look at them again.
+A lost, doubled or late wake-up is harmless: the state is in cursors and timers, and the sweeper and the movers'
+schedule look at them again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from .counters import UNDECODABLE, Counters
 from .expiring_cache import TtlCache
 
 _CHECKS_TOGETHER = 25
-_SLACK_MS = 500  # by which clocks differ
-_TOLD_MS = 60_000  # for so long a process doesn't tell of the same row again
-_AGAIN_MS = 100  # a producer wakes the same delivery at most this often: the stream does as well
+_SLACK_MS = 500  # how much clocks may differ
+_TOLD_MS = 60_000  # how long a process does not log the same row again
+_AGAIN_MS = 100  # a producer wakes the same run at most this often: the stream wakes it as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ def task_of(event: Mapping[str, Any]) -> DeliveryTask:
 
 
 def workers_of(topic: Topic, group: Group) -> int:
-    """How many runs of `deliver` a group has in parallel: one for each shard, if each may have a whole batch under
-    way and is guaranteed some messages whatever the others do."""
+    """How many runs of `deliver` a group has in parallel: one for each shard, if each may have a whole batch in flight
+    and has a guarantee."""
     if not guaranteed_of(topic, group):
         return 1
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
@@ -76,7 +77,7 @@ def news_of(event: Mapping[str, Any]) -> News:
 
 
 class Waker:
-    """Starts deliveries and movers."""
+    """Starts runs of `deliver` and movers."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Waker:
         clock: Clock,
         counters: Counters,
     ) -> None:
-        """`mark` notes that a topic has something to deliver; `file` stores timers."""
+        """`mark` notes that a topic has messages to deliver; `file` stores timers."""
         self._counters = counters
         self._told: TtlCache[str, bool] = TtlCache(clock, _TOLD_MS)
         self._catalog = catalog
@@ -100,9 +101,8 @@ class Waker:
 
     def route(self, shards: Mapping[str, int | None]) -> int:
         """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
-        it is known). Returns how many runs were started. A group that cannot be read keeps no other waiting: the
-        sweep looks at its topic until it can. Raises Unavailable where the store does not answer for some, after the
-        others were woken."""
+        it is known). Returns how many runs were started. A group that cannot be read keeps no other waiting: the sweep
+        looks at its topic until it can. Raises Unavailable if some could not be read, after the others were woken."""
         tasks: dict[DeliveryTask, dict[str, int]] = {}
         refusals: list[Unavailable] = []
         for text, last in shards.items():
@@ -118,7 +118,7 @@ class Waker:
         return len(tasks)
 
     def appended(self, topic: Topic, shards: Iterable[int]) -> None:
-        """Wake a topic's deliveries at once, if it wants that: called after a produce was stored."""
+        """Start a topic's runs at once, if its setting `wake` is "direct": called after a produce was stored."""
         if topic.wake != "direct":
             return
         for task in {task: None for shard in shards for task in self._tasks(str(topic.shard_key(shard)))}:
@@ -127,11 +127,11 @@ class Waker:
                 self._start("deliver", task.event())
 
     def start(self, task: DeliveryTask, news: News = NO_NEWS) -> None:
-        """Start one delivery."""
+        """Start one run."""
         self._start("deliver", task.event() | news.event())
 
     def wake_group(self, topic: Topic, group: Group) -> None:
-        """Wake all deliveries of a group: after a seek, a resumption, a redrive."""
+        """Start all runs of a group: after a seek, a resumption, a redrive."""
         self._mark(topic)
         for task in self.tasks_of(topic, group):
             self.start(task, News(changed=True))
@@ -157,7 +157,7 @@ class Waker:
             self.wake_movers(timers)
 
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DeliveryTask]:
-        """All tasks of a group; none where no consumer is called."""
+        """All tasks of a group; none without push consumers."""
         for uid in self._called(topic, group):
             for worker in range(workers_of(topic, group)):
                 yield DeliveryTask(topic.name, group.name, worker, uid)
@@ -188,7 +188,7 @@ class Waker:
                         yield DeliveryTask(topic.name, group.name, worker, consumer_uid)
 
     def _pass_over(self, row: str) -> None:
-        """Tell of a row that cannot be read."""
+        """Log a row that cannot be read."""
         if not self._told.get(row):
             self._told.put(row, True)
             self._counters.add(UNDECODABLE, 1)
@@ -202,7 +202,7 @@ class Waker:
             return ()
 
     def _called(self, topic: Topic, group: Group) -> Sequence[str]:
-        """For whom deliveries run: "" for the group, or each consumer of a broadcast that is called."""
+        """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
         if group.paused:
             return ()
         consumers = [
@@ -215,11 +215,11 @@ class Waker:
         return ("",) if consumers else ()
 
     def wake_due(self, timers: Sequence[Timer]) -> None:
-        """Wake what WAKE timers stand for: a shard or (ANY) all of a topic, which is also marked."""
+        """Start the runs for WAKE timers: of a shard or (ANY) of a whole topic, which is also marked."""
         self.route(dict.fromkeys(str(timer.shard) for timer in timers))
 
     def start_checks(self, timers: Sequence[Timer]) -> None:
-        """Start checks of the transactions whose CHECK timers these are; each comes again if one goes missing."""
+        """Start checks of the transactions of these CHECK timers; a lost check is repeated by its next timer."""
         checks = [[timer.id, timer.due_ms] for timer in timers]
         for start in range(0, len(checks), _CHECKS_TOGETHER):
             self._start("check", {"checks": checks[start : start + _CHECKS_TOGETHER]})
@@ -237,7 +237,7 @@ class Waker:
             self._movers_ms |= dict.fromkeys(asleep, now_ms)
 
     def restart(self, job: str, run: int) -> None:
-        """Start a scheduled job again that ran out of time; `run` is the number of the new run."""
+        """Restart a scheduled job that ran out of time; `run` is the number of the new run."""
         self._start(job, as_if_scheduled({"run": run}))
 
     def _is_awake(self, fragment: int, now_ms: int) -> bool:
@@ -245,7 +245,7 @@ class Waker:
         return woken_ms is not None and 0 <= now_ms - woken_ms < AWAKE_MS  # a clock may step back
 
     def start_mover(self, fragments: Sequence[int]) -> bool:
-        """Start a mover for these fragments; False: that was refused."""
+        """Start a mover for these fragments; False: it could not be started."""
         return self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
 
     def _start(self, function: str, event: Mapping[str, Any]) -> bool:

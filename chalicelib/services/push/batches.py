@@ -9,7 +9,7 @@ from ...domain.outcome import Outcome, Verdict
 from ...domain.topic import Consumer, ConsumerKind, Group, Payload
 from ..consume.claimant import Delivery
 
-_SMALL = 8  # a batch of so many is cut into single messages at once
+_SMALL = 8  # a batch of this size or less is split into single messages at once
 
 
 def batch_limit(batch_size: int, delivery: Delivery) -> int:
@@ -27,7 +27,7 @@ def batch_limit(batch_size: int, delivery: Delivery) -> int:
 
 
 def is_to_be_split(deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> bool:
-    """Did a batch fail as a whole, by the word of who got it? Then one of its messages may be to blame for all."""
+    """Did the subscriber answer that the whole batch failed? Then one of its messages may be the cause."""
     return len(deliveries) > 1 and all(o.verdict is Verdict.FAILED and o.answered for o in outcomes)
 
 

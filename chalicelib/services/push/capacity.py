@@ -1,5 +1,5 @@
-"""How many messages one run may have under way: at each consumer, from the retry lane, and beside the group's other
-runs, as far as they are known."""
+"""How many messages one run may have in flight: at each consumer, from the retry lane, and in view of the group's other
+runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..core.catalog import Catalog
 from .health import SubscriberHealth
 from .sources import Sources, lane_share
 
-_LOOK_MS = 1_000  # what others have is believed for so long
+_LOOK_MS = 1_000  # how long the counts of other runs are used
 
 
 class Capacity:
-    """What is under way, and what is left of the group's `max_in_flight`.
+    """The messages in flight, and the free slots of the group's `max_in_flight`.
 
-    A run knows its own messages exactly. What the group's other runs have it learns from the group's cursors
-    (`look_around`), which costs a read of all of them, and is done only when it makes a difference.
+    A run knows its own messages exactly. It learns those of the group's other runs by reading all the group's cursors
+    (`look_around`), and does so only when it makes a difference.
     """
 
     def __init__(
@@ -39,17 +39,17 @@ class Capacity:
         self._health = health
         self._clock = clock
         self._consumer_uid = consumer_uid
-        self._by_consumer: Counter[str] = Counter()  # deliveries of this run under way
+        self._by_consumer: Counter[str] = Counter()  # deliveries of this run in flight
         self._from_lane = 0
-        self._others = 0  # places of the group that others have, as the last look at its cursors found
-        self._others_by: Mapping[str, int] = {}  # of these, what each consumer has
+        self._others = 0  # slots of the group that other runs had at the last reading of its cursors
+        self._others_by: Mapping[str, int] = {}  # of these, the slots of each consumer
         self._others_ms = 0
-        self.is_limited = False  # others had a place that there was a use for
-        self.circuits_ms: list[int] = []  # when consumers may be called again, as the last look found
+        self.is_limited = False  # other runs had a slot that this one could use
+        self.circuits_ms: list[int] = []  # when consumers with an open circuit may be called again
 
     @property
     def under_way(self) -> int:
-        """How many messages this run has sent out that are not back."""
+        """How many messages this run has sent that have no outcome yet."""
         return self._by_consumer.total()
 
     def count(self, consumer: Consumer, parcel: Sequence[Delivery], sign: int) -> None:
@@ -57,12 +57,13 @@ class Capacity:
         self._from_lane += sign * sum(d.receipt.entry is not None for d in parcel)
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
-        """A consumer whose circuit is open owns nothing: somebody must look again when it may be tried."""
+        """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
         consumers = self._catalog.consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
     def look_around(self, sources: Sources, granted: Counter[str] | None = None) -> int:
-        """How many places of the group are taken; `granted` by a claim of this moment, to whom."""
+        """Read the group's cursors; returns how many slots are taken. `granted` are the messages just claimed, by
+        consumer."""
         topic, group = sources.topic, sources.group
         now_ms = self._clock.now_ms()
         cursors = self._claimer.cursors(group, self._consumer_uid)
@@ -77,7 +78,7 @@ class Capacity:
         return self._clock.now_ms() - self._others_ms > _LOOK_MS
 
     def free(self, sources: Sources) -> int:
-        """How many more messages may be under way, as far as is known."""
+        """How many more messages may be in flight, as far as is known."""
         return sources.most - self._others - self.under_way
 
     def allowance(self, sources: Sources) -> int:
@@ -85,7 +86,7 @@ class Capacity:
         return max(allowances, default=0)
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
-        """How many more messages of a source a consumer may have under way now."""
+        """How many more messages of a source a consumer may have in flight now."""
         allowed = self._health.allowance(consumer, sources.most)
         now_ms = self._clock.now_ms()
         if not allowed and not any(at_ms > now_ms for at_ms in self.circuits_ms):

@@ -1,4 +1,4 @@
-"""Delivering: claim, call the subscriber, settle, until the shards are drained or time is nearly up."""
+"""Push delivery: claim, call the subscriber, settle, until the shards are drained or time is nearly up."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from .sources import Sources
 
 MAX_ATTEMPT_SECONDS = 60
 _MARGIN_SECONDS = (
-    5  # by which a lease, and the function itself, outlive an attempt: its settlement needs time
+    5  # how much longer than an attempt a lease, and the function, last: the settlement needs time
 )
-_GATHER_SECONDS = 0.02  # outcomes this close to one another are settled together
+_GATHER_SECONDS = 0.02  # outcomes within this time are settled together
 _LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
 _LOOK_MS = 1_000
-_PAUSES = 20  # of that length, in which the store takes no settlement: then the leases have to end
+_PAUSES = 20  # of that length without a successful settlement; then the run stops, and the leases end
 _LOST_RACES = 10
 _TROUBLES = 100
-_UNSIGNED_PAUSE_MS = 10_000  # before what cannot be signed now is tried again
+_UNSIGNED_PAUSE_MS = 10_000  # before a message that cannot be signed now is tried again
 
 Teams = Callable[[Topic, Group], Team]
-"""Who has which shard, and who is called."""
+"""The owners of a group's shards, and its push consumers."""
 Finished = tuple[Consumer, Sequence[Delivery], Sequence[Outcome]]
 Events = queue.SimpleQueue[Finished | None]
-"""What a delivery waits for: parcels that came back, or a bell (None): look again."""
+"""The events of a run: requests that have ended, or a wake-up (None): look for new messages."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Dispatcher:
 
 
 class DispatchRun:
-    """One delivery at work."""
+    """One run of the function for a task."""
 
     def __init__(
         self, of: Dispatcher, task: DeliveryTask, events: Events, seconds_left: Callable[[], float]
@@ -148,7 +148,7 @@ class DispatchRun:
         self.report = DispatchReport()
 
     def until_drained(self) -> None:
-        """Claim and send as long as there is something; every outcome is settled."""
+        """Claim and send as long as there are messages; settle every outcome."""
         with self._of.threads() as pool:
             while self._launch(pool) or self._may_settle_yet():
                 self._settle(self._gather())
@@ -158,7 +158,7 @@ class DispatchRun:
             raise self._fault
 
     def leave(self) -> None:
-        """Make sure that a run follows: at once if time ran out, else when something is due."""
+        """Make sure that another run follows: at once if time ran out, else when the next message is due."""
         if not self.report.finished:
             self._of.waker.start(self._task)
         elif (topic_and_group := self._find()) and (
@@ -192,7 +192,7 @@ class DispatchRun:
         return None if group.paused and not even_paused else (topic, group)
 
     def _launch(self, pool: Executor) -> bool:
-        """Send what may be sent now; whether anything is under way."""
+        """Send the messages that may be sent now. Returns whether any are in flight."""
         topic_and_group = self._find()
         self._looked_ms = self._of.clock.now_ms()
         sources = (
@@ -204,7 +204,7 @@ class DispatchRun:
             self._capacity.see_circuits(*topic_and_group)
             try:
                 self._launch_all(pool, sources)
-            except Unavailable as error:  # what is under way is settled first
+            except Unavailable as error:  # the messages in flight are settled first
                 self._fault = error
         return self._capacity.under_way > 0
 
@@ -217,7 +217,7 @@ class DispatchRun:
                 self._capacity.look_around(sources)
             self._capacity.is_limited = False
             for shard in sources.in_turn(self._looks, self._capacity.allowance(sources)):
-                if not self._has_time(sources):  # what is under way is to be settled
+                if not self._has_time(sources):  # the messages in flight have to be settled
                     return
                 self._launch_from(pool, sources, shard)
             if self._capacity.under_way or self._fault or not self._capacity.is_limited:
@@ -234,20 +234,20 @@ class DispatchRun:
         return self.report.finished
 
     def _attempt_seconds(self, sources: Sources, consumer: Consumer) -> float:
-        """How long one attempt is waited for: a function's own time where that is known, else as long as a consumer
-        may keep a message, within what a run has."""
+        """How long one attempt may take: the function's own time-out if it is known, else as long as a consumer may
+        keep a message, limited by a run's time."""
         if consumer.timeout_seconds:
             return min(consumer.busy_seconds, self._seconds_given - 2 * _MARGIN_SECONDS)
         lease_seconds = sources.group.lease_seconds or sources.topic.lease_seconds
         return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_given / 2)
 
     def _lease_seconds(self, sources: Sources, consumer: Consumer) -> int:
-        """How long a message is the consumer's: an attempt, and what it may run on if this process dies."""
+        """The lease of a message: one attempt, plus the time that the consumer may work on if this process dies."""
         seconds = max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)
         return int(seconds + _MARGIN_SECONDS) + 1
 
     def _launch_from(self, pool: Executor, sources: Sources, shard: int | None) -> None:
-        """The consumers of a source take turns; each claims its part of what is there."""
+        """The consumers of a source take turns; each claims its share of the messages."""
         losses = 0
         served: set[str] = set()
         consumers = self._in_order(sources, shard)
@@ -285,7 +285,8 @@ class DispatchRun:
     def _within_bounds(
         self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[Delivery]
     ) -> Sequence[Delivery]:
-        """What may be sent of what was granted; the rest is given back, and no attempt is counted."""
+        """The granted messages that may be sent within the group's limit; the rest is returned, and no attempt is
+        counted."""
         unsure = self._of.claimer.in_flight(claimant, shard) - claimant.guaranteed
         if unsure <= 0:
             return granted

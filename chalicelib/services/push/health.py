@@ -1,4 +1,5 @@
-"""How well each subscriber answers: what the breaker saw is kept in the process, what all must know on its row."""
+"""The health of subscribers. Each process has its own view; what all processes must know is stored with the
+registration."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ class SubscriberHealth:
         self._disable = disable
         self._clock = clock
         self._lock = threading.Lock()
-        # With the version of the row that it knows of.
+        # With the version of the registration that it is based on.
         self._seen: TtlCache[str, tuple[int, Health]] = TtlCache(clock, None)
 
     def allowance(self, consumer: Consumer, full: int) -> int:
-        """How many messages may be under way to a consumer: none while its circuit is open, few after that."""
+        """How many messages may be in flight to a consumer: none while its circuit is open, few after that."""
         return breaker.allowance(self._known(consumer)[1], full, self._clock.now_ms())
 
     def note(
@@ -44,9 +45,9 @@ class SubscriberHealth:
         *,
         repeated: bool = False,
     ) -> None:
-        """Enter what one request to a consumer showed; `repeated`: it was not the first attempt of any message in it.
-        Its row is written only when the circuit changes, or when failures begin or end; where that cannot be done now,
-        only this process knows."""
+        """Note the outcome of one request. `repeated`: every message in it had failed before. The registration is
+        written only when the circuit changes, or when failures begin or end; if that fails now, only this process
+        knows."""
         try:
             self._note(topic, group, consumer, outcomes, full, repeated)
         except Unavailable:
@@ -81,7 +82,7 @@ class SubscriberHealth:
     def _learn(
         self, topic: Topic, group: Group, consumer: Consumer, learn: Callable[[Health, int], Health]
     ) -> Health:
-        """Deliveries of this process wait for one another here: else each would write what another has written."""
+        """The runs of this process take turns here: otherwise several would write the same change."""
         with self._lock:
             version, before = self._known(consumer)
             after = learn(before, self._clock.now_ms())
@@ -91,15 +92,15 @@ class SubscriberHealth:
         return after
 
     def _at_first(self, consumer: Consumer) -> Health:
-        """What is thought of a consumer that this process has not called yet: it works, if it is not new and nobody
-        says otherwise."""
+        """The health of a consumer that this process has not called yet: good, if it is not new and its registration
+        shows no failures."""
         now_ms = self._clock.now_ms()
         works = consumer.failing_ms is None and now_ms - consumer.created_ms >= breaker.LATELY_MS
         return Health(succeeded_ms=now_ms if works else None)
 
     def _known(self, consumer: Consumer) -> tuple[int, Health]:
-        """What this process saw, in the light of what the row says if others wrote it since. A consumer at hand may
-        be older than what this process wrote itself."""
+        """This process's view, updated from the registration if another process wrote it since. The given `consumer`
+        may be older than this process's own last write."""
         version, health = self._seen.get(consumer.uid) or (-1, self._at_first(consumer))
         if consumer.version <= version:
             return version, health

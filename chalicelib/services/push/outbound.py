@@ -1,6 +1,6 @@
-"""Calls to hosts of others, asked for by the API function and made by functions that can do less than it can.
+"""Calls to subscribers' hosts that the API function needs. Functions with fewer permissions make them.
 
-So what such a host answers never meets a process that may make tokens, and only `deliver` signs for subscribers.
+So the answer of such a host never reaches a process that may create tokens, and only `deliver` signs for subscribers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSWER_SECONDS = 20  # with a cold start
 
 
 class Outbound:
-    """Both ends of such a call: `greet` and `ping` ask a function, which `answer_…`s."""
+    """Both ends of such a call: `greet` and `ping` invoke a function, which runs `answer_greet` or `answer_ping`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Outbound:
         invoker: Invoker,
         clock: Clock,
     ) -> None:
-        """`sender` makes it at its first use: who only asks needs none."""
+        """`sender` creates the sender at its first use: the calling end needs none."""
         self._catalog = catalog
         self._sealer = sealer
         self._sender = sender
@@ -41,7 +41,7 @@ class Outbound:
         self._clock = clock
 
     def greet(self, url: str) -> Outcome:
-        """Ask a URL's owner for consent; where nobody can be sent at this moment, it has to be asked again."""
+        """Ask a URL's owner for consent. If the function cannot be invoked now, the outcome says to ask again."""
         try:
             answer = self._invoker.ask("check", {"greet": url}, _ANSWER_SECONDS)
         except Unavailable:
@@ -49,7 +49,7 @@ class Outbound:
         return msgspec.convert(answer["outcome"], Outcome)
 
     def answer_greet(self, url: str) -> dict[str, Any]:
-        """What came of it, as JSON."""
+        """The outcome, as JSON."""
         return {"outcome": msgspec.to_builtins(self._sender().greet(url))}
 
     def ping(self, topic: Topic, group: Group, consumer: Consumer, id: str) -> Exchange | None:
@@ -59,7 +59,7 @@ class Outbound:
         return msgspec.convert(answer["exchange"], Exchange | None)
 
     def answer_ping(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """What was sent and what came back, as JSON. Raises Unavailable."""
+        """The request and the answer, as JSON. Raises Unavailable."""
         try:
             topic = self._catalog.topic(event["topic"], fresh=True)
             group = self._catalog.group(topic, event["group"], fresh=True)

@@ -1,4 +1,4 @@
-"""What one delivery did: attempts by their outcome, and the failed ones by their ids."""
+"""What one run did: attempts by outcome, and failed attempts with their ids."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FailedAttempt:
 
 @dataclass(slots=True)
 class DispatchReport:
-    """What one delivery did: attempts by what came of them, and settlements that came too late. `troubles` are the
-    first failed attempts; what there is more of is only counted."""
+    """What one run did: attempts by outcome, and late settlements. `troubles` are the first failed attempts; further
+    ones are only counted."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     stale: int = 0
@@ -42,7 +42,7 @@ class DispatchReport:
         return {**self.outcomes, "stale": self.stale, "finished": self.finished}
 
     def add(self, consumer: Consumer, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
-        """Count the outcomes of one request, and keep what failed while there is room."""
+        """Count the outcomes of one request, and keep failed attempts up to a limit."""
         self.outcomes.update(outcome.verdict.value for outcome in outcomes)
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             if len(self.troubles) < _TROUBLES and outcome.verdict not in (

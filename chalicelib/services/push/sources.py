@@ -1,4 +1,4 @@
-"""The shards and the retry lane that a delivery claims from, and the consumers that their messages may go to."""
+"""The shards and the retry lane that a run claims from, and the consumers that may get their messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..core.wake import DeliveryTask, workers_of
 
 
 class SourceLimits(NamedTuple):
-    """How many messages of one source may be under way: `guaranteed` whatever other sources have, `most` in any case.
-    One consumer has an equal `part` (but a whole batch), of which `guaranteed_part` whatever others have: otherwise,
-    when others give up their slots, nobody would come back to this source, since each source has one task."""
+    """How many messages of one source may be in flight: `guaranteed` always, `most` at the most. One consumer has an
+    equal `part` (at least one batch), of which `guaranteed_part` is always free: otherwise, when other sources return
+    their slots, no run would come back to this source, since each source has one task."""
 
     most: int
     guaranteed: int
@@ -27,7 +27,8 @@ class SourceLimits(NamedTuple):
 
 
 class Sources:
-    """The shards and the lane of one job: who may have their messages, and how many may be under way."""
+    """The shards and the retry lane of one task: which consumers may have their messages, and how many may be in
+    flight."""
 
     def __init__(self, topic: Topic, group: Group, task: DeliveryTask, team: Team) -> None:
         self.topic = topic
@@ -37,7 +38,7 @@ class Sources:
         self.most_here = min(self.most, MAX_CALLS * group.batch_size)
         self._lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         workers = workers_of(topic, group)
-        # There may have been more of them, before settings changed or by another release.
+        # An earlier setting or another release may have had more workers.
         worker = task.worker % workers
         self._shards = range(worker, topic.shards, workers)
         self._has_lane = worker == 0
@@ -50,8 +51,8 @@ class Sources:
         self._team = tuple(team.called)
 
     def in_turn(self, look: int, most: int) -> Iterator[int | None]:
-        """The shards, another one first each time, after the lane; where hardly anything may be under way, the lane
-        mostly comes last: what failed before is a bad probe of a subscriber that may be well again."""
+        """The lane, then the shards, each time beginning with another one. If only few messages may be in flight, the
+        lane mostly comes last: a message that failed before is a bad probe of a subscriber that may have recovered."""
         lane_first = most >= LANE_SHARE or not look % LANE_SHARE
         start = look % len(self._shards) if self._shards else 0
         if self._has_lane and lane_first:
@@ -74,15 +75,15 @@ class Sources:
         return {str(self.topic.shard_key(s)) for s in self._shards} | lane
 
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
-        """Who claims from a source: in QUEUE all called consumers, which share its messages; else the owner of the
-        shard."""
+        """The consumers that claim from a source: in QUEUE all push consumers, which share its messages; else the owner
+        of the shard."""
         owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()
         return self._team if self._is_shared and self._team else (owner,)
 
     def called(self) -> set[Consumer]:
-        """All whom messages may go to."""
+        """All consumers that may get messages."""
         return (
             {*self._team, *(c for c in self._owners if c)}
             if self._is_shared
@@ -90,11 +91,11 @@ class Sources:
         )
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
-        """Those whom messages that a consumer claims may go to."""
+        """The consumers that may get the messages claimed by `claimant`."""
         return self.called() if shard is None and not self._is_shared else {claimant}
 
     def target(self, claimant: Consumer, delivery: Delivery) -> Consumer:
-        """Whom a granted message goes to: who claimed it; where order has a holder, the one of its shard."""
+        """The consumer that gets a granted message: its claimant or, in an ordered mode, the owner of its shard."""
         return claimant if self._is_shared else self._owner_of(delivery.message.shard) or claimant
 
     def _owner_of(self, shard: int) -> Consumer | None:
@@ -102,5 +103,5 @@ class Sources:
 
 
 def lane_share(most: int) -> int:
-    """How many of so many messages under way may be the lane's."""
+    """How many of `most` messages in flight may be from the lane."""
     return max(1, most // LANE_SHARE)
