@@ -111,14 +111,32 @@ class Redriver:
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The same, or nothing."""
+        places = list(self._places(topic, group, message_id))
+        if not places:
+            return self._without_place(topic, group, [message_id])
         return [
             letter
-            for key, offset in self._places(topic, group, message_id)
+            for key, offset in places
             if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
         ]
 
+    def _without_place(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
+        """Those of messages that were delayed and whose rows have gone since: only the letters themselves tell the ids
+        then. They are looked for among the group's first thousand."""
+        wanted = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
+        letters: list[DeadLetter] = []
+        after = None
+        for _ in range(_PAGES if wanted else 0):
+            rows = self._records.dead(topic, group, after, _PAGE)
+            letters += [letter for _, letter in rows if letter.message.id in wanted]
+            if len(rows) < _PAGE:
+                break
+            after = rows[-1][0]
+        return letters
+
     def chosen(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
-        """The dead letters of these messages, in their order; those that stand side by side are read together."""
+        """The dead letters of these messages, in their order; those that stand side by side are read together. Last
+        those of messages whose rows have gone."""
         places = {id: list(self._places(topic, group, id)) for id in message_ids}
         by_key: dict[CursorKey, list[int]] = {}
         for key, offset in chain.from_iterable(places.values()):
@@ -130,7 +148,8 @@ class Redriver:
             for offset, letter in self._records.letters_between(key, start, end - 1).items()
         }
         seen = ((id, letters.get(place)) for id, there in places.items() for place in there)
-        return [letter for id, letter in seen if letter and letter.message.id == id]
+        there = [letter for id, letter in seen if letter and letter.message.id == id]
+        return there + self._without_place(topic, group, (id for id in places if not places[id]))
 
     def _places(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
         place = self._place_of(topic, message_id)

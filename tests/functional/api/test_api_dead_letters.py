@@ -12,6 +12,8 @@ from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group, Reply, ShiftingClock, Topic
 
+_DAY_SECONDS = 86_400
+
 LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
 
 
@@ -256,6 +258,25 @@ def test_a_dead_letter_that_expired_is_delivered_when_it_is_redriven(
     assert group.receive() == []
     assert redriven(group, filter={"reason": "EXPIRED"}) == 1
     assert bodies(group) == ["late"]
+
+
+def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_the_message_has_gone(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic(retention_days=1)
+    group = topic.group()
+    sent = topic.produce("late", delay_seconds=60)["id"]
+    background.clock.advance(61)
+    background.move()
+    background.clock.advance(_DAY_SECONDS + 60)
+    assert group.receive() == []  # which buries it
+    background.clock.advance(_DAY_SECONDS)
+    api.get(f"{topic.path}/messages/{sent}").refused(404, "MESSAGE_NOT_FOUND")
+    assert [each["id"] for each in letters(group)] == [sent]
+    edit(group, sent, "mended").expect(200)
+    assert letter(group, sent)["body"] == "mended"
+    assert redriven(group, ids=[sent]) == 1
+    assert bodies(group) == ["mended"]
 
 
 def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -> None:
