@@ -21,6 +21,11 @@ from tests.releases.house import Rows
 
 Row = dict[str, dict[str, Any]]
 OLD_SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")  # as 38f1826 reads it
+OLD_LEASE = re.compile(
+    r"(?P<spans>\d[^;]*);\d+;[0-9a-z]*\Z"
+)  # spans, deadline, owner; a fourth field joins the owner
+OLD_LEASE_KEY = re.compile(r"[0-9a-z]+\.[0-9a-z]+\Z")  # epoch and a random part
+OLD_WAITING_KEY = re.compile(r"\d+\Z")
 _MODELS: dict[str, type[control_rows.Row[Any]]] = {
     "topics": control_rows.TopicRow,
     "tokens": control_rows.TokenRow,
@@ -67,15 +72,25 @@ def _cursor(row: Row) -> Row:
     """What was settled needs no place any more; the one before finds an empty map there."""
     cursor = cursors.cursor_of(row)
     again = cursors._item(cursor)
-    spans = [
-        *(s for lease in cursor.leases.values() for s in cursors.lease_text(lease).split(";")[0].split(",")),
-        *(cursors.span_text(span, start=False) for span in cursor.waiting),
-    ]
-    for span in spans:
-        assert OLD_SPAN.match(span), f"{span} is nothing that the release before knows"
+    leases = {token: _old(OLD_LEASE, text["S"]) for token, text in again["l"]["M"].items()}
+    for match in leases.values():
+        for span in match["spans"].split(","):
+            _old(OLD_SPAN, span)
+    for token in leases:
+        _old(OLD_LEASE_KEY, token)
+    for start, span in again["w"]["M"].items():
+        _old(OLD_WAITING_KEY, start)
+        _old(OLD_SPAN, span["S"])
     assert again["d"] == {"M": {}}
     _expressions(cursor)
     return {**row, **again, "d": row["d"]}
+
+
+def _old(grammar: re.Pattern[str], text: str) -> re.Match[str]:
+    """The match of a text with the grammar of the release before."""
+    match = grammar.match(text)
+    assert match, f"{text} is nothing that the release before knows"
+    return match
 
 
 def _expressions(cursor: Any) -> None:

@@ -17,6 +17,13 @@ BUGS: dict[str, Bug] = {
     ),
     "a cursor without the map that releases before it write to": Bug(cursors, "_item", '"d": {"M": {}},', ""),
     "a span in words of its own": Bug(cursors, "span_text", 'f"*{span.attempt}"', 'f"^{span.attempt}"'),
+    "a lease with a fourth field": Bug(
+        cursors, "lease_text", "{lease.deadline_ms};{lease.owner}", "{lease.deadline_ms};{lease.owner};1"
+    ),
+    "a lease that ends at a time in other words": Bug(
+        cursors, "lease_text", "{lease.deadline_ms};", "{lease.deadline_ms}ms;"
+    ),
+    "a waiting span under another key": Bug(cursors, "_item", "{str(s.start): {", '{f"o{s.start}": {'),
     "a change count that only changed timers have": Bug(
         timers, "_content", '"e": timer.edits,', '"e2": timer.edits,'
     ),
