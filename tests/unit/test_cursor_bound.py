@@ -3,6 +3,8 @@ what the others do."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +17,7 @@ from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import RETURNING, Cursor, Fate, Lease, Result, Selection, start_at
 from chalicelib.domain.cursor_write import Change
+from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
@@ -25,6 +28,7 @@ from chalicelib.store.layout import cursor_item_key
 from tests.support import factories as make
 
 LEASE_MS = 30_000
+DOCS = Path(__file__).parents[2] / "docs"
 KEY = make.cursor_key(ShardKey("t" * 100, make.uid("t"), 0))
 ACTORS = range(4)
 
@@ -206,6 +210,33 @@ def test_each_message_of_a_serial_claim_has_room_to_wait_for_a_time_of_its_own()
     after, _ = transitions.settle(cursor, "1.abcd", failed)
     assert len(after.waiting) == 100
     assert size_of(after) <= cursor_size.most_bytes(cursor)
+
+
+def _open_leases(count: int, start: int, owner: str, unit: str) -> int:
+    """How many leases of `count` messages a cursor takes, with tokens as the service makes them."""
+    cursor, leases = start_at(start), 0
+    while not cursor_size.is_full(cursor):
+        selection = Selection((Span(cursor.next, count, unit=unit),), next=cursor.next + count)
+        token = f"{base32(cursor.epoch + 1)}.abcd"
+        after = transitions.claim(cursor, selection, token, owner, 1_800_000_000_000)
+        if not cursor_size.has_room(cursor, after, count):
+            break
+        cursor, leases = after, leases + 1
+    return leases
+
+
+@pytest.mark.parametrize(
+    ("figure", "count", "unit"),
+    [("about {} receives of 1,000", 1_000, ""), ("{} of one", 1, ""), ("{} ordering keys", 1, "abcd")],
+)
+def test_the_documented_numbers_of_open_leases_are_those_that_fit(figure: str, count: int, unit: str) -> None:
+    """With and without a consumer's uid, at the begin of a log and at a high offset."""
+    fitting = [_open_leases(count, start, owner, unit) for start in (0, 10**12) for owner in ("", "ownerabc")]
+    match = re.search(figure.format(r"(\d+)(?: to (\d+))?"), (DOCS / "limits.md").read_text())
+    assert match
+    low, high = int(match[1]), int(match[2] or match[1])
+    assert low == pytest.approx(min(fitting), rel=0.1)
+    assert high == pytest.approx(max(fitting), rel=0.1)
 
 
 def test_old_entries_are_read_and_settled_ones_dropped() -> None:
