@@ -164,6 +164,9 @@ class _Later:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self.minutes * 60_000
 
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self.minutes * 60_000
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

@@ -53,6 +53,9 @@ class HandClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._ahead_ms
 
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

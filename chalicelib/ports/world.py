@@ -23,7 +23,11 @@ class Clock(Protocol):
     """Time, injected."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Milliseconds since 1970, UTC. It may be set, also back."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since any moment: never set back, but it may stand still while the process is frozen."""
         ...
 
     def sleep(self, seconds: float) -> None:

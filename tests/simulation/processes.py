@@ -65,6 +65,9 @@ class Clock:
         self.latest_ms = max(self.latest_ms, now_ms)
         return now_ms
 
+    def monotonic_ms(self) -> int:
+        return int(self._of.now)
+
     def sleep(self, seconds: float) -> None:
         self._of.wait(seconds * 1000)
 

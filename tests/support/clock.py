@@ -24,6 +24,9 @@ class ManualClock:
     def now_ms(self) -> int:
         return self.at_ms
 
+    def monotonic_ms(self) -> int:
+        return self.at_ms
+
     def sleep(self, seconds: float) -> None:
         self.advance(round(seconds * 1000))
 

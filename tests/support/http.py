@@ -36,6 +36,9 @@ class ShiftingClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._added_ms
 
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._added_ms
+
     def sleep(self, seconds: float) -> None:
         if seconds < _REAL_SLEEP_BELOW_SECONDS:
             time.sleep(seconds)

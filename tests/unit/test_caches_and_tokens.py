@@ -55,6 +55,28 @@ def test_the_oldest_make_room_and_dropping_forgets() -> None:
     assert held.get("a") is None
 
 
+class SetClock(ManualClock):
+    """Its time can be set; its monotonic time cannot, but it stands still while the process is `frozen`."""
+
+    set_ms = frozen_ms = 0
+
+    def now_ms(self) -> int:
+        return self.at_ms + self.set_ms
+
+    def monotonic_ms(self) -> int:
+        return self.at_ms - self.frozen_ms
+
+
+@pytest.mark.parametrize(("set_ms", "frozen_ms"), [(-60, 0), (-1, 0), (0, 101), (0, 60), (1, 1)])
+def test_a_value_is_as_old_as_either_clock_says(set_ms: int, frozen_ms: int) -> None:
+    clock = SetClock()
+    held: TtlCache[str, int] = TtlCache(clock, 100)
+    held.put("a", 1)
+    clock.advance(101)
+    clock.set_ms, clock.frozen_ms = set_ms, frozen_ms
+    assert held.get("a") is None
+
+
 def test_a_clock_that_is_set_back_makes_nothing_younger() -> None:
     clock = ManualClock()
     held: TtlCache[str, int] = TtlCache(clock, 100)

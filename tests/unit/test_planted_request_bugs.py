@@ -106,8 +106,12 @@ BUGS: Planted = {
         caches.test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound,
     ),
     "a clock's step back that makes what is cached young": (
-        Bug(TtlCache, "_is_fresh", "0 <= self._clock", "self._clock"),
+        Bug(TtlCache, "_is_fresh", "min(ages) >= 0 and ", ""),
         caches.test_a_clock_that_is_set_back_makes_nothing_younger,
+    ),
+    "a cache that only the wall clock ages": (
+        Bug(TtlCache, "_is_fresh", "max(ages) <=", "ages[0] <="),
+        lambda: caches.test_a_value_is_as_old_as_either_clock_says(-60, 0),
     ),
     "dead letters of a group that is no more": (
         Bug(Admin, "_close", "self._records.forget(group.uid)", "pass"),

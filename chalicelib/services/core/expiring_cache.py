@@ -14,31 +14,39 @@ V = TypeVar("V")
 
 
 class TtlCache(Generic[K, V]):
-    """Keeps at most `most` values; `get` returns only values younger than `max_age_ms` (None: all). A value with a time
-    in the future counts as expired: the clock was set back since."""
+    """Keeps at most `most` values; `get` answers only those younger than `max_age_ms` (None: all).
+
+    A value's age is the larger of what both clocks say: the time may have been set back since, and the monotonic clock
+    may have stood still while the process was frozen. A value that seems to come from the future is not answered.
+    """
 
     def __init__(self, clock: Clock, max_age_ms: int | None, most: int = 4096) -> None:
         self._clock = clock
         self._max_age_ms = max_age_ms
         self._most = most
         self._lock = threading.Lock()
-        self._held: OrderedDict[K, tuple[int, V]] = OrderedDict()
+        self._held: OrderedDict[K, tuple[int, int, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
         entry = self._held.get(key)
-        return entry[1] if entry and self._is_fresh(entry[0]) else None
+        return entry[2] if entry and self._is_fresh(entry[0], entry[1]) else None
 
     def put(self, key: K, value: V, since_ms: int | None = None) -> V:
         """Keep a value, whose age counts from `since_ms`: the moment before it was read, where that took its time."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        at_ms = now_ms if since_ms is None else since_ms
         with self._lock:
-            self._held[key] = (self._clock.now_ms() if since_ms is None else since_ms, value)
+            self._held[key] = (at_ms, monotonic_ms - max(0, now_ms - at_ms), value)
             self._held.move_to_end(key)
             while len(self._held) > self._most:
                 self._held.popitem(last=False)
         return value
 
-    def _is_fresh(self, at_ms: int) -> bool:
-        return self._max_age_ms is None or 0 <= self._clock.now_ms() - at_ms <= self._max_age_ms
+    def _is_fresh(self, at_ms: int, monotonic_ms: int) -> bool:
+        if self._max_age_ms is None:
+            return True
+        ages = (self._clock.now_ms() - at_ms, self._clock.monotonic_ms() - monotonic_ms)
+        return min(ages) >= 0 and max(ages) <= self._max_age_ms
 
     def drop(self, key: K) -> None:
         with self._lock:

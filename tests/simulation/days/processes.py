@@ -38,6 +38,9 @@ class SeatClock:
     def now_ms(self) -> int:
         return self._of.now_ms() + self.skew_ms
 
+    def monotonic_ms(self) -> int:
+        return self._of.now_ms()
+
     def sleep(self, seconds: float) -> None:
         self._of.sleep(seconds)
 
