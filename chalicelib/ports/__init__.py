@@ -1,2 +1,2 @@
-"""What services ask of the world, noun by noun. Each port has a memory and a DynamoDB form, and one contract suite
-(tests/contract/ports) that both pass."""
+"""Interfaces of the services to storage, clock and network, one module each. Each port has a memory and a DynamoDB
+form, and one contract suite (tests/contract/ports) that both pass."""

@@ -1,4 +1,4 @@
-"""Cursors, changed only from what they were known to be."""
+"""Cursors, changed only by conditional writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..domain.topic import CursorKey
 
 
 class RefusalReason(Enum):
-    """A cursor write that found its conditions not met."""
+    """Why a cursor write was refused."""
 
     LOST = "lost"  # certainly not written
     UNKNOWN = "unknown"  # an answer was lost on the way: perhaps written

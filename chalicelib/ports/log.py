@@ -60,7 +60,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class OffsetTaken:
-    """Another writer has that offset; `by` is what stands there."""
+    """Another writer has that offset; `by` is its segment."""
 
     by: Segment
 
@@ -74,7 +74,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyMoved:
-    """Some of what was to be moved is there no more (or changed): by their places; nothing was written."""
+    """Some timers or dead letters to move are gone or were changed (their indexes); nothing was written."""
 
     places: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""How far jobs have come, and where the sweep has to look."""
+"""The progress of scheduled jobs, and the topics that the sweep looks at."""
 
 from __future__ import annotations
 

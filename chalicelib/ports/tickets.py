@@ -1,4 +1,4 @@
-"""What may be used once."""
+"""Tickets that may be used once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world outside the tables: time, chance, bodies, whom to call."""
+"""Interfaces outside the tables: clock, random numbers, blob store, outgoing calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages before their log: found by id; while they wait for their time, edited, hurried, postponed, cancelled."""
+"""Delayed messages: found by id; edited, moved to another time or cancelled while they wait."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message without a place in the log: it waits for its time, or was cancelled."""
+    """A message that is not in the log: it waits for its due time, or was cancelled."""
 
     timer: Timer
     cancelled: bool = False
 
     @property
     def message(self) -> Message:
-        """What the producer gave; its place means nothing."""
+        """The producer's message; its shard and offset have no meaning."""
         assert self.timer.draft is not None
         return Message(self.timer.id, _NOWHERE, _NOWHERE, self.timer.filed_ms, self.timer.draft)
 
@@ -154,7 +154,7 @@ class Delayed:
         raise changed_meanwhile("message")
 
     def _again(self, waiting: Waiting) -> Waiting:
-        """What somebody else was faster with, as it stands now; Conflict where it waits no more."""
+        """The message after another process's change; Conflict if it no longer waits."""
         current = self.waiting(waiting.timer.id, waiting.timer.due_ms)
         if current is None:
             raise Conflict("ALREADY_DUE", "The message has come due: it waits for no time any more.")
@@ -187,8 +187,8 @@ class Delayed:
             yield Act("POSTPONED", now_ms, by, due_ms)
 
     def cancel(self, topic: Topic, waiting: Waiting, by: str = "") -> None:
-        """Take it back; repeating that is harmless. `by` is the token's id. Raises Conflict where it is too late or
-        others keep changing it."""
+        """Cancel a message; safe to repeat. `by` is the token's id. Raises Conflict where it is too late or others keep
+        changing it."""
         for _ in range(_TRIES):
             if waiting.cancelled or self._cancel(topic, waiting.timer, by):
                 return

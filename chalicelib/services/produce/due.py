@@ -1,4 +1,4 @@
-"""What becomes of timers that are due."""
+"""Handles due timers of messages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Due:
         )
 
     def set_aside(self, timers: Sequence[Timer]) -> None:
-        """Take what cannot be read out of the movers' way, and tell of it."""
+        """Set unreadable timers aside, so that movers do not meet them again, and log them."""
         for timer in timers:
             self._timers.set_aside(timer)
             self._counters.add(NEWER_FORMAT if timer.kind is TimerKind.NEWER else UNDECODABLE_ROWS, 1)

@@ -138,13 +138,13 @@ class Producer:
                 outcomes[i] = outcomes[i] or stopped[_line_of(topic, draft)]
 
     def _timed_id(self, topic: Topic, draft: Draft) -> str:
-        """The id of a draft that is due later; in a batch they are made in its order."""
+        """The id of a delayed draft; those of a batch rise in its order."""
         assert draft.due_ms is not None
         id_of = partial(ids.timed_id, shard=_shard_of(topic, draft), due_ms=draft.due_ms)
         return id_of(self.waiting_name(topic, draft, id_of) or self._random.id(ids.REQUEST_ID_CHARS))
 
     def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
-        """A name for a message that will wait; `id_of` makes its id of it. None where it has no order to keep."""
+        """A name for a message that will wait; `id_of` makes its id of it. None if it has no order to keep."""
         line = _line_of(topic, draft)
         return None if line is None else self._lines.name(topic, line, id_of)
 
@@ -170,7 +170,7 @@ class Producer:
             left = [each for each in left if outcomes[each[0][0]] is None]
 
     def timer(self, topic: Topic, draft: Draft) -> Timer:
-        """The timer by which a draft waits for its time, under its own id."""
+        """The timer of a delayed draft, under the draft's own id."""
         assert draft.due_ms is not None
         assert draft.id is not None
         shard = _shard_of(topic, draft)
@@ -194,8 +194,8 @@ class Producer:
         by: str,
         trail: Trail | None,
     ) -> None:
-        """Fill in the outcomes of drafts that go to one shard. Nothing comes behind what failed: tried again, that
-        would stand after it."""
+        """Fill in the outcomes of drafts that go to one shard. After a failure the later drafts are not stored:
+        otherwise a repeated draft would come after them."""
         try:
             for run in _runs(members):
                 left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
@@ -315,7 +315,8 @@ def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, 
 
 
 def _filings(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
-    """What can be filed together: all without a dedup id, and of the others what fits a transaction."""
+    """Drafts whose timers can be stored together: all without a dedup id, and of the others as many as fit a
+    transaction."""
     plain = [member for member in members if not member[1].dedup_id]
     if plain:
         yield plain

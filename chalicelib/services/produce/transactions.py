@@ -1,4 +1,5 @@
-"""Transactions: a message is prepared where nobody sees it, then committed or rolled back; the first decision is final.
+"""Transactions: a message is prepared, invisible to consumers, then committed or rolled back; the first decision is
+final.
 
 Each decision is one conditional write, together with what it brings about: the segment that the message becomes, or
 the timer by which it waits for its time.
@@ -137,7 +138,7 @@ class Transactor:
         return self._transactions.listed(topic, state, after, limit)
 
     def secret(self, topic: Topic) -> bytes:
-        """What the checks of a topic's transactions are signed with."""
+        """The secret that signs the checks of a topic's transactions."""
         return signing.derived(self._keys.present(), "check", topic.uid)
 
     def secrets(self, topic: Topic) -> list[bytes]:
@@ -217,7 +218,7 @@ def not_found() -> NotFound:
 
 
 def _patience_ms(new: Transaction) -> int:
-    """By when it should have been decided and have come into its log."""
+    """The time by which it should be decided and in the log."""
     checked_ms = new.prepared_ms + new.check_after_ms * MAX_CHECKS
     return max(checked_ms + new.delay_ms, new.due_ms or 0)
 
