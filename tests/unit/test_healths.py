@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.outcome import Outcome, Verdict
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.push.health import SubscriberHealth
 from tests.support import factories as make
-from tests.support.clock import ManualClock
+from tests.support.clock import DAY_MS, ManualClock
 
 TOPIC = make.topic()
 GROUP = make.group(TOPIC)
@@ -26,6 +28,7 @@ class Registration:
     held: Consumer = field(default_factory=lambda: make.consumer(GROUP, kind="url"))
     writes: int = 0
     reachable: bool = True
+    disabled: list[str] = field(default_factory=list)
 
     def save(self, topic: Topic, group: Group, consumer: Consumer, health: Health) -> Consumer | None:
         if not self.reachable:
@@ -40,9 +43,12 @@ class Registration:
         )
         return self.held
 
+    def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> None:
+        self.disabled.append(why)
+
 
 def subscriber_health(registration: Registration, clock: ManualClock) -> SubscriberHealth:
-    return SubscriberHealth(registration.save, lambda *_: None, clock)
+    return SubscriberHealth(registration.save, registration.disable, clock)
 
 
 def fail(of: SubscriberHealth, clock: ManualClock, consumer: Consumer, times: int) -> None:
@@ -99,3 +105,58 @@ def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fai
     assert not is_called_after_ten_answers(created_ms=now_ms)
     assert is_called_after_ten_answers(created_ms=now_ms - 60_000)
     assert not is_called_after_ten_answers(created_ms=now_ms - 60_000, failing_ms=now_ms - 1)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE])
+def test_what_it_never_got_says_nothing_of_a_subscriber(verdict: Verdict) -> None:
+    registration, clock = Registration(), ManualClock()
+    of = subscriber_health(registration, clock)
+    for _ in range(40):
+        of.note(TOPIC, GROUP, registration.held, [Outcome(verdict)], FULL)
+    assert (registration.writes, of.allowance(registration.held, FULL)) == (0, FULL)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DONE, Verdict.REFUSED])
+def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) -> None:
+    registration, clock = Registration(), ManualClock()
+    of = subscriber_health(registration, clock)
+    fail(of, clock, registration.held, 1)
+    assert registration.held.failing_ms is not None
+    of.note(TOPIC, GROUP, registration.held, [FAILED, Outcome(verdict), FAILED], FULL)
+    assert registration.held.failing_ms is None
+
+
+@pytest.mark.parametrize(("answered", "repeated", "is_open"), [(0, 0, 1), (1, 0, 0), (1, 1, 0), (0, 1, 0)])
+def test_ten_failures_open_it_unless_it_answered_or_the_message_failed_before(
+    answered: bool, repeated: bool, is_open: bool
+) -> None:
+    registration, clock = Registration(), ManualClock()
+    of = subscriber_health(registration, clock)
+    of.note(TOPIC, GROUP, registration.held, [Outcome(Verdict.DONE)], FULL)
+    outcome = Outcome(Verdict.FAILED, answered=bool(answered))
+    for _ in range(10):
+        of.note(TOPIC, GROUP, registration.held, [outcome], FULL, repeated=bool(repeated))
+    assert (of.allowance(registration.held, FULL) == 0) == bool(is_open)
+
+
+def test_who_is_gone_is_disabled_at_once_and_who_only_fails_after_days() -> None:
+    registration, clock = Registration(), ManualClock()
+    of = subscriber_health(registration, clock)
+    fail(of, clock, registration.held, 10)
+    clock.advance(2 * DAY_MS)
+    fail(of, clock, registration.held, 1)
+    assert registration.disabled == []
+    clock.advance(30 * DAY_MS)
+    fail(of, clock, registration.held, 1)
+    assert registration.disabled == ["Every attempt failed for days."]
+    of.note(TOPIC, GROUP, registration.held, [Outcome(Verdict.GONE)], FULL)
+    assert registration.disabled[1:] == ["It answered 410 Gone."]
+
+
+def test_what_it_could_not_write_counts_more_than_the_row_that_it_wrote_before() -> None:
+    registration, clock = Registration(), ManualClock()
+    of = subscriber_health(registration, clock)
+    fail(of, clock, registration.held, 1)
+    registration.reachable = False
+    fail(of, clock, registration.held, 10)
+    assert of.allowance(registration.held, FULL) == 0

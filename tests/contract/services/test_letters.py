@@ -10,11 +10,11 @@ import pytest
 
 from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
-from chalicelib.domain.message import Draft
+from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import DeadLetter
 from chalicelib.services.consume.claimant import Delivery
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import Wanted
+from chalicelib.services.manage.dead_letters import Since, Wanted
 from tests.support import factories as make
 from tests.support.clock import SECOND_MS, START_MS
 from tests.support.desk import Desk
@@ -220,3 +220,68 @@ def test_an_expired_message_that_is_sent_again_is_wanted_now(stage: Stage) -> No
     table.redrive()
     (got,) = table.desk.receive(table.group)
     assert got.message.draft == replace(got.message.draft, expires_ms=None)
+
+
+def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    leaver, stayer = desk.consumer(group, "leaver"), desk.consumer(group, "stayer")
+    (placed,) = desk.produce(make.draft("x"))
+    for consumer in (leaver, stayer):
+        desk.nack(group, desk.receive(group, 1, consumer), BURY)
+    letters = desk.deps.redriver.find(desk.topic, group, placed.id)
+    assert len(letters) == 2
+    desk.deps.registry.unregister(desk.topic, group, leaver)
+    assert desk.deps.redriver.redrive(desk.topic, group, letters) == 1
+    (got,) = desk.receive(group, 1, stayer)
+    assert got.message.id == placed.id
+
+
+def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
+    table = Table(stage)
+    letter = table.letter()
+    unreadable = replace(
+        letter,
+        message=replace(letter.message, draft=replace(letter.message.draft, dead=DeadReason.UNDECODABLE)),
+    )
+    assert table.redrive(unreadable) == 0
+    assert table.redrive(replace(unreadable, edited=True)) == 1
+
+
+@pytest.mark.parametrize(("ended", "became"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")])
+def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(stage: Stage, ended: str, became: str) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    consumers = [desk.consumer(group, name) for name in ("one", "two")]
+    (placed,) = desk.produce(make.draft("x"))
+    for consumer in consumers:
+        desk.nack(group, desk.receive(group, 1, consumer), BURY)
+    redriver = desk.deps.redriver
+    redriver.redrive(desk.topic, group, redriver.find(desk.topic, group, placed.id))
+    if ended != "none":
+        got = desk.receive(group, 1, consumers[0])
+        desk.nack(group, got, BURY) if ended == "dead" else desk.ack(group, got)
+    assert redriver.since_redrive(desk.topic, group, placed.id) == Since[became]
+
+
+def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
+    table = Table(stage, *make.drafts(4))
+    ids = [table.ids[2], table.ids[0], table.ids[1]]
+    letters = table.redriver.chosen(table.topic, table.group, ids)
+    assert [letter.message.id for letter in letters] == ids
+
+
+def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:
+    table = Table(stage, make.draft("x"))
+
+    def since() -> Since:
+        return table.redriver.since_redrive(table.topic, table.group, table.ids[0])
+
+    table.redrive()
+    assert since() is Since.PENDING
+    (got,) = table.desk.receive(table.group)
+    table.desk.nack(table.group, [got], Nack(delay_ms=SECOND_MS))
+    assert since() is Since.FAILED
+    stage.clock.advance(SECOND_MS)
+    table.desk.ack(table.group, table.desk.receive(table.group))
+    assert since() is Since.SUCCEEDED

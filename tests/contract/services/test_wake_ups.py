@@ -1,0 +1,125 @@
+"""Who is woken, with what, and how often: each rule of the wake-ups by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.timer import AWAKE_MS, SOON_MS, TimerKind
+from chalicelib.domain.topic import Topic
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import DAY_MS, START_MS
+from tests.support.push import PushDesk
+from tests.support.stages import Stage, memory_stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """The rules are the service's, whatever stores."""
+    return memory_stage()
+
+
+def asked(desk: PushDesk, function: str) -> list[Mapping[str, Any]]:
+    """The events of what was started since the last look."""
+    events = [event for name, event in desk.inbox.asked if name == function]
+    desk.inbox.asked.clear()
+    return events
+
+
+def pushed(stage: Stage, **settings: Any) -> PushDesk:
+    desk = PushDesk.at(stage, **settings)
+    desk.subscriber(desk.group(), "one")
+    desk.inbox.asked.clear()
+    return desk
+
+
+@pytest.mark.parametrize(("wake", "count"), [("direct", 1), ("stream", 0)])
+def test_a_producer_wakes_deliveries_itself_only_where_that_is_wanted(
+    stage: Stage, wake: str, count: int
+) -> None:
+    desk = pushed(stage, wake=wake)
+    desk.deps.waker.appended(desk.topic, [0])
+    assert len(asked(desk, "deliver")) == count
+
+
+def test_a_producer_wakes_the_same_delivery_ten_times_a_second_at_most(stage: Stage) -> None:
+    desk = pushed(stage, wake="direct")
+    desk.deps.waker.appended(desk.topic, [0])
+    stage.clock.advance(100)
+    desk.deps.waker.appended(desk.topic, [0])
+    assert len(asked(desk, "deliver")) == 1
+    stage.clock.advance(1)
+    desk.deps.waker.appended(desk.topic, [0])
+    assert len(asked(desk, "deliver")) == 1
+
+
+def test_nobody_is_woken_for_a_paused_group_or_for_who_is_disabled(stage: Stage) -> None:
+    desk = pushed(stage)
+    group = desk.deps.catalog.group(desk.topic, "billing")
+    shard = {str(desk.topic.shard_key(0)): None}
+    assert desk.deps.waker.route(shard) == 1
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    assert desk.deps.waker.route(shard) == 0
+    group = desk.deps.admin.pause(desk.topic, group.name, False)
+    assert desk.deps.waker.route(shard) == 1
+    (consumer,) = desk.deps.catalog.consumers(desk.topic, group)
+    desk.deps.registry.disable(desk.topic, group, consumer, "It answered 410 Gone.")
+    assert desk.deps.waker.route(shard) == 0
+
+
+def test_each_shard_wakes_its_own_of_several_runs(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=4)
+    desk.subscriber(desk.group(max_in_flight=20, batch_size=10), "one")
+    asked(desk, "deliver")
+    for shard in range(4):
+        desk.deps.waker.route({str(desk.topic.shard_key(shard)): None})
+    assert [event["worker"] for event in asked(desk, "deliver")] == [0, 1, 0, 1]
+
+
+def test_a_topic_that_cannot_be_read_now_keeps_no_other_waiting(stage: Stage) -> None:
+    desk = pushed(stage)
+
+    class Troubled:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stage.adapters.control, name)
+
+        def topic(self, name: str, **settings: Any) -> Topic | None:
+            if name == "bad":
+                raise unavailable("throttled")
+            return stage.adapters.control.topic(name, **settings)
+
+    process = Deps(replace(desk.deps.adapters, control=Troubled()))
+    bad = replace(desk.topic, name="bad")
+    with pytest.raises(Unavailable):
+        process.waker.route({str(bad.shard_key(0)): None, str(desk.topic.shard_key(0)): 7})
+    assert [event["last"] for event in asked(desk, "deliver")] == [{str(desk.topic.shard_key(0)): 7}]
+
+
+def test_a_mover_is_woken_for_what_its_schedule_would_see_to_too_late_and_once(stage: Stage) -> None:
+    desk = pushed(stage)
+    wake = desk.deps.waker.wake_movers
+    wake([make.timer(START_MS + SOON_MS + 1, 3)])
+    assert asked(desk, "mover") == []
+    wake([make.timer(START_MS + SOON_MS, 5), make.timer(START_MS, 3), make.timer(START_MS + DAY_MS, 4)])
+    (event,) = asked(desk, "mover")
+    assert event["detail"] == {"fragments": [3, 5]}
+    stage.clock.advance(AWAKE_MS - 1)
+    wake([make.timer(START_MS, 3)])
+    assert asked(desk, "mover") == []
+    stage.clock.advance(1)
+    wake([make.timer(START_MS, 3)])
+    assert len(asked(desk, "mover")) == 1
+
+
+def test_checks_go_together_up_to_twenty_five(stage: Stage) -> None:
+    desk = pushed(stage)
+    timers = [make.timer(START_MS, id=f"c{n}", kind=TimerKind.CHECK) for n in range(51)]
+    desk.deps.waker.start_checks(timers)
+    checks = [event["checks"] for event in asked(desk, "check")]
+    assert [len(each) for each in checks] == [25, 25, 1]
+    assert [check for each in checks for check in each] == [[timer.id, timer.due_ms] for timer in timers]

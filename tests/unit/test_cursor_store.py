@@ -1,0 +1,129 @@
+"""The last seen state of a cursor is true or makes way for what is, and what a write buries is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chalicelib.domain import cursor_write
+from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.record import Record
+from chalicelib.domain.timer import Timer
+from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
+from chalicelib.services.core.counters import Counters
+from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.stages import memory_stage
+
+KEY = make.cursor_key()
+
+
+class Desk:
+    """Processes that look at one cursor."""
+
+    def __init__(self) -> None:
+        self.stage = memory_stage()
+        self.cursors: Cursors = self.stage.adapters.cursors
+        self.counters = Counters()
+        self.one, self.other = self.process(), self.process()
+
+    def process(self, cursors: Any = None) -> CursorStore:
+        return CursorStore(cursors or self.cursors, self.stage.clock, self.counters)
+
+
+def further(state: CursorSnapshot) -> cursor_write.Change:
+    """A claim of the next offset."""
+    old = state.cursor
+    return cursor_write.change(old, make.leased(old.next, 1, f"{old.epoch + 1}.aaaa", START_MS + old.next))
+
+
+def begin(desk: Desk) -> None:
+    desk.cursors.create(KEY, Cursor())
+
+
+def test_who_lost_a_race_goes_on_from_what_the_winner_wrote() -> None:
+    desk = Desk()
+    begin(desk)
+    desk.one.last(KEY)
+    desk.other.update(KEY, further)
+    seen: list[int] = []
+
+    def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
+        seen.append(state.cursor.next)
+        return further(state) if len(seen) < 3 else None
+
+    desk.one.update(KEY, attempt)
+    assert seen[:2] == [0, 1]
+
+
+def test_who_lost_against_a_deletion_sees_that_nothing_is_there() -> None:
+    desk = Desk()
+    begin(desk)
+    state = desk.one.last(KEY)
+
+    class Gone:
+        def write(self, *_: Any, **__: Any) -> WriteRefused:
+            return WriteRefused(RefusalReason.LOST, None)
+
+        def get(self, *_: Any, **__: Any) -> None:
+            return None
+
+    desk.one.cursors = Gone()  # type: ignore[assignment]
+    assert desk.one.write(KEY, state, further(state)) is None
+    assert not desk.one.last(KEY).exists
+
+
+def test_where_an_answer_was_lost_nobody_says_that_nothing_was_written() -> None:
+    class Silent:
+        def write(self, *_: Any, **__: Any) -> WriteRefused:
+            return WriteRefused(RefusalReason.UNKNOWN, None)
+
+    desk = Desk()
+    state = CursorSnapshot(Cursor(), exists=False)
+    with pytest.raises(Unavailable):
+        desk.process(Silent()).write(KEY, state, further(state))
+
+
+def test_a_closed_cursor_is_not_taken_for_what_it_was() -> None:
+    desk = Desk()
+    begin(desk)
+    assert not desk.one.last(KEY).cursor.is_closed
+    desk.one.close([KEY])
+    assert desk.one.last(KEY).cursor.is_closed
+
+
+def test_each_burial_is_counted_once_and_what_nobody_can_read_is_told() -> None:
+    desk = Desk()
+    begin(desk)
+    late = make.record(0, "SUCCESS")
+    records = [late, make.dead_record(1), make.dead_record(2), make.dead_record(2, reason="UNDECODABLE")]
+    state = desk.one.last(KEY)
+    assert desk.one.write(KEY, state, further(state), records)
+    assert desk.counters.take() == {"Dead": 2, "Undecodable": 1}
+    place = {"topic": KEY.shard.topic, "shard": 0, "offset": 2, "group_uid": KEY.group_uid}
+    assert desk.counters.events() == [("undecodable", place)]
+
+
+def test_what_stands_in_one_write_twice_is_written_once_as_it_was_last() -> None:
+    desk = Desk()
+    begin(desk)
+    writes: list[tuple[Sequence[Record], Sequence[Timer]]] = []
+
+    class Watched:
+        def get(self, *args: Any, **settings: Any) -> Cursor | None:
+            return desk.cursors.get(*args, **settings)
+
+        def write(self, key: Any, change: Any, records: Any, timers: Any, *, exists: bool) -> Any:
+            writes.append((records, timers))
+            return desk.cursors.write(key, change, records, timers, exists=exists)
+
+    process = desk.process(Watched())
+    state = process.last(KEY)
+    tried, late = make.record(0, "RETRYING"), make.record(0, "SUCCESS")
+    timer = make.timer(START_MS, id="t1")
+    assert process.write(KEY, state, further(state), [tried, late], [timer, timer])
+    assert writes == [([late], [timer])]
