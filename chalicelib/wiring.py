@@ -257,18 +257,18 @@ class Deps:
 
         a = self.adapters
         return Dispatcher(
-            self.catalog,
-            self.claimer,
-            self.settler,
-            self.sender,
-            self.sealer,
-            a.blobs,
-            a.timers,
-            self.waker,
-            SubscriberHealth(self.registry.set_health, self.registry.disable, a.clock),
-            self.assignments.team,
-            a.clock,
-            a.threads,
+            catalog=self.catalog,
+            claimer=self.claimer,
+            settler=self.settler,
+            sender=self.sender,
+            sealer=self.sealer,
+            blobs=a.blobs,
+            timers=a.timers,
+            waker=self.waker,
+            subscriber_health=SubscriberHealth(self.registry.set_health, self.registry.disable, a.clock),
+            teams=self.assignments.team,
+            clock=a.clock,
+            threads=a.threads,
         )
 
     @cached_property

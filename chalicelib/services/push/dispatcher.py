@@ -53,7 +53,7 @@ Events = queue.SimpleQueue[Finished | None]
 """The events of a run: requests that have ended, or a wake-up (None): look for new messages."""
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class Dispatcher:
     """Runs deliveries. A process has one run for a task; a second call only wakes the first one's run."""
 
