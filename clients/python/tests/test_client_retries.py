@@ -1,0 +1,120 @@
+"""What is sent again, where to, and what goes with it, against a service that answers as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import Retries
+from headrace._sync.transport import Transport
+from headrace.calls import REQUEST, RESEND, Call
+from headrace.errors import HeadraceError, RateLimited, Unavailable
+
+CHANCE = st.floats(0, 1, exclude_max=True)
+PROBLEM = {
+    429: b'{"code":"RATE_LIMITED"}',
+    503: b'{"code":"UNAVAILABLE"}',
+    404: b'{"code":"TOPIC_NOT_FOUND"}',
+}
+
+
+@given(st.integers(1, 9), CHANCE)
+def test_a_wait_is_between_half_of_its_step_and_the_step_which_doubles(tried: int, chance: float) -> None:
+    step = min(10.0, 0.2 * 2 ** (tried - 1))
+    pause = Retries(attempts=10).pause(Unavailable("UNAVAILABLE", "later", retryable=True), tried, 0, chance)
+    assert pause is not None
+    assert step / 2 <= pause <= step
+    assert pause == pytest.approx(step * (0.5 + chance / 2))
+
+
+class Service:
+    """Answers with these statuses, the last of them for ever; `requests` are what came: its port and headers."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.requests: list[tuple[int, dict[str, str]]] = []
+
+    def answer(self, port: int, headers: dict[str, str]) -> int:
+        self.requests.append((port, headers))
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[ThreadingHTTPServer]]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            service: Service = self.server.service  # type: ignore[attr-defined]
+            status = service.answer(self.server.server_address[1], dict(self.headers))
+            body = PROBLEM.get(status, b"{}")
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield servers
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def sent(
+    servers: list[ThreadingHTTPServer], service: Service, call: Call
+) -> tuple[list[int], list[str | None], HeadraceError | None]:
+    """At which address each try arrived, what its Headrace-Resend said, and what came of it all."""
+    for server in servers:
+        server.service = service  # type: ignore[attr-defined]
+    ports = [server.server_address[1] for server in servers]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    transport = Transport(urls, "hr_x", Retries(attempts=3, base_seconds=0.001), 5, 2)
+    error = None
+    try:
+        transport.send(call)
+    except HeadraceError as refusal:
+        error = refusal
+    finally:
+        transport.close()
+    tries = [(ports.index(port), headers.get(RESEND)) for port, headers in service.requests]
+    return [at for at, _ in tries], [resend for _, resend in tries], error
+
+
+def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_again(
+    servers: list[ThreadingHTTPServer],
+) -> None:
+    call = Call("GET", "/v1/topics", headers={REQUEST: "r1"})
+    assert sent(servers, Service(503, 503, 200), call) == ([0, 1, 0], [None, "1", "1"], None)
+
+
+def test_what_may_not_be_sent_again_is_sent_once_where_nobody_knows_what_became_of_it(
+    servers: list[ThreadingHTTPServer],
+) -> None:
+    places, _, error = sent(servers, Service(503, 200), Call("GET", "/v1/topics", repeatable=False))
+    assert places == [0]
+    assert isinstance(error, Unavailable)
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_what_was_refused_for_now_goes_to_the_same_address_as_if_for_the_first_time(
+    servers: list[ThreadingHTTPServer], repeatable: bool
+) -> None:
+    call = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, repeatable=repeatable)
+    assert sent(servers, Service(429, 200), call) == ([0, 0], [None, None], None)
+
+
+def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
+    servers: list[ThreadingHTTPServer],
+) -> None:
+    places, _, error = sent(servers, Service(429), Call("GET", "/v1/topics"))
+    assert len(places) == 3
+    assert isinstance(error, RateLimited)
+    assert len(sent(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
