@@ -40,11 +40,6 @@ def size(ranges: Iterable[Range]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def following(ranges: Ranges) -> int:
-    """The first offset, from 0 on, that is not there."""
-    return ranges[0][1] + 1 if ranges and ranges[0][0] == 0 else 0
-
-
 def pieces(ranges: Iterable[Range], most: int) -> list[Range]:
     """The same offsets in ranges of at most `most`."""
     return [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.timer import Timer, fragment_of
+from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.scheduler.mover import Mover, MoveReport, Ways
 from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
@@ -25,19 +26,29 @@ class Shed:
     timers: MemoryTimers = field(default_factory=lambda: MemoryTimers(MemoryTables()))
     moved: list[Timer] = field(default_factory=list)
     given: list[Sequence[int]] = field(default_factory=list)
+    loads: list[tuple[int, list[str]]] = field(default_factory=list)
+    """What went together, and for how many days."""
+    told: list[tuple[str, str]] = field(default_factory=list)
+    brings: list[int] = field(default_factory=list)
+    """How many timers each look for what was set aside brings back."""
     seconds: float = 0
     """What each append takes."""
 
     def __post_init__(self) -> None:
         chance = SeededRandom()
         nothing = lambda *_: None  # noqa: E731
-        ways = Ways(self.append, nothing, nothing, nothing, self.given.append, nothing)
+        ways = Ways(self.append, nothing, nothing, nothing, self.given.append, self.tell)
+        self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
         self.mover = Mover(self.timers, ways, self.clock, lambda: chance.id(8), Inline)
+
+    def tell(self, where: str, error: BaseException) -> None:
+        self.told.append((where, str(error)))
 
     def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
         self.clock.advance(round(self.seconds * 1000))
         self.timers.drop(due)
         self.moved += due
+        self.loads.append((keep_days, [timer.id for timer in due]))
         return len(due)
 
 
@@ -89,3 +100,51 @@ def test_a_mover_whose_time_is_up_leaves_its_fragments_to_another() -> None:
     assert not shed.mover.run_once(has_time=lambda: False).finished
     assert shed.given == [[soon.fragment]]
     assert shed.mover.run_once(fragments=shed.given[0]).moved == 1
+
+
+def test_the_greatest_lateness_is_told() -> None:
+    shed = Shed()
+    shed.timers.file([make.timer(START_MS - late_ms, n) for n, late_ms in enumerate((10, 3_000, 200))])
+    assert shed.mover.tick(range(FRAGMENTS)).late_ms == 3_000
+
+
+def test_retries_go_with_those_that_are_kept_as_long_and_messages_with_all() -> None:
+    shed = Shed()
+    for kind, name in ((TimerKind.RETRY, "r"), (TimerKind.DELIVER, "m")):
+        settings: dict[str, Any] = {"kind": kind, "shard": HOME, "draft": make.draft(name)}
+        shed.timers.file(
+            [
+                make.timer(START_MS - 9 + n, id=f"{name}{n}", keep_days=days, **settings)
+                for n, days in enumerate((7, 30, 7))
+            ]
+        )
+    shed.mover.tick(range(FRAGMENTS))
+    assert sorted(shed.loads) == [(7, ["m0", "m1", "m2"]), (7, ["r0", "r2"]), (30, ["r1"])]
+
+
+def test_a_bug_is_told_once_and_the_run_has_not_finished() -> None:
+    class Broken(Shed):
+        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+            raise KeyError("bug")
+
+    shed = Broken()
+    shed.timers.file([make.timer(START_MS - 1, shard=HOME)])
+    end_ms = START_MS + 10_000
+    report = shed.mover.run_once(lambda: shed.clock.now_ms() < end_ms)
+    assert len(shed.told) == 1
+    assert "bug" in shed.told[0][1]
+    assert report.refused > 1
+    assert not report.finished
+
+
+def test_what_was_set_aside_is_looked_for_at_the_start_and_every_ten_minutes() -> None:
+    shed = Shed()
+    shed.brings = [2, 0, 0, 0]
+    looks = []
+    for wait_ms in (0, 1, 1, 600_000, -3_600_000):
+        shed.clock.advance(wait_ms)
+        shed.mover.run_once()
+        looks.append(len(shed.brings))
+    assert looks == [3, 2, 2, 1, 0], (
+        "again at once while there was something, and where the clock was set back"
+    )

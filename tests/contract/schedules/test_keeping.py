@@ -73,6 +73,15 @@ def test_a_gap_in_the_proof_keeps_what_is_behind_it_unless_it_is_lost(empty_stag
     assert deps.expirer.run_once().kept == 3
 
 
+def test_a_proof_that_does_not_begin_at_the_first_row_proves_nothing(empty_stage: Stage) -> None:
+    desk, deps, shard = archiving(empty_stage)
+    for n in range(3):
+        desk.produce(make.draft(n))
+    empty_stage.clock.advance(DAY_MS + 1000)
+    prove(empty_stage, shard, (1, 2))
+    assert deps.expirer.run_once().kept == 3
+
+
 @pytest.mark.many_calls
 def test_what_was_written_under_a_shorter_retention_is_kept_behind_what_lives_longer(
     empty_stage: Stage,

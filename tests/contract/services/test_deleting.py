@@ -17,6 +17,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, Topic, cursor_key
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.admin import Admin
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -203,23 +204,45 @@ def test_what_a_process_accepts_after_a_deletion_is_refused(stage: Stage) -> Non
 def test_a_read_that_was_slow_makes_nobody_believe_for_longer(stage: Stage) -> None:
     """A copy is as old as the question, not as the answer."""
     desk = Desk.at(stage)
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
 
     class Slow:
         """Control data whose answers take two seconds."""
 
-        def topic(self, name: str) -> Topic | None:
-            found = stage.adapters.control.topic(name)
-            stage.clock.advance(2 * SECOND_MS)
-            return found
+        def __getattr__(self, name: str) -> Any:
+            def answer(*args: Any, **settings: Any) -> Any:
+                rows = getattr(stage.adapters.control, name)(*args, **settings)
+                stage.clock.advance(2 * SECOND_MS)
+                return rows
 
-    catalog = Deps(replace(stage.another(), control=Slow())).catalog  # type: ignore[arg-type]
-    catalog.topic(desk.topic.name)
-    stage.adapters.control.delete_topic(desk.topic)
-    stage.clock.advance(SECOND_MS)
-    assert catalog.topic(desk.topic.name)
-    stage.clock.advance(1)
-    with pytest.raises(NotFound):
-        catalog.topic(desk.topic.name)
+            return answer
+
+    def process() -> Catalog:
+        return Deps(replace(stage.another(), control=Slow())).catalog
+
+    catalogs = [process() for _ in range(3)]
+    looks: list[Callable[[], object]] = [
+        lambda: catalogs[0].consumers(desk.topic, group),
+        lambda: catalogs[1].group(desk.topic, group.name),
+        lambda: catalogs[2].topic(desk.topic.name),
+    ]
+    deletions: list[Callable[[], object]] = [
+        lambda: stage.adapters.control.delete_consumer(desk.topic, group, consumer),
+        lambda: stage.adapters.control.delete_group(desk.topic, group),
+        lambda: stage.adapters.control.delete_topic(desk.topic),
+    ]
+    for look, delete in zip(looks, deletions, strict=True):
+        assert look()
+        delete()
+        stage.clock.advance(SECOND_MS)
+        assert look()
+        stage.clock.advance(1)
+        try:
+            rows = look()
+        except NotFound:
+            continue
+        assert rows == []
 
 
 @dataclass

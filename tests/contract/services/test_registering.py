@@ -21,7 +21,7 @@ from tests.support import factories as make
 from tests.support.clock import DAY_MS, HOUR_MS, SECOND_MS
 from tests.support.desk import Desk
 from tests.support.faults import Death
-from tests.support.stages import Stage
+from tests.support.stages import Stage, memory_stage
 
 HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
 OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
@@ -311,3 +311,17 @@ def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gon
     desk.produce(make.draft(shard=0))
     claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, consumer_uid=consumer.uid)
     assert desk.stage.process().claimer.claim(claimant, 0, 5) == []
+
+
+def test_another_process_finds_who_has_just_come_and_not_who_has_just_gone() -> None:
+    stage = memory_stage()
+    desk = Desk.at(stage)
+    group = desk.group()
+    first = desk.consumer(group, "first")
+    catalog = stage.process().catalog
+    assert catalog.consumers(desk.topic, group) == [first]
+    second = desk.consumer(group, "second")
+    assert catalog.consumer(desk.topic, group, "second") == second
+    desk.deps.registry.unregister(desk.topic, group, second)
+    assert not catalog.is_registered(desk.topic, group, second.uid)
+    assert catalog.is_registered(desk.topic, group, first.uid)
