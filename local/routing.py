@@ -23,7 +23,7 @@ class Routes(RouteMatcher):
     def match_route(self, url: str) -> MatchResult:
         """The route, the parameters in its path as they were sent, and the query. ValueError: no such route."""
         path, _, query = url.partition("?")
-        if path != "/" and path.endswith("/"):
+        if path.endswith("/") and path.strip("/"):
             path = path[:-1]
         parts = path.split("/")
         for route, pattern in self._by_length.get(len(parts), ()):

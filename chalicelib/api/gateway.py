@@ -9,6 +9,7 @@ from chalice.app import Chalice
 
 from ..domain.errors import Malformed
 from . import problems, strict
+from .http import ACCEPTED
 
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
 
@@ -27,7 +28,7 @@ class Front(Chalice):
     def _answer(self, event: Any, context: Any) -> dict[str, Any]:
         headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
         # All media types are binary to us (raw publish); Chalice then insists on an Accept header that says so.
-        event = {**event, "headers": {**headers, "accept": "*/*"}}
+        event = {**event, "headers": {**headers, ACCEPTED: headers.get("accept", ""), "accept": "*/*"}}
         answer: dict[str, Any] = super().__call__(event, context)
         if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
             return _as_problem(answer, getattr(context, "aws_request_id", ""))

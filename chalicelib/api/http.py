@@ -94,6 +94,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 CALLS: list[Call] = []
+ACCEPTED = "headrace-accept"
+"""The header by which handlers see the request's Accept; Chalice takes that one for itself."""
 
 
 def call(

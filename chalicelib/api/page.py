@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .http import Call, Context, Response
+from .http import ACCEPTED, Call, Context, Response
 
 _SCRIPT = "rapidoc-9.3.8.js"
 _FILE = Path(__file__).parent / "static" / f"{_SCRIPT}.gz"
@@ -59,8 +59,19 @@ def script(context: Context) -> Response[bytes]:
     return Response(_FILE.read_bytes(), headers=headers)
 
 
-FILES = [Call("GET", f"/docs/{_SCRIPT}", script, (), None, (), False)]
-"""What the page fetches: no part of the interface, so not in its document."""
+def root(context: Context) -> Response[dict[str, str]]:
+    """Where the bare address leads: a browser to the console, a program to the OpenAPI document."""
+    paths = {"console": "/console", "docs": "/docs", "openapi": "/v1/openapi.json"}
+    links = {name: context.prefix + path for name, path in paths.items()}
+    is_browser = "text/html" in context.headers.get(ACCEPTED, "")
+    return Response(links, 303, {"Location": links["console" if is_browser else "openapi"]})
+
+
+FILES = [
+    Call("GET", "/", root, (), None, (), False),
+    Call("GET", f"/docs/{_SCRIPT}", script, (), None, (), False),
+]
+"""What belongs to the pages: no part of the interface, so not in its document."""
 
 
 def of(document: dict[str, Any]) -> bytes:

@@ -23,6 +23,8 @@ _OF_NO_CALL = (
 
 def check(method: str, path: str, status: int, headers: Mapping[str, str], raw: bytes) -> None:
     """Fails for a status, a media type or a JSON value that the document doesn't have for this call."""
+    if (method, path, status) == ("GET", "/", 303):  # it leads to a page or to the document
+        return
     described = operation(method, path.partition("?")[0])
     media = {name.lower(): value for name, value in headers.items()}.get("content-type", "")
     media = media.partition(";")[0]

@@ -150,10 +150,26 @@ def test_every_answer_has_a_request_id_of_its_own(api: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v2/topics", "/v1/topics/a/b", "/v1/nothing", "//", "/v1/topics//"]
+    "path", ["/v1", "/v1/", "/v2/topics", "/v1/topics/a/b", "/v1/nothing", "//", "/v1/topics//"]
 )
 def test_a_path_that_is_none_is_a_404(api: Client, path: str) -> None:
     api.get(path).refused(404)
+
+
+@pytest.mark.parametrize(
+    ("accept", "path"),
+    [
+        ("text/html,application/xhtml+xml;q=0.9", "/console"),
+        ("application/json", "/v1/openapi.json"),
+        (None, "/v1/openapi.json"),
+    ],
+)
+def test_the_bare_address_leads_a_browser_to_the_console_and_a_program_to_the_document(
+    api: Client, accept: str | None, path: str
+) -> None:
+    answer = api.call("GET", "/", headers={"Accept": accept} if accept else {})
+    assert answer.status == 303
+    assert {name.lower(): value for name, value in answer.headers.items()}["location"] == path
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "get", "FOO"])
