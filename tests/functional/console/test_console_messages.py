@@ -126,7 +126,7 @@ def test_a_message_that_nobody_claimed_is_edited_and_cancelled(api: Client, brow
     screen = browser.submit(screen.form("amend_message"), body='{"total": 2.50}')
     assert "Changed." in screen.text
     assert api.get(f"{topic.path}/messages/{made['id']}").raw.find(b'{"total":2.50}') > 0
-    screen = browser.submit(screen.form("cancel_message"))
+    screen = browser.submit(one(browser, topic, made["id"]).form("cancel_message"))
     assert "Cancelled: no group gets it." in screen.text
     assert "it can be changed no more" in screen.text
 
