@@ -100,6 +100,17 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
         assert stranger.get(f"/console/topics/{topic.name}/groups/theirs{path}").status == 403
 
 
+def test_a_token_for_some_topics_sees_no_page_of_another(api: Client, stranger: Browser) -> None:
+    mine, theirs = api.topic(shards=1), api.topic(shards=1)
+    theirs.group("g")
+    made = theirs.produce(1)
+    stranger.sign_in(token(api, topics=[mine.name])["token"])
+    assert stranger.get(f"/console/topics/{mine.name}").status == 200
+    for path in ("", "/messages", f"/messages/{made['id']}", "/send", "/groups/g", "/groups/g/dead-letters"):
+        screen = stranger.get(f"/console/topics/{theirs.name}{path}")
+        assert (screen.status, "limited to other topics" in screen.text) == (403, True), path
+
+
 def test_the_schedules_say_when_they_last_came_round(browser: Browser) -> None:
     text = page(browser, "system").text
     assert "Every table can be read." in text

@@ -1,0 +1,61 @@
+"""How long an attempt may take, and how long its message is then the subscriber's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.outcome import Outcome, Parcel
+from chalicelib.domain.topic import Consumer
+from chalicelib.services.core.wake import DeliveryTask
+from chalicelib.wiring import Deps
+from tests.support import factories as make
+from tests.support.clock import START_MS
+from tests.support.push import PushDesk, Subscribers
+from tests.support.stages import memory_stage
+
+
+@dataclass
+class Watched(Subscribers):
+    """Subscribers, the seconds each request had, and until when its messages were theirs."""
+
+    seen: list[tuple[float, list[int]]] = field(default_factory=list)
+    desk: PushDesk | None = None
+
+    def send(self, consumer: Consumer, parcel: Parcel, seconds: float) -> tuple[Outcome, ...]:
+        assert self.desk is not None
+        group = self.desk.deps.catalog.group(self.desk.topic, "billing")
+        leases = self.desk.cursor(group).leases.values()
+        self.seen.append((seconds, [lease.deadline_ms - START_MS for lease in leases]))
+        return super().send(consumer, parcel, seconds)
+
+
+def run(seconds_left: Sequence[float], **settings: Any) -> tuple[Watched, PushDesk]:
+    """One run on one message; so many seconds are left at each look, the last of them from then on."""
+    desk = PushDesk.at(memory_stage(), lease_seconds=40)
+    desk.subscriber(desk.group(**settings), "one")
+    desk.produce(make.draft())
+    desk.inbox.asked.clear()
+    watched = Watched(desk.stage.clock, desk=desk)
+    left = list(seconds_left)
+    deps = Deps(replace(desk.deps.adapters, sender=lambda: watched))
+    task = DeliveryTask(desk.topic.name, "billing")
+    deps.dispatcher.deliver(task, lambda: left.pop(0) if len(left) > 1 else left[0])
+    return watched, desk
+
+
+@pytest.mark.parametrize(("settings", "seconds"), [({}, 40), ({"lease_seconds": 12}, 12)])
+def test_an_attempt_may_take_a_lease_of_the_group_and_the_message_stays_some_seconds_more(
+    settings: dict[str, Any], seconds: int
+) -> None:
+    watched, _ = run([600], **settings)
+    assert watched.seen == [(seconds, [(seconds + 6) * 1000])]
+
+
+def test_no_attempt_begins_that_could_not_end_in_time_and_the_next_run_is_started() -> None:
+    watched, desk = run([600, 44.9])
+    assert watched.seen == []
+    assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == ["billing"]
