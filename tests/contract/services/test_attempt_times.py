@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.outcome import Outcome, Parcel
 from chalicelib.domain.topic import Consumer
 from chalicelib.services.core.wake import DeliveryTask
@@ -59,3 +60,29 @@ def test_no_attempt_begins_that_could_not_end_in_time_and_the_next_run_is_starte
     watched, desk = run([600, 44.9])
     assert watched.seen == []
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == ["billing"]
+
+
+@pytest.mark.parametrize(("waited_ms", "calls"), [(5_000, 1), (5_001, 0)])
+def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
+    waited_ms: int, calls: int
+) -> None:
+    """Too little of its lease would be left for the attempt."""
+    desk = PushDesk.at(memory_stage(), max_body_bytes=1 << 20)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.produce(make.draft("x" * (BLOB_THRESHOLD_BYTES + 1)))
+
+    class Slow:
+        """Bodies that come late."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(desk.stage.adapters.blobs, name)
+
+        def get(self, name: str) -> bytes | None:
+            desk.stage.clock.advance(waited_ms)
+            return desk.stage.adapters.blobs.get(name)
+
+    deps = Deps(replace(desk.deps.adapters, blobs=Slow()))
+    report = deps.dispatcher.deliver(DeliveryTask(desk.topic.name, "billing"), lambda: 12.0)
+    assert len(desk.subscribers.calls) == calls
+    assert set(report.outcomes) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.outcomes
