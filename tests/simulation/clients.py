@@ -79,7 +79,8 @@ class SimClient(Client):
 
     def grow(self) -> None:
         """One more shard."""
-        self.deps.admin.put_topic(TOPIC, {"shards": self.topic.shards + 1})
+        topic, _ = self.deps.admin.put_topic(TOPIC, {"shards": self.topic.shards + 1})
+        self.deps.waker.wake_redivided(topic)
 
     def pause(self, group: str, paused: bool) -> None:
         found = self.deps.admin.pause(self.topic, group, paused)

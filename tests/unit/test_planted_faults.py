@@ -195,6 +195,12 @@ BUGS: Planted = {
         Bug(Waker, "wake_for", "if consumer.is_called:", "if False:"),
         lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(memory_stage()),
     ),
+    "a shard that its new worker has not heard of": (
+        Bug(Waker, "wake_redivided", "if topic.is_called:", "if False:"),
+        lambda: waking.test_a_message_in_a_shard_that_a_worker_thinks_is_not_its_own_comes_seconds_later(
+            memory_stage(), 1, waking.grows
+        ),
+    ),
     "others have all places, and nobody comes back": (
         Bug(
             Capacity,

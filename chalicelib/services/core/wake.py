@@ -13,6 +13,7 @@ from typing import Any
 
 from ...domain.errors import NotFound, Unavailable, Unreadable
 from ...domain.push_limit import guaranteed_of
+from ...domain.segment import ShardKey
 from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, TimerKind
 from ...domain.topic import Consumer, ConsumerState, Group, Topic, lane_of
 from ...modes import POLICIES
@@ -142,16 +143,21 @@ class Waker:
         for task in tasks:
             self.start(task, News(changed=True))
         if consumer.is_called:
-            self._wake_again(topic, group, tasks)
+            uids = dict.fromkeys(task.consumer_uid for task in tasks)
+            self._wake_again([lane_of(topic, group, uid).shard_key(ANY) for uid in uids])
 
-    def _wake_again(self, topic: Topic, group: Group, tasks: Sequence[DeliveryTask]) -> None:
+    def wake_redivided(self, topic: Topic) -> None:
+        """Wake a topic's runs after a change of the number of shards, or of a group's settings that `workers_of` reads.
+        Until all processes have heard of it, the wake-up for a message may go to a worker that leaves the message's
+        shard to another worker, or does not know it."""
+        if topic.is_called:
+            self._wake_again([topic.shard_key(ANY)])
+
+    def _wake_again(self, shards: Sequence[ShardKey]) -> None:
         """Wake once more when the caches of all processes have expired: until then, the wake-up for a message may
-        reach a process that does not know the consumer yet, and end there."""
+        reach a process that does not know of a change yet, and end there."""
         due_ms = self._clock.now_ms() + CACHE_MS + _SLACK_MS
-        lanes = [
-            lane_of(topic, group, uid).shard_key(ANY) for uid in dict.fromkeys(j.consumer_uid for j in tasks)
-        ]
-        timers = [Timer(due_ms=due_ms, id=f"again.{lane}", kind=TimerKind.WAKE, shard=lane) for lane in lanes]
+        timers = [Timer(due_ms=due_ms, id=f"again.{s}", kind=TimerKind.WAKE, shard=s) for s in shards]
         if timers:
             self._file(timers)
             self.wake_movers(timers)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from chalicelib.domain.segment import Segment, ShardKey, Way
+from chalicelib.domain.topic import Group
 from chalicelib.functions import deliver, route
 from chalicelib.ports.log import Log, Stored
 from chalicelib.wiring import Deps
@@ -166,6 +169,35 @@ def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage:
     desk.run()
     desk.produce(make.draft())
     assert warm.waker.route({str(desk.topic.shard_key(0)): 0}) == 0
+    woken(desk, warm)
+    assert not desk.subscribers.calls
+    away_from_the_sweep(stage)
+    desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
+    assert len(desk.subscribers.calls) == 1
+
+
+def grows(desk: PushDesk, group: Group) -> None:
+    desk.deps.admin.put_topic(desk.topic.name, {"shards": 2})
+
+
+def loses_a_worker(desk: PushDesk, group: Group) -> None:
+    desk.deps.admin.put_group(desk.topic, group.name, {"max_in_flight": 1})
+
+
+@pytest.mark.parametrize(("shards", "change"), [(1, grows), (2, loses_a_worker)])
+def test_a_message_in_a_shard_that_a_worker_thinks_is_not_its_own_comes_seconds_later(
+    stage: Stage, shards: int, change: Callable[[PushDesk, Group], None]
+) -> None:
+    desk = PushDesk.at(stage, shards=shards)
+    group = desk.group(max_in_flight=64)
+    desk.subscriber(group, "one")
+    warm, router = warmed(desk), process(desk)
+    change(desk, group)
+    desk.topic = router.catalog.topic(desk.topic.name)
+    desk.deps.waker.wake_redivided(desk.topic)
+    (message,) = desk.produce(make.draft(shard=1))
+    desk.inbox.asked.clear()
+    assert router.waker.route({str(desk.topic.shard_key(1)): message.offset}) == 1
     woken(desk, warm)
     assert not desk.subscribers.calls
     away_from_the_sweep(stage)

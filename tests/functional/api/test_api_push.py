@@ -262,6 +262,28 @@ def test_nothing_is_sent_to_a_paused_group_and_everything_when_it_resumes(
     assert background.run() == {"DONE": 1}
 
 
+def test_when_shards_are_divided_among_workers_anew_all_are_woken_seconds_later(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    subscribe(group, url=receiver.url)
+    background.later(topic, 5)
+
+    def woken_later() -> set[int]:
+        background.inbox.asked.clear()
+        background.clock.advance(5)
+        background.move()
+        events = [event for function, event in background.inbox.asked if function == "deliver"]
+        return {event["worker"] for event in events if event["topic"] == topic.name}
+
+    assert woken_later() == set()
+    api.put(topic.path, {"shards": 2}).expect(200)
+    assert woken_later() == {0, 1}
+    api.put(group.path, {"max_in_flight": 1}).expect(200)
+    assert woken_later() == {0}
+
+
 def during(act: Callable[[int], Any]) -> Callable[[RawReceiver, socket.socket], None]:
     """A subscriber that does something with each request, by its number, before it says yes."""
 
