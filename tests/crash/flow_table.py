@@ -301,6 +301,6 @@ CALLS: Mapping[str, int] = {
     "create a group at the beginning": 4,
     "register in a broadcast": 15,
     "unregister from a broadcast": 15,
-    "delete a group": 13,
+    "delete a group": 15,
 }
 """How many storage calls each flow makes in a cold process: a call that a change adds shows here."""

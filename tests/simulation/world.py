@@ -76,7 +76,8 @@ class World:
         return next(self._stamps)
 
     def trace(self, process: Process, method: str, args: Any, fault: str) -> None:
-        self.path.append((self.scheduler.now, process.name, method, args, fault))
+        plain = tuple(map(_plain, args)) if isinstance(args, tuple) else args
+        self.path.append((self.scheduler.now, process.name, method, plain, fault))
         if fault not in ("", "good", "at first", "honest"):
             self.injected[fault] += 1
         if len(self.path) > self.plan.most_calls:
@@ -282,3 +283,8 @@ class Wakes(Nobody):
         draw, loss = self._world.random.random(), self._world.plan.stream_loss
         times = 0 if draw < loss else 2 if draw > 0.9 else 1
         return [self._world.random.uniform(least_ms, most_ms) for _ in range(times)]
+
+
+def _plain(argument: Any) -> Any:
+    """An argument as it can be compared with that of another run."""
+    return getattr(argument, "__name__", "a function") if callable(argument) else argument

@@ -51,8 +51,7 @@ class MemoryMarks:
     def trouble(self, topic: str, rank: int, before: int = 0) -> None:
         with self._lock:
             self._troubled.pop(topic, None)
-            if rank:
-                self._troubled[topic] = rank
+            self._troubled |= {topic: rank} if rank else {}
             self.writes += 1
 
     def worst(self, most: int) -> dict[str, int]:

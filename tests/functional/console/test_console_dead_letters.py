@@ -79,7 +79,7 @@ def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: 
     screen = browser.submit(screen.form("edit_dead_letter"))
     assert "The dead letter has its new body." in screen.text
     assert left(group)[0]["body"] == {"n": 0, "total": 2.5}
-    (one,) = [form for form in screen.forms if form.buttons == ["Redrive it"]]
+    (one,) = [form for form in page(browser, group, f"/{letter}").forms if form.buttons == ["Redrive it"]]
     browser.submit(one)
     assert [message["body"] for message in group.receive(1, wait_seconds=1)] == [{"n": 0, "total": 2.5}]
 
