@@ -94,7 +94,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 CALLS: list[Call] = []
-ACCEPTED = "headrace-accept"
+ACCEPTED = "x-accepted"
 """The header by which handlers see the request's Accept; Chalice takes that one for itself."""
 
 

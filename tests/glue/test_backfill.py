@@ -68,7 +68,7 @@ def test_bodies_come_out_of_a_row_to_the_letter() -> None:
     assert found == bodies
 
 
-@pytest.fixture(params=[ARROW, SPARK])
+@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
 def made_by(request: pytest.FixtureRequest) -> str:
     """Either engine."""
     return str(request.param)

@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(params=[ARROW, SPARK])
+@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
 def place(request: pytest.FixtureRequest, s3_place: S3Place) -> S3Place:
     return replace(s3_place, made_by=request.param)
 

@@ -23,7 +23,7 @@ assert routes
 
 def documented() -> dict[str, list[str]]:
     """Each policy's resources behind `<api>/api/`, by what it is for."""
-    table = SECTION.partition("| may |")[2].partition("\n\n")[0]
+    table = SECTION.partition("| to allow |")[2].partition("\n\n")[0]
     rows = (line.split("|") for line in table.splitlines()[2:])
     return {cells[1].strip(): re.findall(r"`([^`]+)`", cells[2]) for cells in rows}
 
@@ -57,11 +57,11 @@ MEANT = {
         *(f"POST {G}/{verb}" for verb in ("receive", "ack", "nack", "extend")),
         f"POST {G}/consumers/{{consumer}}/heartbeat",
     },
-    "have itself called": {f"PUT {G}/consumers/{{consumer}}", f"DELETE {G}/consumers/{{consumer}}"},
-    "mend dead letters": {
+    "register push consumers": {f"PUT {G}/consumers/{{consumer}}", f"DELETE {G}/consumers/{{consumer}}"},
+    "edit and redrive dead letters": {
         f"{entry.method} {entry.path}" for entry in GUARDED if entry.path.startswith(f"{G}/dead-letters")
     },
-    "look at a topic": {
+    "read a topic": {
         f"GET {entry.path}" for entry in GUARDED if entry.method == "GET" and entry.path.startswith(T)
     },
     "set up topics and groups": {
@@ -91,7 +91,7 @@ def test_a_policy_for_a_topic_and_a_group_reaches_no_other(name: str) -> None:
     assert allowed(resources, ELSEWHERE) <= BY_ID
     of_group = {call for call in allowed(resources, OTHER_GROUP) if "{group}" in call}
     assert of_group == (
-        {call for call in MEANT[name] if "{group}" in call} if name == "look at a topic" else set()
+        {call for call in MEANT[name] if "{group}" in call} if name == "read a topic" else set()
     )
 
 

@@ -28,9 +28,12 @@ def test_what_is_due_is_told_by_the_hour_delays_and_retries_apart(api: Client) -
     group.nack(*group.receive(1), delay_seconds=2 * 3600)
     api.topic().produce("foreign", delay_seconds=2 * 3600)
     due = api.get(f"{topic.path}/due").expect(200)
-    assert due["until"] is None
-    assert (sum(hour["delayed"] for hour in due["hours"]), sum(h["retries"] for h in due["hours"])) == (3, 1)
-    last = due["hours"][-1]
+    hours = due["hours"]
+    while due["until"]:  # timers of other topics are looked through, too
+        due = api.get(f"{topic.path}/due?from={due['until']}").expect(200)
+        hours += due["hours"]
+    assert (sum(hour["delayed"] for hour in hours), sum(hour["retries"] for hour in hours)) == (3, 1)
+    last = hours[-1]
     assert api.get(f"{topic.path}/due?from={last['at']}").expect(200)["hours"] == [last]
     api.get(f"{topic.path}/due?from=x").refused(400, "VALIDATION")
 

@@ -8,7 +8,7 @@ from tests.support.http import Client, ShiftingClock
 
 def seen(browser: Browser, topic: str, **query: str) -> str:
     """The topic's line, once it was counted."""
-    for _ in range(60):
+    for _ in range(600):
         screen = browser.get(f"/console?after={query.get('after', '')}")
         assert screen.status == 200
         assert screen.units <= 20
