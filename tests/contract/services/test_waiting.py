@@ -108,6 +108,7 @@ def test_what_was_cancelled_is_changed_no_more(stage: Stage) -> None:
     table.deps.delayed.cancel(table.topic, before)
 
 
+@pytest.mark.many_calls
 def test_what_has_come_due_is_changed_and_cancelled_no_more(stage: Stage) -> None:
     table = Table(stage)
     before = table.waiting()
