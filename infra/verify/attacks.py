@@ -189,9 +189,11 @@ def the_console(scene: Scene, notes: Notes) -> None:
     notes.expect("a stranger's link signs nobody in", "set-cookie" not in led.headers, str(led.status))
     first, second = scene.call("GET", link, token=""), scene.call("GET", link, token="")
     cookie = first.headers.get("set-cookie", "")
-    wanted = {"HttpOnly", "SameSite=Strict", *(("Secure",) if scene.stage.is_tls else ())}
+    attributes = {"HttpOnly", "SameSite=Strict", *(("Secure",) if scene.stage.is_tls else ())}
     notes.expect(
-        "the cookie's attributes", wanted <= set(cookie.split("; ")), cookie.partition("=")[0] or "no cookie"
+        "the cookie's attributes",
+        attributes <= set(cookie.split("; ")),
+        cookie.partition("=")[0] or "no cookie",
     )
     notes.refused("a link that was used", second, {401})
     form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", cookie.partition(";")[0])]

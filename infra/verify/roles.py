@@ -24,8 +24,8 @@ _TALKERS = ("deliver", "check", "assign")
 
 def outputs(aws: Aws, prefix: str) -> dict[str, str]:
     """The stack's outputs. Raises Wrong."""
-    found = aws.ask("cloudformation", "describe-stacks", "--stack-name", prefix)
-    return {each["OutputKey"]: each["OutputValue"] for each in found["Stacks"][0].get("Outputs", [])}
+    answer = aws.ask("cloudformation", "describe-stacks", "--stack-name", prefix)
+    return {each["OutputKey"]: each["OutputValue"] for each in answer["Stacks"][0].get("Outputs", [])}
 
 
 def verify(aws: Aws, prefix: str, notes: Notes) -> None:
@@ -46,11 +46,11 @@ def verify(aws: Aws, prefix: str, notes: Notes) -> None:
 
 def _roles(aws: Aws, prefix: str) -> dict[str, str]:
     """The ARN of each function's role."""
-    found = {}
+    roles = {}
     for name in names.FUNCTIONS:
         function = ("--function-name", names.function(prefix, name))
-        found[name] = str(aws.ask("lambda", "get-function-configuration", *function)["Role"])
-    return found
+        roles[name] = str(aws.ask("lambda", "get-function-configuration", *function)["Role"])
+    return roles
 
 
 def _opens(aws: Aws, role: str, prefix: str, kind: str) -> bool:
@@ -68,8 +68,8 @@ def _allows(aws: Aws, role: str, action: str, resource: str, context: dict[str, 
         f"ContextKeyName={name},ContextKeyType={_kind(name)},ContextKeyValues={','.join(values)}"
         for name, values in context.items()
     ]
-    asked = ("--policy-source-arn", role, "--action-names", action, "--resource-arns", resource)
-    answer = aws.ask("iam", "simulate-principal-policy", *asked, "--context-entries", *entries)
+    question = ("--policy-source-arn", role, "--action-names", action, "--resource-arns", resource)
+    answer = aws.ask("iam", "simulate-principal-policy", *question, "--context-entries", *entries)
     return any(each["EvalDecision"] == "allowed" for each in answer["EvaluationResults"])
 
 
@@ -81,13 +81,13 @@ def _no_plain_secret(aws: Aws, prefix: str, notes: Notes) -> None:
     """No row of control data holds a secret as it is. An encrypted one begins with `~`; none is shown."""
     names_of = {"#k": "keys", "#s": "secrets", "#h": "hex"}
     place = ("--table-name", names.table(prefix, _CONTROL), "--consistent-read")
-    wanted = (
+    projection = (
         "--projection-expression",
         ", ".join(names_of),
         "--expression-attribute-names",
         json.dumps(names_of),
     )
-    items = aws.ask("dynamodb", "scan", *place, *wanted)["Items"]
+    items = aws.ask("dynamodb", "scan", *place, *projection)["Items"]
     lists = [item[name]["L"] for item in items for name in ("keys", "secrets") if name in item]
     secrets = [each["M"] for row in lists for each in row] + [item for item in items if "hex" in item]
     plain = [each for each in secrets if not each["hex"]["S"].startswith("~")]

@@ -35,9 +35,9 @@ def statuses(message: Message, survey: TopicSurvey) -> dict[str, str]:
     """The status of a message for every group that is owed it, and wants it."""
     if message.draft.cancelled:
         return {}
-    wanted = (each for each in survey.groups if matches(each.group.tags, message.draft.tag))
-    found = {each.group.name: each.status_of(message.shard, message.offset) for each in wanted}
-    return {name: status for name, status in found.items() if status}
+    readers = (each for each in survey.groups if matches(each.group.tags, message.draft.tag))
+    by_group = {each.group.name: each.status_of(message.shard, message.offset) for each in readers}
+    return {name: status for name, status in by_group.items() if status}
 
 
 def excerpt(draft: Draft) -> str:
@@ -55,7 +55,7 @@ def text_of(body: bytes) -> str:
 
 def holds_text(draft: Draft, text: str) -> bool:
     """Is the text in the body, its keys or its headers?"""
-    wanted = text.lower()
-    if wanted in draft.body.decode(errors="replace").lower():
+    needle = text.lower()
+    if needle in draft.body.decode(errors="replace").lower():
         return True
-    return any(wanted in each.lower() for each in (*draft.keys, *draft.headers.values(), draft.tag or ""))
+    return any(needle in each.lower() for each in (*draft.keys, *draft.headers.values(), draft.tag or ""))

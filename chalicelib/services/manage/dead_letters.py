@@ -123,12 +123,12 @@ class Redriver:
     def _without_place(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """Those of messages that were delayed and whose rows have gone since: only the letters themselves tell the ids
         then. They are looked for among the group's first thousand."""
-        wanted = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
+        delayed_ids = {id for id in message_ids if ids.parse_timed_id(id) or ids.parse_half_id(id)}
         letters: list[DeadLetter] = []
         after = None
-        for _ in range(_PAGES if wanted else 0):
+        for _ in range(_PAGES if delayed_ids else 0):
             rows = self._records.dead(topic, group, after, _PAGE)
-            letters += [letter for _, letter in rows if letter.message.id in wanted]
+            letters += [letter for _, letter in rows if letter.message.id in delayed_ids]
             if len(rows) < _PAGE:
                 break
             after = rows[-1][0]
