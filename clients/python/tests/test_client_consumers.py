@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -15,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import programs
 import pydantic
 import pytest
 
@@ -22,7 +20,6 @@ from headrace import AsyncHeadrace, Bury, Headrace, Message, Outgoing, Retry, er
 from headrace.models import GroupCounts
 
 QUICK = {"wait": 0.2, "rest": 0.05}
-SRC = Path(__file__).parents[1] / "src"
 
 
 def counts(hr: Headrace, topic: str, group: str = "g") -> GroupCounts:
@@ -272,21 +269,10 @@ print("ended", flush=True)
 """
 
 
-def worker(hr: Headrace, topic: str, name: str, seconds: float) -> subprocess.Popen[str]:
-    environment = {
-        **os.environ,
-        "HEADRACE_URL": hr.transport.urls[0],
-        "HEADRACE_TOKEN": hr.transport.token,
-        "PYTHONPATH": str(SRC),
-    }
-    arguments = [sys.executable, "-c", WORKER, topic, name, str(seconds)]
-    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
-
-
 def test_sigterm_lets_a_consumer_finish_what_it_holds(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest")
     hr.send_many(topic, range(2))
-    with worker(hr, topic, "one", 0.3) as process:
+    with programs.start(hr, WORKER, topic, "one", "0.3") as process:
         assert process.stdout is not None
         begun = [process.stdout.readline(), process.stdout.readline()]
         process.send_signal(signal.SIGTERM)
@@ -300,7 +286,7 @@ def test_sigterm_lets_a_consumer_finish_what_it_holds(hr: Headrace, topic: str) 
 def test_what_a_killed_consumer_held_is_handled_by_another(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest", retry={"ladder": [1]})
     sent = hr.send(topic, "fragile")
-    with worker(hr, topic, "doomed", 60.0) as process:
+    with programs.start(hr, WORKER, topic, "doomed", "60.0") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "fragile 1\n"
         process.kill()

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+import programs
 import pytest
 
 from headrace import Headrace, Message
 from headrace.models import Event
 
-SRC = Path(__file__).parents[1] / "src"
 LEASE = 1
 WORKER = """
 import sys, time
@@ -34,14 +31,7 @@ hr.run()
 @contextmanager
 def worker(hr: Headrace, topic: str) -> Iterator[subprocess.Popen[str]]:
     """A consumer in a process of its own, that has begun to work; it is killed at the end."""
-    environment = {
-        **os.environ,
-        "HEADRACE_URL": hr.transport.urls[0],
-        "HEADRACE_TOKEN": hr.transport.token,
-        "PYTHONPATH": str(SRC),
-    }
-    command = [sys.executable, "-c", WORKER, topic]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with programs.start(hr, WORKER, topic) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield process

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 from faulty_proxy import LOSE, REFUSE, FaultyProxy
 
 from headrace import AsyncHeadrace, Headrace, Producer, Retries, Sent, errors
 from headrace.spool import Spool
 
-SRC = Path(__file__).parents[1] / "src"
 ONCE = Retries(attempts=1)
 
 
@@ -133,17 +130,23 @@ def test_a_future_can_be_awaited(hr: Headrace, service: str, line: str) -> None:
     assert [s.offset for s in asyncio.run(main())] == list(range(20))
 
 
+FORKS = """
+import os, sys
+from headrace import Headrace, Producer
+line = sys.argv[1]
+with Producer(Headrace.from_env(), linger_ms=60_000) as producer:
+    producer.send(line, "parent")
+    if pid := os.fork():
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    else:
+        producer.send(line, "child")
+        os._exit(not producer.flush(30))
+sys.exit(status)
+"""
+
+
 def test_a_forked_child_has_a_producer_of_its_own(hr: Headrace, line: str) -> None:
-    with Producer(hr, linger_ms=60_000) as producer:
-        producer.send(line, "parent")
-        pid = os.fork()
-        if pid == 0:
-            try:
-                producer.send(line, "child")
-                producer.flush(30)
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
+    programs.run(hr, FORKS, line)
     assert sorted(in_order(hr, line)) == ["child", "parent"]
 
 
@@ -191,13 +194,11 @@ for n in range(int(sys.argv[3]), 10_000):
 """
 
 
-def spooled_until_killed(url: str, token: str, line: str, spool: Path, kills: Sequence[int]) -> int:
+def spooled_until_killed(hr: Headrace, line: str, spool: Path, kills: Sequence[int]) -> int:
     """A process sends numbers until it is killed, again and again; the first number that was never on disk."""
-    environment = {**os.environ, "HEADRACE_URL": url, "HEADRACE_TOKEN": token, "PYTHONPATH": str(SRC)}
     next_number = 0
     for lines in kills:
-        command = [sys.executable, "-c", SENDER, line, str(spool), str(next_number)]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        with programs.start(hr, SENDER, line, str(spool), str(next_number)) as process:
             assert process.stdout is not None
             for _ in range(lines):
                 next_number = int(process.stdout.readline()) + 1
@@ -210,7 +211,8 @@ def test_what_a_killed_process_has_spooled_is_sent_once_by_the_next(
     hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
 ) -> None:
     proxy.harm, proxy.faults = 0.3, [LOSE, REFUSE]
-    total = spooled_until_killed(proxy.url, hr.transport.token, line, tmp_path / "spool", [20, 33])
+    with Headrace(proxy.url, hr.transport.token) as shaky:
+        total = spooled_until_killed(shaky, line, tmp_path / "spool", [20, 33])
     proxy.harm = 0.0
     with Producer(hr, spool=tmp_path / "spool") as producer:
         assert producer.flush(30)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import programs
 import pytest
 from faulty_proxy import DELAY, FAIL, HALF, LOSE, REFUSE, THROTTLE, FaultyProxy
 
@@ -198,14 +198,18 @@ def test_asyncio_sends_survive_as_well(proxy: FaultyProxy, hr: Headrace, topic: 
     assert bodies(hr, topic) == dict.fromkeys(range(40), 1)
 
 
-def test_a_forked_process_has_connections_and_names_of_its_own(hr: Headrace, topic: str) -> None:
-    hr.send(topic, "parent")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            hr.send(topic, "child")
-        finally:
-            os._exit(0)
+FORKS = """
+import os, sys
+from headrace import Headrace
+hr, topic = Headrace.from_env(), sys.argv[1]
+hr.send(topic, "parent")
+if pid := os.fork():
     hr.send(topic, "parent again")
-    os.waitpid(pid, 0)
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+hr.send(topic, "child")
+"""
+
+
+def test_a_forked_process_has_connections_and_names_of_its_own(hr: Headrace, topic: str) -> None:
+    programs.run(hr, FORKS, topic)
     assert bodies(hr, topic) == {"parent": 1, "child": 1, "parent again": 1}
