@@ -254,9 +254,10 @@ class Deps:
     def dispatcher(self) -> Dispatcher:
         from .services.push.dispatcher import Dispatcher
         from .services.push.health import SubscriberHealth
+        from .services.push.run import DispatchContext
 
         a = self.adapters
-        return Dispatcher(
+        context = DispatchContext(
             catalog=self.catalog,
             claimer=self.claimer,
             settler=self.settler,
@@ -270,6 +271,7 @@ class Deps:
             clock=a.clock,
             threads=a.threads,
         )
+        return Dispatcher(context)
 
     @cached_property
     def outbound(self) -> Outbound:

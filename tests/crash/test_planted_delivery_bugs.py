@@ -10,7 +10,7 @@ from chalicelib.scheduler.mover import _Run
 from chalicelib.services.consume import claim_plan, decision
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.manage import dead_letters
-from chalicelib.services.push import dispatcher
+from chalicelib.services.push import run
 from chalicelib.store import log
 from chalicelib.store.cursors import DynamoCursors
 from chalicelib.store.timers import DynamoTimers
@@ -66,13 +66,13 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a wait counted from when the message came": (
-        Bug(dispatcher, "decision_after", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
+        Bug(run, "decision_after", "due_ms = now_ms +", "due_ms = delivery.message.accepted_ms +"),
         "push from the lane in vain",
         None,
         Kind.EARLY,
     ),
     "a subscriber's wish for more time forgotten": (
-        Bug(dispatcher, "decision_after", "outcome.retry_after_ms)", "None)"),
+        Bug(run, "decision_after", "outcome.retry_after_ms)", "None)"),
         "push to one who asks for more time",
         None,
         Kind.EARLY,
@@ -148,7 +148,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a message buried with its consumer": (
-        Bug(dispatcher, "decision_after", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
+        Bug(run, "decision_after", "is Verdict.REFUSED", "in (Verdict.REFUSED, Verdict.GONE)"),
         "push to one who is gone",
         None,
         Kind.LOST,

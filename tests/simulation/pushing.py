@@ -289,4 +289,5 @@ def observed(process: Process) -> None:
     process.notes = Notes(process)
     claimer: Any = NotingClaimer(deps.claimer, process.notes, world)
     settler: Any = NotingSettler(deps.settler, process.notes, world)
-    deps.__dict__["dispatcher"] = replace(deps.dispatcher, claimer=claimer, settler=settler)
+    context = replace(deps.dispatcher.context, claimer=claimer, settler=settler)
+    deps.__dict__["dispatcher"] = replace(deps.dispatcher, context=context)

@@ -18,7 +18,7 @@ from chalicelib.services.manage import admin
 from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.due import Due
 from chalicelib.services.produce.transactions import Transactor
-from chalicelib.services.push.dispatcher import DispatchRun
+from chalicelib.services.push.calls import Calls
 from chalicelib.store.memory import cursors
 from chalicelib.store.memory.log import MemoryLog
 from chalicelib.store.memory.tables import MemoryTables
@@ -86,7 +86,7 @@ BUGS: dict[str, Bug] = {
         _Tails, "has_more", "> cursor.next", "> cursor.next + 1"
     ),
     "an attempt that waited too long for its thread": Bug(
-        DispatchRun, "_send", "waited_ms > ", "waited_ms > 1000 * "
+        Calls, "_send", "waited_ms > ", "waited_ms > 1000 * "
     ),
     "a failure that is forgotten when its timer should be filed": Bug(
         LeaseSettlement, "_write", "[step.timer for step in steps if step.timer]", "[]"

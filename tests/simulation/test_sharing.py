@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.services.consume.claimant import Claimant
-from chalicelib.services.push.dispatcher import DispatchRun
+from chalicelib.services.push.claims import Claims
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
 from tests.simulation.sharing import play
@@ -19,7 +19,7 @@ BUGS: dict[str, tuple[int, Bug]] = {
     ),
     "a delivery that begins with the same consumer": (
         7,
-        Bug(DispatchRun, "_in_order", "% len(consumers)", "% 1"),
+        Bug(Claims, "_in_order", "% len(consumers)", "% 1"),
     ),
 }
 """With a seed that sees it."""

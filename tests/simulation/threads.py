@@ -10,7 +10,7 @@ import pytest
 from chalicelib.scheduler import beside
 from chalicelib.services.consume import receive
 from chalicelib.services.produce import appender
-from chalicelib.services.push import dispatcher, health
+from chalicelib.services.push import calls, health
 from tests.simulation import virtual
 
 
@@ -21,5 +21,5 @@ def make_virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (appender, receive, health):
         monkeypatch.setattr(module, "threading", locks)
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    for module in (dispatcher, beside):
+    for module in (calls, beside):
         monkeypatch.setattr(module, "queue", waits)

@@ -22,10 +22,15 @@ from chalicelib.services.inspect import statuses
 from chalicelib.services.inspect.key_lookup import KeyLookup
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
-from chalicelib.services.push import dispatcher
+from chalicelib.services.push import run
+from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.capacity import Capacity
-from chalicelib.services.push.dispatcher import Dispatcher, DispatchRun
+from chalicelib.services.push.claims import Claims
+from chalicelib.services.push.dispatcher import Dispatcher
 from chalicelib.services.push.health import SubscriberHealth
+from chalicelib.services.push.run import DispatchRun
+from chalicelib.services.push.run_time import RunTime
+from chalicelib.services.push.settlements import Settlements
 from chalicelib.store.memory import MemoryTimers
 from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
@@ -105,7 +110,7 @@ BUGS: Planted = {
         ),
     ),
     "a bell that nobody hears": (
-        Bug(Dispatcher, "_may_end", "report.finished and not events.empty()", "False"),
+        Bug(Dispatcher, "_may_end", "run.report.finished and run.was_woken()", "False"),
         lambda: test_push_runs.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(memory_stage()),
     ),
     "a delivery that failed, in the way of others": (
@@ -113,7 +118,7 @@ BUGS: Planted = {
         lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(memory_stage()),
     ),
     "a run out of time that nobody goes on with": (
-        Bug(DispatchRun, "leave", "self._of.waker.start(self._task)", "pass"),
+        Bug(DispatchRun, "leave", "self._context.waker.start(self.task)", "pass"),
         lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an open circuit that one process knows of": (
@@ -166,7 +171,7 @@ BUGS: Planted = {
         lambda: standing.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
     ),
     "a batch that nobody answered, cut at once": (
-        Bug(dispatcher, "is_to_be_split", " and o.answered", ""),
+        Bug(run, "is_to_be_split", " and o.answered", ""),
         lambda: (
             test_push_batches.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 memory_stage()
@@ -184,11 +189,11 @@ BUGS: Planted = {
         ),
     ),
     "a group that goes on where it is taken for paused": (
-        Bug(Dispatcher, "_hear", "self.catalog.forget(topic, group)", "pass"),
+        Bug(Dispatcher, "_hear", "catalog.forget(topic, group)", "pass"),
         lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(memory_stage()),
     ),
     "a seek that a delivery has not heard of": (
-        Bug(Dispatcher, "_hear", "self.claimer.reread(", "("),
+        Bug(Dispatcher, "_hear", "claimer.reread(", "("),
         lambda: waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(memory_stage()),
     ),
     "a first subscriber that a router has not heard of": (
@@ -214,30 +219,30 @@ BUGS: Planted = {
     ),
     "a function that outlives its lease": (
         Bug(
-            DispatchRun,
-            "_lease_seconds",
-            "max(self._attempt_seconds(sources, consumer), consumer.busy_seconds)",
-            "self._attempt_seconds(sources, consumer)",
+            RunTime,
+            "lease_seconds",
+            "max(self.attempt_seconds(sources, consumer), consumer.busy_seconds)",
+            "self.attempt_seconds(sources, consumer)",
         ),
         lambda: test_push_functions.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
             memory_stage(), None, 910
         ),
     ),
     "a function called again beside itself": (
-        Bug(dispatcher, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
+        Bug(run, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
         lambda: test_push_functions.test_i4_a_function_is_not_called_beside_itself(
             memory_stage(), "queue", None, 910
         ),
     ),
     "a function that outlives its run": (
-        Bug(DispatchRun, "_has_time", ">= seconds + _MARGIN_SECONDS", ">= _MARGIN_SECONDS"),
+        Bug(RunTime, "allows_attempt", "< seconds + MARGIN_SECONDS", "< MARGIN_SECONDS"),
         lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(memory_stage()),
     ),
     "an unreadable body that fails its neighbours": (
         Bug(
-            DispatchRun,
+            Calls,
             "_send",
-            "self._of.sender.send(consumer, parcel, seconds) if attempts else ()",
+            "self._sender.send(consumer, parcel, seconds) if attempts else ()",
             "[Outcome(Verdict.FAILED)] * len(contents)",
         ),
         lambda: _in_a_batch(gone=True),
@@ -256,7 +261,7 @@ BUGS: Planted = {
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
     ),
     "a settlement that was throttled, forgotten": (
-        Bug(DispatchRun, "_settle", "self._owed[receipt] = decisions[receipt]", "pass"),
+        Bug(Settlements, "settle", "self._owed[receipt] = decisions[receipt]", "pass"),
         lambda: troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for(
             memory_stage(), "queue", 3
         ),
@@ -274,7 +279,7 @@ BUGS: Planted = {
         lambda: _shows_life("extend"),
     ),
     "a bound on what is under way that each shard has": (
-        Bug(DispatchRun, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
+        Bug(Claims, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
         lambda: in_flight.test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
             memory_stage(), 3, 1, 1, "while it sends"
         ),
@@ -300,7 +305,7 @@ BUGS: Planted = {
     ),
     "subscribers that get all of a shard": (
         Bug(
-            DispatchRun,
+            Claims,
             "_in_order",
             "return (*consumers[start:], *consumers[:start])",
             "return consumers[:1]",
@@ -318,7 +323,7 @@ BUGS: Planted = {
         breaker.test_what_failed_before_does_not_add_up_with_what_is_fresh,
     ),
     "a batch whose halves wait": (
-        Bug(dispatcher, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
+        Bug(run, "is_to_be_split", "len(deliveries) > 1 and", "len(deliveries) > 999 and"),
         lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(memory_stage(), 64, 17),
     ),
     "a retention that only TTL ends": (

@@ -134,7 +134,8 @@ class Watched:
 
 def _watched(desk: PushDesk, first: Callable[[], object], at_the_end: Callable[[], object]) -> Dispatcher:
     dispatcher = desk.deps.dispatcher
-    return replace(dispatcher, claimer=cast(Claimer, Watched(dispatcher.claimer, first, at_the_end)))
+    claimer = cast(Claimer, Watched(dispatcher.context.claimer, first, at_the_end))
+    return replace(dispatcher, context=replace(dispatcher.context, claimer=claimer))
 
 
 def test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(stage: Stage) -> None:

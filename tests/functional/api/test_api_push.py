@@ -366,8 +366,9 @@ def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterat
             egress, LocalFunctions(None), background.clock, background.clock, time.monotonic, ORIGIN
         )
         deps = background.deps
+        context = replace(deps.dispatcher.context, sender=sender)
         monkeypatch.setitem(vars(deps), "sender", sender)
-        monkeypatch.setitem(vars(deps), "dispatcher", replace(deps.dispatcher, sender=sender))
+        monkeypatch.setitem(vars(deps), "dispatcher", replace(deps.dispatcher, context=context))
 
     yield go
     for egress in made:

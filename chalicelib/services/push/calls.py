@@ -1,0 +1,135 @@
+"""The calls of one run to its subscribers, each in a thread of a pool; their outcomes come back through one queue.
+
+Called by `run.py`; `delivery/sender.py` makes the calls.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import NamedTuple
+
+from ...domain.errors import Unavailable
+from ...domain.message import Message
+from ...domain.outcome import Attempt, Outcome, Parcel, Verdict
+from ...domain.topic import Consumer
+from ...ports.world import Blobs, Clock, Sender
+from ..consume.claimant import Delivery
+from ..core.bodies import with_bodies
+from ..core.sealer import Sealer
+from .batches import parcels
+from .capacity import Capacity
+from .run_time import MARGIN_SECONDS, RunTime
+from .sources import Sources
+
+_GATHER_SECONDS = 0.02  # outcomes within this time are settled together
+LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
+_UNSIGNED_PAUSE_MS = 10_000  # before a message that cannot be signed now is tried again
+
+
+class EndedCall(NamedTuple):
+    """A request that has ended, with an outcome for each of its messages."""
+
+    consumer: Consumer
+    deliveries: Sequence[Delivery]
+    outcomes: Sequence[Outcome]
+
+
+class Calls:
+    """The calls of one run."""
+
+    def __init__(
+        self,
+        *,
+        sender: Sender,
+        sealer: Sealer,
+        blobs: Blobs,
+        clock: Clock,
+        capacity: Capacity,
+        time: RunTime,
+    ) -> None:
+        self._sender = sender
+        self._sealer = sealer
+        self._blobs = blobs
+        self._clock = clock
+        self._capacity = capacity
+        self._time = time
+        self._events: queue.SimpleQueue[EndedCall | None] = queue.SimpleQueue()  # None: a wake-up
+
+    def wake(self) -> None:
+        """Let `ended` return, so that the run looks for new messages."""
+        self._events.put(None)
+
+    def was_woken(self) -> bool:
+        """Has a wake-up come that `ended` has not met? Takes it. Asked only when no call is under way."""
+        if self._events.empty():
+            return False
+        self._events.get()
+        return True
+
+    def start(
+        self, pool: Executor, sources: Sources, claimant: Consumer, granted: Sequence[Delivery]
+    ) -> None:
+        """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
+        by_consumer: dict[str, tuple[Consumer, list[Delivery]]] = {}
+        for delivery in granted:
+            consumer = sources.target(claimant, delivery)
+            by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(delivery)
+        for consumer, deliveries in by_consumer.values():
+            seconds = self._time.attempt_seconds(sources, consumer)
+            for parcel in parcels(sources.group, consumer, deliveries):
+                self._capacity.count(consumer, parcel, +1)
+                future = pool.submit(self._send, sources, consumer, parcel, seconds)
+                future.add_done_callback(partial(self._note_end, consumer, parcel))
+
+    def ended(self) -> list[EndedCall]:
+        """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
+        new messages."""
+        calls: list[EndedCall] = []
+        waiting = self._capacity.under_way
+        try:
+            while waiting > 0 and (
+                event := self._events.get(timeout=_GATHER_SECONDS if calls else LOOK_SECONDS)
+            ):
+                calls.append(event)
+                waiting -= len(event.deliveries)
+        except queue.Empty:
+            pass
+        for call in calls:
+            self._capacity.count(call.consumer, call.deliveries, -1)
+        return calls
+
+    def _note_end(
+        self, consumer: Consumer, parcel: Sequence[Delivery], future: Future[tuple[Outcome, ...]]
+    ) -> None:
+        """A request has ended. An exception of our own counts as a failed attempt, so that it is visible and does not
+        repeat for ever."""
+        error = future.exception()
+        failure = Outcome(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
+        outcomes = (failure,) * len(parcel) if error else future.result()
+        self._events.put(EndedCall(consumer, parcel, outcomes))
+
+    def _send(
+        self, sources: Sources, consumer: Consumer, deliveries: Sequence[Delivery], seconds: float
+    ) -> tuple[Outcome, ...]:
+        group = sources.group
+        try:
+            consumer = self._sealer.ready(sources.topic, group, consumer, self._clock.now_ms())
+        except Unavailable as error:
+            unsigned = Outcome(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_UNSIGNED_PAUSE_MS)
+            return (unsigned,) * len(deliveries)
+        contents = with_bodies(self._blobs, self._clock, [d.message for d in deliveries])
+        attempts = tuple(
+            Attempt(message, d.attempt)
+            for message, d in zip(contents, deliveries, strict=True)
+            if isinstance(message, Message)
+        )
+        waited_ms = self._clock.now_ms() - min(d.receipt.claimed_ms for d in deliveries)
+        # We waited for a thread or the store: too little of the lease or of the function's time is left.
+        if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
+            return (Outcome(Verdict.NOT_ATTEMPTED),) * len(deliveries)
+        parcel = Parcel(group.topic, group.name, group.payload, attempts)
+        outcomes = iter(self._sender.send(consumer, parcel, seconds) if attempts else ())
+        return tuple(each if isinstance(each, Outcome) else next(outcomes) for each in contents)

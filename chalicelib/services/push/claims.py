@@ -1,0 +1,144 @@
+"""Claims messages for push consumers: which consumer may claim how many from which source.
+
+Called by `run.py`; `claim.py` in the package `consume` does the claiming itself, `capacity.py` knows the limits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ...domain.errors import Unavailable
+from ...domain.topic import Consumer
+from ..consume.claim import Claimer
+from ..consume.claimant import Claimant, Delivery
+from .batches import batch_of
+from .capacity import Capacity
+from .run_time import RunTime
+from .settlements import Settlements
+from .sources import Sources
+
+_LOST_RACES = 10
+
+Grant = tuple[Consumer, Sequence[Delivery]]
+"""A consumer, and the messages that it claimed."""
+
+
+class Claims:
+    """The claims of one run."""
+
+    def __init__(
+        self,
+        *,
+        claimer: Claimer,
+        capacity: Capacity,
+        time: RunTime,
+        settlements: Settlements,
+        consumer_uid: str,
+    ) -> None:
+        self._claimer = claimer
+        self._capacity = capacity
+        self._time = time
+        self._settlements = settlements
+        self._consumer_uid = consumer_uid
+        self.looks = 0
+        self.fault: Unavailable | None = None  # the run ends when the messages in flight are settled
+
+    def grants(self, sources: Sources) -> Iterator[Grant]:
+        """Claim from all sources. Each grant must be sent before the next one is asked for, since it takes slots. If
+        the store is not available, the grants end and `fault` says why."""
+        try:
+            yield from self._from_all(sources)
+        except Unavailable as error:
+            self.fault = error
+
+    def _from_all(self, sources: Sources) -> Iterator[Grant]:
+        """If the group's limit left nothing for us, read the cursors again after our last return: a run that still
+        holds slots will come back for the rest; if slots are free by now, claim again."""
+        for _ in range(_LOST_RACES):
+            self.looks += 1
+            if self._capacity.is_limited and self._capacity.is_stale():
+                self._capacity.look_around(sources)
+            self._capacity.is_limited = False
+            for shard in sources.in_turn(self.looks, self._capacity.allowance(sources)):
+                if not self._time.allows_attempt(sources):  # the messages in flight have to be settled
+                    return
+                yield from self._from_source(sources, shard)
+            if self._capacity.under_way or self.fault or not self._capacity.is_limited:
+                return
+            self._capacity.look_around(sources)
+            if self._capacity.free(sources) <= 0:
+                return
+
+    def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:
+        """The consumers of a source take turns; each claims its share of the messages."""
+        losses = 0
+        served: set[str] = set()
+        consumers = self._in_order(sources, shard)
+        while losses < _LOST_RACES:
+            rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
+            if not rooms:
+                return
+            waiting = [c for c in rooms if c.uid not in served]
+            if not waiting:
+                served, waiting = set(), list(rooms)
+            self._capacity.is_limited |= self._capacity.free(sources) <= 0
+            claimant = self._claimant(sources, shard, waiting[0], len(waiting))
+            granted = self._claimer.claim(claimant, shard, rooms[waiting[0]])
+            if granted is None:
+                losses += 1
+                continue
+            if not granted:
+                return
+            served.add(waiting[0].uid)
+            sendable = self._within_bounds(sources, claimant, shard, granted)
+            yield waiting[0], sendable
+            if len(sendable) < len(granted):
+                return
+
+    def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
+        """The consumers of a source, rotated with each claim (in whichever process), and by shard: where little is
+        produced, only the first in order would ever get messages."""
+        consumers = sources.consumers_of(shard)
+        if len(consumers) < 2:
+            return consumers
+        turn = self._claimer.turn(self._claimant(sources, shard, consumers[0]), shard) + (shard or 0)
+        start = turn % len(consumers)
+        return (*consumers[start:], *consumers[:start])
+
+    def _within_bounds(
+        self, sources: Sources, claimant: Claimant, shard: int | None, granted: Sequence[Delivery]
+    ) -> Sequence[Delivery]:
+        """The granted messages that may be sent within the group's limit; the rest is returned, and no attempt is
+        counted."""
+        unsure = self._claimer.in_flight(claimant, shard) - claimant.guaranteed
+        if unsure <= 0:
+            return granted
+        try:
+            excess = (
+                self._capacity.look_around(sources, Counter({claimant.owner: len(granted)})) - sources.most
+            )
+        except Unavailable as error:
+            self.fault, excess = error, unsure
+        count = len(granted) - max(0, min(excess, unsure, len(granted)))
+        if count < len(granted):
+            self._capacity.is_limited = True
+            self._settlements.give_back(sources.topic, sources.group, [d.receipt for d in granted[count:]])
+        return granted[:count]
+
+    def _claimant(self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1) -> Claimant:
+        limits = sources.limits(shard)
+        return Claimant(
+            topic=sources.topic,
+            group=sources.group,
+            lease_seconds=max(
+                self._time.lease_seconds(sources, c) for c in sources.called_for(shard, consumer)
+            ),
+            owner=consumer.uid,
+            consumer_uid=self._consumer_uid,
+            most_in_flight=limits.most,
+            guaranteed=limits.guaranteed,
+            free=max(0, self._capacity.free(sources)),
+            parts=parts,
+            batch=batch_of(sources.group, consumer),
+        )

@@ -1,0 +1,195 @@
+"""One run of the push delivery for a task: claim, call the subscribers, settle, until nothing is left or time is up.
+
+Called by `dispatcher.py`. The steps: `claims.py` (who may claim what), `calls.py` (send), `settlements.py` (settle).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from ...domain.assignment import Team
+from ...domain.errors import NotFound, unavailable
+from ...domain.timer import Timer, TimerKind
+from ...domain.topic import Group, Topic, cursor_key, lane_of
+from ...ports.timers import Timers
+from ...ports.world import Blobs, Clock, Sender
+from ..consume.claim import Claimer
+from ..consume.claimant import Delivery
+from ..consume.decision import SettleDecision, decision_after
+from ..consume.settle import Settler
+from ..core.catalog import Catalog
+from ..core.sealer import Sealer
+from ..core.wake import DeliveryTask, Waker
+from .batches import is_to_be_split
+from .calls import LOOK_SECONDS, Calls, EndedCall
+from .capacity import Capacity
+from .claims import Claims
+from .health import SubscriberHealth
+from .report import DispatchReport
+from .run_time import RunTime
+from .settlements import Settlements
+from .sources import Sources
+
+Teams = Callable[[Topic, Group], Team]
+"""The owners of a group's shards, and its push consumers."""
+
+
+@dataclass(kw_only=True, frozen=True)
+class DispatchContext:
+    """What a run works with."""
+
+    catalog: Catalog
+    claimer: Claimer
+    settler: Settler
+    sender: Sender
+    sealer: Sealer
+    blobs: Blobs
+    timers: Timers
+    waker: Waker
+    subscriber_health: SubscriberHealth
+    teams: Teams
+    clock: Clock
+    threads: Callable[[], Executor]
+
+
+class DispatchRun:
+    """One run of the function for a task. `seconds_left()` is what is left of the function's time."""
+
+    def __init__(
+        self, context: DispatchContext, task: DeliveryTask, seconds_left: Callable[[], float]
+    ) -> None:
+        self.task = task
+        self.report = DispatchReport()
+        self._context = context
+        self._time = RunTime(seconds_left)
+        self._capacity = Capacity(
+            catalog=context.catalog,
+            claimer=context.claimer,
+            health=context.subscriber_health,
+            clock=context.clock,
+            consumer_uid=task.consumer_uid,
+        )
+        self._settlements = Settlements(context.settler)
+        self._claims = Claims(
+            claimer=context.claimer,
+            capacity=self._capacity,
+            time=self._time,
+            settlements=self._settlements,
+            consumer_uid=task.consumer_uid,
+        )
+        self._calls = Calls(
+            sender=context.sender,
+            sealer=context.sealer,
+            blobs=context.blobs,
+            clock=context.clock,
+            capacity=self._capacity,
+            time=self._time,
+        )
+        self._looked_ms = 0
+
+    def wake(self) -> None:
+        """Look for new messages soon."""
+        self._calls.wake()
+
+    def was_woken(self) -> bool:
+        """Has a wake-up come since the last look? Takes it."""
+        return self._calls.was_woken()
+
+    def until_drained(self) -> None:
+        """Claim and send as long as there are messages; settle every outcome.
+
+        Raises Unavailable if the store is not available. The messages in flight have been settled then, if the store
+        took that.
+        """
+        with self._context.threads() as pool:
+            while self._launch(pool) or self._may_settle_yet():
+                self._settle(self._calls.ended())
+        if self._settlements.are_owed:
+            raise unavailable("Outcomes could not be settled.")
+        if self._claims.fault:
+            raise self._claims.fault
+
+    def leave(self) -> None:
+        """Make sure that another run follows: at once if time ran out, else when the next message is due."""
+        if not self.report.finished:
+            self._context.waker.start(self.task)
+        elif (topic_and_group := self._find()) and (
+            due_ms := self._next_due_ms(*topic_and_group)
+        ) is not None:
+            lane = lane_of(*topic_and_group, self.task.consumer_uid)
+            shard = replace(lane.shard_key(0), shard=self.task.worker)
+            wake = Timer(due_ms=due_ms, id=f"wake.{shard}", kind=TimerKind.WAKE, shard=shard)
+            self._context.timers.file([wake])
+            self._context.waker.wake_movers([wake])
+
+    def _next_due_ms(self, topic: Topic, group: Group) -> int | None:
+        """The next time at which new work becomes due. Work that was due at the last look is not counted: time alone
+        does not bring it back. The cursors are asked, since other processes settle too."""
+        sources = Sources(topic, group, self.task, self._context.teams(topic, group))
+        keys = (
+            cursor_key(topic, group, shard, self.task.consumer_uid)
+            for shard in sources.in_turn(self._claims.looks, sources.most)
+        )
+        seconds = self._time.longest_lease_seconds(sources)
+        waiting = (due_ms for key in keys for due_ms in self._context.claimer.dues_ms(key, seconds))
+        later = (due_ms for due_ms in (*self._capacity.circuits_ms, *waiting) if due_ms > self._looked_ms)
+        return min(later, default=None)
+
+    def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
+        try:
+            topic = self._context.catalog.topic(self.task.topic)
+            group = self._context.catalog.group(topic, self.task.group)
+        except NotFound:
+            return None
+        return None if group.paused and not even_paused else (topic, group)
+
+    def _launch(self, pool: Executor) -> bool:
+        """Send the messages that may be sent now. Returns whether any are in flight."""
+        topic_and_group = self._find()
+        self._looked_ms = self._context.clock.now_ms()
+        if topic_and_group:
+            sources = Sources(*topic_and_group, self.task, self._context.teams(*topic_and_group))
+            if self._time.allows_attempt(sources) and not self._claims.fault:
+                self._capacity.see_circuits(*topic_and_group)
+                for consumer, deliveries in self._claims.grants(sources):
+                    self._calls.start(pool, sources, consumer, deliveries)
+            self.report.finished = not self._time.ran_out
+        return self._capacity.under_way > 0
+
+    def _may_settle_yet(self) -> bool:
+        """Is something left to settle, and time for it? What cannot be settled is delivered again when its lease
+        ends. Waits before the next try."""
+        if not (self._settlements.may_retry() and self._time.allows_settlement()):
+            return False
+        self._context.clock.sleep(LOOK_SECONDS)
+        return True
+
+    def _settle(self, calls: Sequence[EndedCall]) -> None:
+        """Settle the outcomes of these calls, and what is left over from before."""
+        topic_and_group = self._find(even_paused=True)
+        decisions = self._settlements.take_owed()
+        for call in calls:
+            self.report.add(call.consumer, call.deliveries, call.outcomes)
+            if topic_and_group:
+                self._note_health(*topic_and_group, call)
+                for delivery, decision in self._decisions(*topic_and_group, call):
+                    decisions[delivery.receipt] = decision
+        if topic_and_group and decisions:
+            self.report.stale += self._settlements.settle(*topic_and_group, decisions)
+
+    def _note_health(self, topic: Topic, group: Group, call: EndedCall) -> None:
+        repeated = all(d.attempt - d.receipt.spent > 1 for d in call.deliveries)
+        most = group.max_in_flight
+        self._context.subscriber_health.note(
+            topic, group, call.consumer, call.outcomes, most, repeated=repeated
+        )
+
+    def _decisions(
+        self, topic: Topic, group: Group, call: EndedCall
+    ) -> Iterator[tuple[Delivery, SettleDecision]]:
+        is_split = is_to_be_split(call.deliveries, call.outcomes)
+        now_ms = self._context.clock.now_ms()
+        for delivery, outcome in zip(call.deliveries, call.outcomes, strict=True):
+            yield delivery, decision_after(topic, group, delivery, outcome, now_ms, is_split=is_split)

@@ -1,0 +1,49 @@
+"""How long attempts and leases may take in one run, and whether there is time for another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...domain.topic import Consumer
+from .sources import Sources
+
+MAX_ATTEMPT_SECONDS = 60
+MARGIN_SECONDS = (
+    5  # how much longer than an attempt a lease, and the function, last: the settlement needs time
+)
+
+
+class RunTime:
+    """The time of one run. `seconds_left()` is what is left of the function's time."""
+
+    def __init__(self, seconds_left: Callable[[], float]) -> None:
+        self.seconds_left = seconds_left
+        self.ran_out = False
+        self._seconds_at_start = seconds_left()
+
+    def allows_attempt(self, sources: Sources) -> bool:
+        """Is there time for an attempt at the slowest consumer? If not, all wait for the next run; otherwise the slow
+        ones would wait for ever. The last answer is kept in `ran_out`."""
+        seconds = max((self.attempt_seconds(sources, c) for c in sources.called()), default=0)
+        self.ran_out = self.seconds_left() < seconds + MARGIN_SECONDS
+        return not self.ran_out
+
+    def allows_settlement(self) -> bool:
+        return self.seconds_left() >= MARGIN_SECONDS
+
+    def attempt_seconds(self, sources: Sources, consumer: Consumer) -> float:
+        """How long one attempt may take: the function's own time-out if it is known, else as long as a consumer may
+        keep a message, limited by a run's time."""
+        if consumer.timeout_seconds:
+            return min(consumer.busy_seconds, self._seconds_at_start - 2 * MARGIN_SECONDS)
+        lease_seconds = sources.group.lease_seconds or sources.topic.lease_seconds
+        return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_at_start / 2)
+
+    def lease_seconds(self, sources: Sources, consumer: Consumer) -> int:
+        """The lease of a message: one attempt, plus the time that the consumer may work on if this process dies."""
+        seconds = max(self.attempt_seconds(sources, consumer), consumer.busy_seconds)
+        return int(seconds + MARGIN_SECONDS) + 1
+
+    def longest_lease_seconds(self, sources: Sources) -> int:
+        """The longest lease that a consumer of these sources gets."""
+        return max((self.lease_seconds(sources, c) for c in sources.called()), default=0)
