@@ -247,15 +247,26 @@ def _sender(settings: Settings, clients: Clients, clock: Clock, rates: Rates) ->
     functions: Functions = LocalFunctions(settings.functions)
     if settings.account:
         functions = LambdaFunctions(
-            lambda seconds: clients.get("lambda", seconds), settings.region, settings.account, settings.prefix
+            client=lambda seconds: clients.get("lambda", seconds),
+            region=settings.region,
+            account=settings.account,
+            prefix=settings.prefix,
         )
-    egress, world = Egress(rules, time.monotonic), SystemClock()
+    egress, world = Egress(rules=rules, monotonic=time.monotonic), SystemClock()
 
     def may_ask(host: str) -> bool:
         account = f"handshakes#{host.lower()}"
         return bool(rates.take(account, MAX_HANDSHAKES, 1, world.now_ms(), _HOUR_SECONDS).count)
 
-    return Out(egress, functions, clock, world, time.monotonic, settings.origin, may_ask=may_ask)
+    return Out(
+        egress=egress,
+        functions=functions,
+        clock=clock,
+        world=world,
+        monotonic=time.monotonic,
+        origin=settings.origin,
+        may_ask=may_ask,
+    )
 
 
 def memory_adapters(

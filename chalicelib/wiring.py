@@ -101,7 +101,7 @@ class Deps:
         from .services.core.signing_keys import SigningKeys
 
         a = self.adapters
-        return SigningKeys(a.control, self.sealer, a.clock, a.random)
+        return SigningKeys(control=a.control, sealer=self.sealer, clock=a.clock, random=a.random)
 
     @property
     def signing_key(self) -> bytes:
@@ -137,7 +137,7 @@ class Deps:
         from .services.core.tails import Tails
 
         a = self.adapters
-        return Tails(a.log, a.control, a.cursors, a.clock)
+        return Tails(log=a.log, control=a.control, cursors=a.cursors, clock=a.clock)
 
     @cached_property
     def producer(self) -> Producer:
@@ -145,15 +145,15 @@ class Deps:
 
         a = self.adapters
         return Producer(
-            a.log,
-            self.tails,
-            a.timers,
-            a.keys,
-            a.blobs,
-            a.clock,
-            a.random,
-            self.waker.wake_movers,
-            self.marker.mark,
+            log=a.log,
+            tails=self.tails,
+            timers=a.timers,
+            keys=a.keys,
+            blobs=a.blobs,
+            clock=a.clock,
+            random=a.random,
+            filed=self.waker.wake_movers,
+            mark=self.marker.mark,
         )
 
     @cached_property
@@ -188,14 +188,14 @@ class Deps:
 
         a = self.adapters
         return Receiver(
-            self.catalog,
-            self.assignments,
-            self.claimer,
-            self.settler,
-            a.blobs,
-            a.clock,
-            a.random,
-            self.empty_lanes,
+            catalog=self.catalog,
+            assignments=self.assignments,
+            claimer=self.claimer,
+            settler=self.settler,
+            blobs=a.blobs,
+            clock=a.clock,
+            random=a.random,
+            empty_lanes=self.empty_lanes,
         )
 
     @cached_property
@@ -214,7 +214,13 @@ class Deps:
         lost_entries = LostEntries(a.log, a.records, a.timers)
         is_registered = self.catalog.is_registered
         return Claimer(
-            self.states, self.reader, self.attempt_log, is_registered, lost_entries, a.clock, a.random
+            states=self.states,
+            reader=self.reader,
+            attempt_log=self.attempt_log,
+            is_registered=is_registered,
+            lost_entries=lost_entries,
+            clock=a.clock,
+            random=a.random,
         )
 
     @cached_property
@@ -228,7 +234,14 @@ class Deps:
         from .services.core.wake import Waker
 
         a = self.adapters
-        return Waker(self.catalog, a.invoker, self.marker.mark, a.timers.file, a.clock, self.counters)
+        return Waker(
+            catalog=self.catalog,
+            invoker=a.invoker,
+            mark=self.marker.mark,
+            file=a.timers.file,
+            clock=a.clock,
+            counters=self.counters,
+        )
 
     @cached_property
     def settler(self) -> Settler:
@@ -278,7 +291,13 @@ class Deps:
         from .services.push.outbound import Outbound
 
         a = self.adapters
-        return Outbound(self.catalog, self.sealer, lambda: self.sender, a.invoker, a.clock)
+        return Outbound(
+            catalog=self.catalog,
+            sealer=self.sealer,
+            sender=lambda: self.sender,
+            invoker=a.invoker,
+            clock=a.clock,
+        )
 
     @cached_property
     def redriver(self) -> Redriver:
@@ -286,15 +305,15 @@ class Deps:
 
         a = self.adapters
         return Redriver(
-            self.catalog,
-            self.lookup,
-            a.records,
-            self.attempt_log,
-            self.states,
-            self.producer,
-            self.waker,
-            a.clock,
-            self.empty_lanes.drop,
+            catalog=self.catalog,
+            lookup=self.lookup,
+            records=a.records,
+            attempt_log=self.attempt_log,
+            states=self.states,
+            producer=self.producer,
+            waker=self.waker,
+            clock=a.clock,
+            filled=self.empty_lanes.drop,
         )
 
     @cached_property
@@ -302,7 +321,9 @@ class Deps:
         from .services.inspect.trace import Tracer
 
         a = self.adapters
-        return Tracer(self.catalog, a.traces, a.records, self.statuses, a.clock)
+        return Tracer(
+            catalog=self.catalog, traces=a.traces, records=a.records, statuses=self.statuses, clock=a.clock
+        )
 
     @cached_property
     def replays(self) -> Replays:
@@ -310,21 +331,45 @@ class Deps:
 
         a = self.adapters
         producer, waker = self.producer, self.waker
-        return Replays(a.control, self.catalog, producer, waker, a.jobs, a.clock, a.random, self.counters)
+        return Replays(
+            control=a.control,
+            catalog=self.catalog,
+            producer=producer,
+            waker=waker,
+            jobs=a.jobs,
+            clock=a.clock,
+            random=a.random,
+            counters=self.counters,
+        )
 
     @cached_property
     def due(self) -> Due:
         from .services.produce.due import Due
 
         a = self.adapters
-        return Due(self.catalog, self.producer, a.timers, a.log, self.waker, self.counters)
+        return Due(
+            catalog=self.catalog,
+            producer=self.producer,
+            timers=a.timers,
+            log=a.log,
+            waker=self.waker,
+            counters=self.counters,
+        )
 
     @cached_property
     def delayed(self) -> Delayed:
         from .services.produce.delayed import Delayed
 
         a = self.adapters
-        return Delayed(a.timers, a.transactions, a.log, self.positions, self.producer, self.waker, a.clock)
+        return Delayed(
+            timers=a.timers,
+            transactions=a.transactions,
+            log=a.log,
+            positions=self.positions,
+            producer=self.producer,
+            waker=self.waker,
+            clock=a.clock,
+        )
 
     @cached_property
     def transactor(self) -> Transactor:
@@ -332,14 +377,14 @@ class Deps:
 
         a = self.adapters
         return Transactor(
-            self.catalog,
-            a.transactions,
-            self.producer,
-            self.waker,
-            a.clock,
-            a.random,
-            self.signing_keys,
-            self.counters,
+            catalog=self.catalog,
+            transactions=a.transactions,
+            producer=self.producer,
+            waker=self.waker,
+            clock=a.clock,
+            random=a.random,
+            keys=self.signing_keys,
+            counters=self.counters,
         )
 
     @cached_property
@@ -354,7 +399,15 @@ class Deps:
         from .services.manage.amend import Amender
 
         a = self.adapters
-        return Amender(a.control, a.log, a.cursors, a.records, self.producer, self.reader, a.clock)
+        return Amender(
+            control=a.control,
+            log=a.log,
+            cursors=a.cursors,
+            records=a.records,
+            producer=self.producer,
+            reader=self.reader,
+            clock=a.clock,
+        )
 
     @cached_property
     def mover(self) -> Mover:
@@ -365,9 +418,14 @@ class Deps:
         new_owner = partial(a.random.id, _OWNER_CHARS)
         due = self.due
         ways = Ways(
-            due.append, waker.wake_due, waker.start_checks, due.set_aside, waker.start_mover, observe.stuck
+            append=due.append,
+            wake=waker.wake_due,
+            check=waker.start_checks,
+            set_aside=due.set_aside,
+            hand_over=waker.start_mover,
+            tell=observe.stuck,
         )
-        return Mover(a.timers, ways, a.clock, new_owner, a.threads)
+        return Mover(timers=a.timers, ways=ways, clock=a.clock, new_owner=new_owner, threads=a.threads)
 
     @cached_property
     def marker(self) -> Marker:
@@ -381,15 +439,15 @@ class Deps:
         from .scheduler.sweeper import Sweeper
 
         a = self.adapters
-        scout = Scout(a.control, a.log, a.cursors, a.clock)
+        scout = Scout(control=a.control, log=a.log, cursors=a.cursors, clock=a.clock)
         return Sweeper(
-            a.control,
-            scout,
-            a.marks,
-            a.rounds,
-            lambda shard: self.waker.route({shard: None}),
-            a.clock,
-            a.threads,
+            control=a.control,
+            scout=scout,
+            marks=a.marks,
+            rounds=a.rounds,
+            wake=lambda shard: self.waker.route({shard: None}),
+            clock=a.clock,
+            threads=a.threads,
         )
 
     @cached_property
@@ -397,14 +455,16 @@ class Deps:
         from .scheduler.watch import Watch
 
         a = self.adapters
-        return Watch(a.control, a.log, a.cursors, a.marks, a.rounds, a.clock)
+        return Watch(
+            control=a.control, log=a.log, cursors=a.cursors, marks=a.marks, rounds=a.rounds, clock=a.clock
+        )
 
     @cached_property
     def positions(self) -> Positions:
         from .services.core.positions import Positions
 
         a = self.adapters
-        return Positions(a.log, self.tails, self.states, a.records, a.clock)
+        return Positions(log=a.log, tails=self.tails, states=self.states, records=a.records, clock=a.clock)
 
     @cached_property
     def admin(self) -> Admin:
@@ -445,15 +505,15 @@ class Deps:
 
         a = self.adapters
         return Lookup(
-            self.catalog,
-            a.log,
-            a.records,
-            self.reader,
-            self.delayed,
-            self.statuses,
-            a.timers,
-            a.transactions,
-            a.clock,
+            catalog=self.catalog,
+            log=a.log,
+            records=a.records,
+            reader=self.reader,
+            delayed=self.delayed,
+            statuses=self.statuses,
+            timers=a.timers,
+            transactions=a.transactions,
+            clock=a.clock,
         )
 
     @cached_property
@@ -461,14 +521,21 @@ class Deps:
         from .services.inspect.statuses import Statuses
 
         a = self.adapters
-        return Statuses(self.catalog, a.cursors, a.records, a.timers, self.reader, a.clock)
+        return Statuses(
+            catalog=self.catalog,
+            cursors=a.cursors,
+            records=a.records,
+            timers=a.timers,
+            reader=self.reader,
+            clock=a.clock,
+        )
 
     @cached_property
     def surveyor(self) -> Surveyor:
         from .services.inspect.survey import Surveyor
 
         a = self.adapters
-        return Surveyor(self.catalog, a.log, a.cursors, a.records, a.clock)
+        return Surveyor(catalog=self.catalog, log=a.log, cursors=a.cursors, records=a.records, clock=a.clock)
 
     @cached_property
     def archive_days(self) -> ArchiveDays:
@@ -481,7 +548,7 @@ class Deps:
         from .services.manage.sign_in_links import SignInLinks
 
         a = self.adapters
-        return SignInLinks(a.tickets, self.signing_keys, a.clock, a.random)
+        return SignInLinks(tickets=a.tickets, signing_keys=self.signing_keys, clock=a.clock, random=a.random)
 
     @cached_property
     def board(self) -> Board:
@@ -512,7 +579,13 @@ class Deps:
         from .scheduler.meter_reader import MeterReader
 
         a = self.adapters
-        return MeterReader(a.control, a.marks, a.readings, self.surveyor.reading, self._state_of)
+        return MeterReader(
+            control=a.control,
+            marks=a.marks,
+            readings=a.readings,
+            read=self.surveyor.reading,
+            see=self._state_of,
+        )
 
     def _state_of(self, topic: Topic) -> State:
         from .scheduler.meter_reader import State
@@ -525,7 +598,9 @@ class Deps:
     def fates(self) -> Fates:
         from .services.inspect.fate import Fates
 
-        return Fates(self.catalog, self.statuses, self.adapters.records, self.adapters.log)
+        return Fates(
+            catalog=self.catalog, statuses=self.statuses, records=self.adapters.records, log=self.adapters.log
+        )
 
     @cached_property
     def key_lookup(self) -> KeyLookup:
@@ -545,7 +620,7 @@ class Deps:
         from .scheduler.checkpoint import Checkpointer
 
         a = self.adapters
-        return Checkpointer(a.control, a.log, a.rounds, a.clock)
+        return Checkpointer(control=a.control, log=a.log, rounds=a.rounds, clock=a.clock)
 
     @cached_property
     def journal(self) -> Journal:
@@ -559,14 +634,28 @@ class Deps:
         from .scheduler.expirer import Expirer
 
         a = self.adapters
-        return Expirer(a.control, a.rounds, self._bury, self._see, a.clock, self._retention_guard)
+        return Expirer(
+            control=a.control,
+            rounds=a.rounds,
+            bury=self._bury,
+            see=self._see,
+            clock=a.clock,
+            keeper=self._retention_guard,
+        )
 
     @cached_property
     def body_sweeper(self) -> BodySweeper:
         from .scheduler.bodies import BodySweeper
 
         a = self.adapters
-        return BodySweeper(a.log, a.records, a.control, a.blobs, a.clock, self._retention_guard)
+        return BodySweeper(
+            log=a.log,
+            records=a.records,
+            control=a.control,
+            blobs=a.blobs,
+            clock=a.clock,
+            guard=self._retention_guard,
+        )
 
     @cached_property
     def _retention_guard(self) -> RetentionGuard | None:
@@ -603,7 +692,15 @@ class Deps:
 
         a = self.adapters
         look_after = self.assignments.look_after
-        return Assigner(a.control, a.marks, a.rounds, look_after, self._ask, a.clock, a.threads)
+        return Assigner(
+            control=a.control,
+            marks=a.marks,
+            rounds=a.rounds,
+            look_after=look_after,
+            ask=self._ask,
+            clock=a.clock,
+            threads=a.threads,
+        )
 
     def _ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
         from .services.manage.handshake import Consent

@@ -48,7 +48,9 @@ def run(options: Options) -> None:
         triggers = Triggers(front.app, invocations, store.pumps(functions))
         token = _admin_token(options, store, services())
         if options.clock == MOVABLE:
-            ClockController(clock, services, invocations, store.forget).register(front.app, front.authorize)
+            ClockController(
+                clock=clock, deps=services, invocations=invocations, forget=store.forget
+            ).register(front.app, front.authorize)
         if options.engine == MEMORY:
             ResetController(services, clock, token).register(front.app, front.authorize)
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse

@@ -79,6 +79,7 @@ class ClockController:
 
     def __init__(
         self,
+        *,
         clock: HandClock,
         deps: Callable[[], Deps],
         invocations: Invocations,
@@ -141,7 +142,7 @@ class ClockController:
 
     def _run_schedules(self) -> None:
         self._let_happen()
-        context = FunctionContext("clock", "clock", threading.Event())
+        context = FunctionContext(function_name="clock", request_id="clock", stopping=threading.Event())
         for frequent in (functions.assign, functions.sweep):
             frequent(context, self._deps())
         for rare in (functions.expire, functions.checkpoint):

@@ -69,7 +69,12 @@ def stream_pumps(
 
     def pump(name: str, of: str, **options: Any) -> StreamPoller:
         return StreamPoller(
-            of, name, functions[name], client("dynamodb"), client("dynamodbstreams"), **options
+            table=of,
+            name=name,
+            function=functions[name],
+            dynamodb=client("dynamodb"),
+            streams=client("dynamodbstreams"),
+            **options,
         )
 
     pumps: list[Pump] = [pump(ROUTE, table)] if ROUTE in functions else []

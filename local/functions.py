@@ -46,6 +46,7 @@ class Context:
 
     def __init__(
         self,
+        *,
         function_name: str,
         request_id: str,
         stopping: threading.Event,
@@ -139,7 +140,9 @@ class Invocations:
         """Call it in this thread. Raises Unavailable where it fails, LookupError and TypeError as `invoke`."""
         if function not in self._functions:
             raise LookupError(f"app.py has no function named {function}")
-        context = Context(function, str(uuid.uuid4()), self._stopping, seconds)
+        context = Context(
+            function_name=function, request_id=str(uuid.uuid4()), stopping=self._stopping, seconds=seconds
+        )
         try:
             answer = self._functions[function](json.loads(json.dumps(event)), context)
         except Exception as error:
@@ -206,7 +209,10 @@ class Invocations:
 
     def _run(self, call: _Call) -> None:
         context = Context(
-            call.function, call.id, self._stopping, self._seconds.get(call.function, FUNCTION_SECONDS)
+            function_name=call.function,
+            request_id=call.id,
+            stopping=self._stopping,
+            seconds=self._seconds.get(call.function, FUNCTION_SECONDS),
         )
         success = attempt(self._functions[call.function], json.loads(call.event), context)
         if not success and call.pauses:

@@ -62,7 +62,11 @@ class ChangePump:
                     shards[more] = None
                 else:
                     return
-            attempt(self._route, _event(shards), Context("route", str(uuid4()), self._stopping))
+            attempt(
+                self._route,
+                _event(shards),
+                Context(function_name="route", request_id=str(uuid4()), stopping=self._stopping),
+            )
 
     def stop(self) -> None:
         self._stopping.set()

@@ -47,12 +47,12 @@ class StreamPoller:
 
     def __init__(
         self,
+        *,
         table: str,
         name: str,
         function: Function,
         dynamodb: Any,
         streams: Any,
-        *,
         quick_seconds: float = QUICK_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
         retry_pauses: Sequence[float] = _RETRY_PAUSES,
@@ -181,7 +181,11 @@ class StreamPoller:
 
     def _deliver(self, event: dict[str, Any]) -> None:
         for pause in (*self._retry_pauses, None):
-            if attempt(self._function, event, Context(self._name, str(uuid.uuid4()), self._stopping)):
+            if attempt(
+                self._function,
+                event,
+                Context(function_name=self._name, request_id=str(uuid.uuid4()), stopping=self._stopping),
+            ):
                 return
             if pause is not None and self._stopping.wait(pause):
                 return

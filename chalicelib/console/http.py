@@ -38,7 +38,7 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Visit:
     """One request as a page's handler sees it."""
 
@@ -220,7 +220,19 @@ def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str]
     prefix = str(request.context.get("path", path)).removesuffix(path)
     base = f"{scheme}://{headers.get('host', 'localhost')}{prefix}"
     links = Links(_shown_at(headers, prefix) or path)
-    return Visit(deps, entry.method, links, base, headers, params, query, {}, units, str(context_id), secure)
+    return Visit(
+        deps=deps,
+        method=entry.method,
+        links=links,
+        base=base,
+        headers=headers,
+        params=params,
+        query=query,
+        form={},
+        units=units,
+        request_id=str(context_id),
+        secure=secure,
+    )
 
 
 def _shown_at(headers: Mapping[str, str], prefix: str) -> str | None:

@@ -81,7 +81,7 @@ class Rules:
     own_port: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Target:
     """A URL that may be called, if its addresses are good, too. `host` is lower case, without brackets.
 
@@ -148,12 +148,12 @@ def parse_url(text: str, rules: Rules) -> Target | str:
     scheme = match["scheme"].lower()
     path = match["path"]
     target = Target(
-        scheme,
-        addresses[0] if match["v6"] else host,
-        int(match["port"] or _PORTS[scheme]),
-        path if path.startswith("/") else "/" + path,
-        rules.allow_loopback and bool(addresses) and is_loopback(addresses[0]),
-        addresses,
+        scheme=scheme,
+        host=addresses[0] if match["v6"] else host,
+        port=int(match["port"] or _PORTS[scheme]),
+        path=path if path.startswith("/") else "/" + path,
+        loopback=rules.allow_loopback and bool(addresses) and is_loopback(addresses[0]),
+        addresses=addresses,
     )
     return _forbidden(target, rules) or target
 

@@ -62,6 +62,7 @@ class Egress:
 
     def __init__(
         self,
+        *,
         rules: Rules,
         monotonic: Monotonic,
         resolve: Resolve = system_resolve,

@@ -68,7 +68,7 @@ class LambdaFunctions:
     by itself: a second try would be a second attempt.
     """
 
-    def __init__(self, client: Callable[[int], Any], region: str, account: str, prefix: str) -> None:
+    def __init__(self, *, client: Callable[[int], Any], region: str, account: str, prefix: str) -> None:
         self._client = client
         self._region = region
         self._account = account

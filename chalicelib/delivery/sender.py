@@ -28,6 +28,7 @@ class Sender:
 
     def __init__(
         self,
+        *,
         egress: Egress,
         functions: Functions,
         clock: Clock,
@@ -69,10 +70,20 @@ class Sender:
         answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
         if isinstance(answer, Unreached):
             outcome = Outcome(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-            return Exchange(consumer.target, headers, post.body, outcome, {})
+            return Exchange(
+                url=consumer.target, headers=headers, body=post.body, outcome=outcome, answer_headers={}
+            )
         excerpt = answer.body[:MOST_SHOWN_BYTES]
         outcome, size = self._judge(answer), len(answer.body)
-        return Exchange(consumer.target, headers, post.body, outcome, answer.headers, excerpt, size)
+        return Exchange(
+            url=consumer.target,
+            headers=headers,
+            body=post.body,
+            outcome=outcome,
+            answer_headers=answer.headers,
+            answer_body=excerpt,
+            answer_bytes=size,
+        )
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         url, deadline = transaction.check_url or "", Deadline(self._monotonic, seconds)
@@ -132,7 +143,15 @@ class Sender:
         if not isinstance(outcome, Outcome):
             outcome = Outcome(Verdict.DONE, "it answered", duration_ms=spent.spent_ms(), answered=True)
         body = answer if isinstance(answer, bytes) else b""
-        return Exchange(consumer.target, {}, event, outcome, {}, body[:MOST_SHOWN_BYTES], len(body))
+        return Exchange(
+            url=consumer.target,
+            headers={},
+            body=event,
+            outcome=outcome,
+            answer_headers={},
+            answer_body=body[:MOST_SHOWN_BYTES],
+            answer_bytes=len(body),
+        )
 
 
 def _of_batch(

@@ -26,7 +26,7 @@ class TopicDay:
     missing: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class ArchivedDay:
     """A day that has a manifest. `until_hour` is 24 when all of it is archived; `damaged` journal objects could not be
     read, `bodies_missing` large bodies were not there."""

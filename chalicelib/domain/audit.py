@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class AuditEntry:
     """One call that changed something, or tried to. `result` is "OK" or the error's code; `topic` the one it was
     about (None: another thing); `source` the caller's address as far as it is known."""

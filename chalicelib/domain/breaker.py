@@ -32,7 +32,7 @@ _LONGEST_MS = round(BREAKER_LONGEST_OPEN.total_seconds() * 1000)
 _DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Health:
     """The health of a consumer. `window` has an entry for each failure since the last success (at `succeeded_ms`): True
     if the consumer answered.
@@ -66,7 +66,7 @@ def after(
         if _is_open(health.open_until_ms, now_ms):  # an outcome of a message sent before the circuit opened
             return replace(health, failing_ms=None, succeeded_ms=now_ms)
         risen = 2 * max(1, health.allowance) if half_open or health.allowance else 0
-        return Health((), risen if risen < full else 0, succeeded_ms=now_ms)
+        return Health(window=(), allowance=risen if risen < full else 0, succeeded_ms=now_ms)
     failing_ms = _failing_ms(health, now_ms)
     if _is_open(health.open_until_ms, now_ms):
         return replace(health, failing_ms=failing_ms)
@@ -75,7 +75,14 @@ def after(
     window = (*health.window, answered)[-WINDOW:]
     if _gives_up(health, window, now_ms, half_open=half_open, repeated=repeated):
         open_ms = min(_OPEN_MS * 2 ** min(health.trips, 10), _LONGEST_MS)
-        return Health((), 1, failing_ms, now_ms + open_ms, health.trips + 1, health.succeeded_ms)
+        return Health(
+            window=(),
+            allowance=1,
+            failing_ms=failing_ms,
+            open_until_ms=now_ms + open_ms,
+            trips=health.trips + 1,
+            succeeded_ms=health.succeeded_ms,
+        )
     fallen = health.allowance if answered else max(1, health.allowance // 2) if health.allowance else 0
     return replace(health, window=window, failing_ms=failing_ms, allowance=fallen)
 

@@ -10,7 +10,7 @@ from .outcome import Outcome
 MOST_SHOWN_BYTES = 1_024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Exchange:
     """A `POST` to a URL (without headers: an event for the function of this name), as it was sent, and its outcome.
 

@@ -25,7 +25,7 @@ def guaranteed_of(topic: Topic, group: Group) -> int:
     return group.max_in_flight // (_SURE * (topic.shards + 1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class InFlight:
     """How many messages a group's cursors had in flight at one moment, by the log's partition key. Each cursor may
     always have `guaranteed`."""
@@ -65,4 +65,10 @@ def in_flight_of(
         leased[key] = sum(count for _, count in counts)
         for owner, count in counts:
             by_consumer[owner] += count
-    return InFlight(leased, topic.shards + 1, guaranteed_of(topic, group), group.max_in_flight, by_consumer)
+    return InFlight(
+        leased=leased,
+        cursors=topic.shards + 1,
+        guaranteed=guaranteed_of(topic, group),
+        most=group.max_in_flight,
+        by_consumer=by_consumer,
+    )

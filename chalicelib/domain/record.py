@@ -55,7 +55,7 @@ class Record:
         return self.status == Status.RETRYING and self.next_ms is None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Unfinished:
     """A delivery that failed and is RETRYING or DEAD. `timed`: it left its shard's cursor and waits for a retry timer;
     the others are in the cursor."""

@@ -54,6 +54,7 @@ class Assigner:
 
     def __init__(
         self,
+        *,
         control: Control,
         marks: Marks,
         rounds: Rounds,

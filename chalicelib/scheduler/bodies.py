@@ -36,6 +36,7 @@ class BodySweeper:
 
     def __init__(
         self,
+        *,
         log: Log,
         records: Records,
         control: Control,

@@ -39,9 +39,9 @@ class Checkpointer:
     """Goes round all topics; writes only for shards whose last row may soon be gone. That costs about two read units
     a shard."""
 
-    def __init__(self, control: Control, log: Log, rounds: Rounds, clock: Clock) -> None:
+    def __init__(self, *, control: Control, log: Log, rounds: Rounds, clock: Clock) -> None:
         self._control = control
-        self._walk = Walk(_JOB, control, rounds, clock)
+        self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
         self._log = log
         self._clock = clock
 

@@ -42,6 +42,7 @@ class Expirer:
 
     def __init__(
         self,
+        *,
         control: Control,
         rounds: Rounds,
         bury: Bury,
@@ -51,7 +52,7 @@ class Expirer:
     ) -> None:
         """`see` is shown each topic. Without a keeper, rows go whether or not they are archived."""
         self._control = control
-        self._walk = Walk(_JOB, control, rounds, clock)
+        self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
         self._keeper = keeper
         self._bury = bury
         self._see = see

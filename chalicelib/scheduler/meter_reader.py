@@ -85,7 +85,7 @@ def _begun(topic: Topic, reading: Reading) -> Reading:
 class MeterReader:
     """Reads the topics that were noted."""
 
-    def __init__(self, control: Control, marks: Marks, readings: Readings, read: Read, see: See) -> None:
+    def __init__(self, *, control: Control, marks: Marks, readings: Readings, read: Read, see: See) -> None:
         self._control = control
         self._marks = marks
         self._readings = readings

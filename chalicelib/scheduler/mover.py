@@ -80,7 +80,7 @@ class MoveReport:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Ways:
     """Where timers go."""
 
@@ -97,6 +97,7 @@ class Mover:
 
     def __init__(
         self,
+        *,
         timers: Timers,
         ways: Ways,
         clock: Clock,
@@ -121,7 +122,13 @@ class Mover:
         `fragments` are those that somebody has just filed a timer in; None: look at all.
         """
         with self._threads() as threads:
-            run = _Run(self._timers, self._ways, self._clock, self._new_owner(), threads)
+            run = _Run(
+                timers=self._timers,
+                ways=self._ways,
+                clock=self._clock,
+                owner=self._new_owner(),
+                threads=threads,
+            )
             if fragments is None:
                 self._bring_back(run.report)
                 run.stay(range(FRAGMENTS), has_time)
@@ -142,7 +149,14 @@ class Mover:
     def tick(self, fragments: Iterable[int]) -> MoveReport:
         """Move what is due now in these fragments, whoever holds them."""
         with self._threads() as threads:
-            run = _Run(self._timers, self._ways, self._clock, "", threads, None)
+            run = _Run(
+                timers=self._timers,
+                ways=self._ways,
+                clock=self._clock,
+                owner="",
+                threads=threads,
+                patience_seconds=None,
+            )
             run.tick(fragments)
         return run.report
 
@@ -168,6 +182,7 @@ class _Run:
 
     def __init__(
         self,
+        *,
         timers: Timers,
         ways: Ways,
         clock: Clock,

@@ -40,7 +40,7 @@ class Findings:
 class Scout:
     """Looks at what is called: the shards and lanes of groups with consumers that Headrace calls."""
 
-    def __init__(self, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
+    def __init__(self, *, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
         self._control = control
         self._log = log
         self._cursors = cursors

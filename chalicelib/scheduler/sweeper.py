@@ -48,6 +48,7 @@ class Sweeper:
 
     def __init__(
         self,
+        *,
         control: Control,
         scout: Scout,
         marks: Marks,

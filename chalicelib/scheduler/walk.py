@@ -82,7 +82,7 @@ def unreadable(rows: Sequence[str]) -> Unreadable:
 class Walk:
     """The way of one job, by name."""
 
-    def __init__(self, job: str, control: Control, rounds: Rounds, clock: Clock) -> None:
+    def __init__(self, *, job: str, control: Control, rounds: Rounds, clock: Clock) -> None:
         self._job = job
         self._control = control
         self._rounds = rounds

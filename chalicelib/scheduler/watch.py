@@ -70,7 +70,7 @@ class Watch:
     """Looks at the topics that are noted as watched."""
 
     def __init__(
-        self, control: Control, log: Log, cursors: Cursors, marks: Marks, rounds: Rounds, clock: Clock
+        self, *, control: Control, log: Log, cursors: Cursors, marks: Marks, rounds: Rounds, clock: Clock
     ) -> None:
         self._control = control
         self._log = log

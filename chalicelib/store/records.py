@@ -317,7 +317,13 @@ def _record(item: Item) -> Record:
 
 def _unfinished(item: Item) -> Unfinished:
     shard, offset, consumer_uid = _place(item)
-    return Unfinished(shard, offset, Status(text_of(item, "j") or Status.DEAD), consumer_uid, "d" in item)
+    return Unfinished(
+        shard=shard,
+        offset=offset,
+        status=Status(text_of(item, "j") or Status.DEAD),
+        consumer_uid=consumer_uid,
+        timed="d" in item,
+    )
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:

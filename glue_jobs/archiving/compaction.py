@@ -24,7 +24,7 @@ JOB = "compact"
 _MB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Target:
     """Which days (None: from the first, to the last), which table (None: both), and how large files should become."""
 
@@ -63,7 +63,14 @@ class Totals:
 def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
     """Do the job; its exit code."""
     grace_ms, now_ms = chosen.grace_minutes * 60_000, int(chosen.now.timestamp() * 1000)
-    target = Target(chosen.first, chosen.last, chosen.target_mb, grace_ms, now_ms, chosen.table)
+    target = Target(
+        first=chosen.first,
+        last=chosen.last,
+        target_mb=chosen.target_mb,
+        grace_ms=grace_ms,
+        now_ms=now_ms,
+        table=chosen.table,
+    )
     totals = compact(start, bucket, target)
     tell(totals)
     return arguments.FAILED if totals.failed else arguments.DONE

@@ -22,7 +22,7 @@ class Shrunk(JobError):
     """The journal has less than was archived of it before; the archive stays as it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Result:
     """What came of a window. `touched` are other days whose journal was added to."""
 
@@ -45,11 +45,11 @@ def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
 
 def archive(engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> Result:
     """Bring a window into the archive. Raises TooNew, Shrunk, Mismatch or Unusual: then nothing was published."""
-    return _Work(engine, bucket, window, settings).run()
+    return _Work(engine=engine, bucket=bucket, window=window, settings=settings).run()
 
 
 class _Work:
-    def __init__(self, engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> None:
+    def __init__(self, *, engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._engine, self._bucket, self._window, self._settings = engine, bucket, window, settings
         self._old = manifest.load(bucket, window.name)
         self._proved = completeness.load(bucket)
@@ -82,7 +82,14 @@ class _Work:
         tidy(self._bucket, new, self._settings)
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
         touched = tuple(sorted(days - {self._window.name}))
-        return Result(new, files, fetched, self._backfilled_traces, without_id, touched)
+        return Result(
+            manifest=new,
+            files=files,
+            backfilled=fetched,
+            backfilled_traces=self._backfilled_traces,
+            without_id=without_id,
+            touched=touched,
+        )
 
     # What there is
 

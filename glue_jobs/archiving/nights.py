@@ -58,7 +58,7 @@ class Night:
     """One run over days, each by itself: a bad one stops no other. `failed` says of which days nothing was published,
     and why."""
 
-    def __init__(self, start: Start, bucket: Bucket, settings: Settings, engine: str = AUTO) -> None:
+    def __init__(self, *, start: Start, bucket: Bucket, settings: Settings, engine: str = AUTO) -> None:
         self._start = start
         self._bucket = bucket
         self._engine = engine
@@ -110,7 +110,9 @@ class Night:
                     return archive(arrow, self._bucket, window, self._settings)
             except Unusual as reason:
                 progress(f"{window.name} goes to Spark: {reason}")
-        spark = OnSpark(self._start(self._is_small), self._bucket, window, self._settings)
+        spark = OnSpark(
+            spark=self._start(self._is_small), bucket=self._bucket, window=window, settings=self._settings
+        )
         return archive(spark, self._bucket, window, self._settings)
 
     def problems(self) -> list[dict[str, Any]]:
@@ -129,13 +131,17 @@ def run(start: Start, bucket: Bucket, chosen: argparse.Namespace) -> int:
         chosen.grace_minutes * 60_000,
         int(chosen.now.timestamp() * 1000),
     )
-    night = Night(start, bucket, settings, chosen.engine)
+    night = Night(start=start, bucket=bucket, settings=settings, engine=chosen.engine)
     night.look_at(windows(bucket, chosen), again=bool(chosen.window))
     problems = night.problems()
     if chosen.compact_mb:
         day = chosen.window.day if chosen.window else None
         target = compaction.Target(
-            day or oldest(chosen), day, chosen.compact_mb, settings.grace_ms, settings.now_ms
+            first=day or oldest(chosen),
+            last=day,
+            target_mb=chosen.compact_mb,
+            grace_ms=settings.grace_ms,
+            now_ms=settings.now_ms,
         )
         compacted = compaction.compact(start, bucket, target)
         night.failed |= compacted.failed

@@ -33,7 +33,7 @@ _MAX_ERROR_CHARS = 512
 _COLUMNS = ("id", "shard", "offset", "content_type", "body", "keys", "tag", "ordering_key", "headers")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Asked:
     """A replay as the service tells it."""
 
@@ -58,16 +58,16 @@ def asked_of(told: Mapping[str, Any]) -> Asked:
     """What the service told of a replay."""
     begin, end = (datetime.fromisoformat(told[name]) for name in ("from", "to"))
     return Asked(
-        told["replay_id"],
-        told["topic"],
-        begin,
-        end,
-        told["tag"],
-        told["key"],
-        told["predicate"],
-        told["rate"],
-        told["dry_run"],
-        told["state"],
+        id=told["replay_id"],
+        topic=told["topic"],
+        begin=begin,
+        end=end,
+        tag=told["tag"],
+        key=told["key"],
+        predicate=told["predicate"],
+        rate=told["rate"],
+        dry_run=told["dry_run"],
+        state=told["state"],
     )
 
 
@@ -104,14 +104,14 @@ def send(chosen: DataFrame, service: Service, asked: Asked, shards: int) -> Sent
     of it, and there are no more of them than can run at once."""
     at_once = chosen.sparkSession.sparkContext.defaultParallelism
     senders = max(1, min(shards, at_once, asked.rate, _MOST_SENDERS))
-    deliverer = ReplaySender(service, asked.id, asked.rate / senders)
+    deliverer = ReplaySender(service=service, replay=asked.id, rate=asked.rate / senders)
     return sum(in_order(chosen, senders).rdd.mapPartitions(deliverer.partition).collect(), Sent())
 
 
 class ReplayJob:
     """One run of a replay."""
 
-    def __init__(self, spark: SparkSession, bucket: Bucket, service: Service, asked: Asked) -> None:
+    def __init__(self, *, spark: SparkSession, bucket: Bucket, service: Service, asked: Asked) -> None:
         self._spark = spark
         self._bucket = bucket
         self._service = service
@@ -216,7 +216,9 @@ def run(options: argparse.Namespace, service: Service) -> int:
 def _run(
     spark: SparkSession, options: argparse.Namespace, service: Service, asked: Asked
 ) -> tuple[int, dict[str, Any]]:
-    replay = ReplayJob(spark, bucket_of(options.bucket, options.folder), service, asked)
+    replay = ReplayJob(
+        spark=spark, bucket=bucket_of(options.bucket, options.folder), service=service, asked=asked
+    )
     why = None
     try:
         code = replay.run()

@@ -54,7 +54,7 @@ class Pace:
         self._free_at = max(now, self._free_at) + count / self._rate
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class ReplaySender:
     """Sends one partition of a replay. Travels to the executors."""
 

@@ -59,7 +59,7 @@ class Told:
         return [midnight + timedelta(hours=n) for midnight in midnights for n in range(24)]
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class _Group:
     """What is told of one group."""
 
@@ -144,13 +144,14 @@ def _groups(told: Told) -> list[_Group]:
         hourly[row["topic"], row["group"]][row["hour"]] = row
     return [
         _Group(
-            *pair,
-            daily[pair],
-            hourly[pair],
-            failures[pair],
-            backlog[pair],
-            explained.get(pair, {}),
-            standing.get(pair),
+            topic=pair[0],
+            group=pair[1],
+            daily=daily[pair],
+            hourly=hourly[pair],
+            failures=failures[pair],
+            backlog=backlog[pair],
+            explained=explained.get(pair, {}),
+            standing=standing.get(pair),
         )
         for pair in {**daily, **backlog, **explained, **standing}
     ]

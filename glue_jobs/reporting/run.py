@@ -104,7 +104,7 @@ class NothingArchived(JobError):
 class ReportJob:
     """One report."""
 
-    def __init__(self, start: Start, bucket: Bucket, span: Span, topic: str | None) -> None:
+    def __init__(self, *, start: Start, bucket: Bucket, span: Span, topic: str | None) -> None:
         self._start = start
         self._bucket = bucket
         self._span = span
@@ -154,7 +154,7 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
     span = span_of(options, [manifest.day for manifest in load_all(bucket)])
     if span is None:
         raise NothingArchived("There is nothing in the archive yet: run make archive.")
-    job = ReportJob(start, bucket, span, options.topic)
+    job = ReportJob(start=start, bucket=bucket, span=span, topic=options.topic)
     rows, lacking = job.run(*groups(options))
     where = bucket.uri(f"{job.folder}/report.html")
     if options.folder:

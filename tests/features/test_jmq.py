@@ -14,7 +14,7 @@ def test_a_stored_message_says_what_it_is_and_where_it_stands(headrace: LocalHea
     headrace.put_topic("orders", shards=2)
     before = headrace.clock.now()
     message = Outgoing(
-        {"order": 188},
+        body={"order": 188},
         key="order-188",
         tag="paid",
         ordering_key="customer-7",

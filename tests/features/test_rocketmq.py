@@ -63,7 +63,7 @@ def test_without_a_prepared_message_the_local_transaction_does_not_begin(hr: Loc
 
 def test_a_dead_letter_leads_to_its_transaction_which_stays_committed(hr: LocalHeadrace) -> None:
     hr.put_group("trade", "other-bank", begin="earliest")
-    with hr.transaction("trade", Outgoing({"paid": 30}, key="order-188")) as half:
+    with hr.transaction("trade", Outgoing(body={"paid": 30}, key="order-188")) as half:
         pass
     (message,) = hr.receive("trade", "other-bank")
     hr.nack("trade", "other-bank", message, dead_letter=True, reason="no such account")

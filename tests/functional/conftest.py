@@ -64,8 +64,15 @@ def running(
         "HEADRACE_DATA": str(tmp_path_factory.mktemp("data")),
     }
     rules = Rules(own_hosts=frozenset({ORIGIN}), allow_loopback=True)
-    egress = Egress(rules, time.monotonic, resolve=lambda host: ())
-    sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, ORIGIN)
+    egress = Egress(rules=rules, monotonic=time.monotonic, resolve=lambda host: ())
+    sender = Sender(
+        egress=egress,
+        functions=LocalFunctions(FUNCTIONS),
+        clock=clock,
+        world=clock,
+        monotonic=time.monotonic,
+        origin=ORIGIN,
+    )
     inbox = Inbox()
     cipher = FileCipher(Path(environment["HEADRACE_DATA"]) / "key")
     made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, cipher=cipher)

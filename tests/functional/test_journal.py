@@ -37,7 +37,12 @@ class Journaling:
         tables = Tables(prefix)
         self._pumps = [
             StreamPoller(
-                table, "journal", self._journal, client("dynamodb"), client("dynamodbstreams"), images=True
+                table=table,
+                name="journal",
+                function=self._journal,
+                dynamodb=client("dynamodb"),
+                streams=client("dynamodbstreams"),
+                images=True,
             )
             for table in (tables.log, tables.traces)
         ]

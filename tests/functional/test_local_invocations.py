@@ -126,7 +126,9 @@ def test_idle_threads_go_and_come_again(seen: Seen) -> None:
 
 def test_the_remaining_time_shrinks_to_nothing() -> None:
     machine = Machine(end=0)
-    context = Context("deliver", "id", threading.Event(), seconds=60, clock=machine.clock)
+    context = Context(
+        function_name="deliver", request_id="id", stopping=threading.Event(), seconds=60, clock=machine.clock
+    )
     remaining = []
     for _ in range(4):
         remaining.append(context.get_remaining_time_in_millis())

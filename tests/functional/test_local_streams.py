@@ -25,7 +25,14 @@ class Pumping:
     """A pump at work."""
 
     def __init__(self, table: Table, function: Function, **options: Any) -> None:
-        self.pump = StreamPoller(table.name, "route", function, table.dynamodb, table.streams, **options)
+        self.pump = StreamPoller(
+            table=table.name,
+            name="route",
+            function=function,
+            dynamodb=table.dynamodb,
+            streams=table.streams,
+            **options,
+        )
         self.thread = threading.Thread(target=self.pump.run)
 
     def __enter__(self) -> None:

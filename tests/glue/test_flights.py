@@ -125,7 +125,7 @@ class Flow:
         """Run a replay's job; its exit code, and the replay afterwards."""
         asked = replay.asked_of(self.ask("GET", f"/v1/replays/{replay_id}"))
         code = (
-            replay.ReplayJob(self._spark, self.bucket, self._service, asked).run()
+            replay.ReplayJob(spark=self._spark, bucket=self.bucket, service=self._service, asked=asked).run()
             if asked.state != "DONE"
             else 0
         )

@@ -121,7 +121,7 @@ def make(topic: Topic, **fields: Any) -> str:
 
 def job(filled: Place, service: Service, replay_id: str) -> ReplayJob:
     told = asked_of(service.ask("GET", f"/v1/replays/{replay_id}"))
-    return ReplayJob(filled.spark, filled.bucket, service, told)
+    return ReplayJob(spark=filled.spark, bucket=filled.bucket, service=service, asked=told)
 
 
 def received(topic: Topic) -> list[int]:
@@ -203,7 +203,7 @@ def test_a_job_says_again_and_again_that_it_is_at_work(monkeypatch: pytest.Monke
     silent: Any = None
     service: Any = Listening()
     before = threading.active_count()
-    with ReplayJob(silent, silent, service, asked()).at_work():
+    with ReplayJob(spark=silent, bucket=silent, service=service, asked=asked()).at_work():
         for _ in range(3):
             assert beats.get(timeout=60) == "PATCH /v1/replays/r RUNNING"
     assert threading.active_count() <= before

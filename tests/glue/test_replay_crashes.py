@@ -282,7 +282,9 @@ class Task:
 
     def attempt(self) -> Sent:
         """Try it from its beginning."""
-        sender = ReplaySender(self.world.service(), self.asked, 1, lambda: 0.0, lambda _: None)
+        sender = ReplaySender(
+            service=self.world.service(), replay=self.asked, rate=1, now=lambda: 0.0, sleep=lambda _: None
+        )
         [sent] = sender.partition(self.rows)
         return sent
 

@@ -83,7 +83,7 @@ def dispatcher(
     standing: Standing, time: Time, rate: float = 1000, pauses: tuple[float, ...] = (1, 2)
 ) -> ReplaySender:
     service = Service(standing.url, "hr_x", time.sleep, pauses)
-    return ReplaySender(service, "r1", rate, time.now, time.sleep)
+    return ReplaySender(service=service, replay="r1", rate=rate, now=time.now, sleep=time.sleep)
 
 
 def sent(each: ReplaySender, count: int) -> Sent:
@@ -188,7 +188,7 @@ def test_batches_are_cut_by_number_and_by_bytes_and_lose_nothing() -> None:
 
 
 def test_a_token_is_in_no_text() -> None:
-    assert "hr_secret" not in repr(ReplaySender(Service("http://x", "hr_secret"), "r", 1))
+    assert "hr_secret" not in repr(ReplaySender(service=Service("http://x", "hr_secret"), replay="r", rate=1))
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

@@ -91,7 +91,13 @@ def before_amending(desk: Desk, happens: Callable[[], object], times: int = 1) -
     a = desk.deps.adapters
     log = cast(Log, Interposed(a.log, "amend", happens, times))
     desk.deps.amender = Amender(
-        a.control, log, a.cursors, a.records, desk.deps.producer, desk.deps.reader, a.clock
+        control=a.control,
+        log=log,
+        cursors=a.cursors,
+        records=a.records,
+        producer=desk.deps.producer,
+        reader=desk.deps.reader,
+        clock=a.clock,
     )
 
 

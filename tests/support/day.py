@@ -183,8 +183,15 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
             patch.setenv(name, "local")
         clock, inbox = ShiftingClock(), Inbox()
         rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
-        egress = Egress(rules, time.monotonic)
-        sender = Sender(egress, LocalFunctions(None), clock, clock, time.monotonic, "headrace.local")
+        egress = Egress(rules=rules, monotonic=time.monotonic)
+        sender = Sender(
+            egress=egress,
+            functions=LocalFunctions(None),
+            clock=clock,
+            world=clock,
+            monotonic=time.monotonic,
+            origin="headrace.local",
+        )
         kms = Kms()
         made = dynamo_adapters(settings.read(environment), clock=clock, invoker=inbox, on_client=kms.attach)
         s3 = Clients("us-east-1").get("s3")

@@ -26,7 +26,13 @@ def lived(outcomes: str, health: Health = WELL, now_ms: int = START_MS) -> Healt
 
 def opened(trips: int = 1) -> Health:
     """Just opened for the n-th time in a row, and the time is START_MS."""
-    return Health((), 1, START_MS, START_MS + min(5 * 2 ** (trips - 1), 300) * SECOND_MS, trips)
+    return Health(
+        window=(),
+        allowance=1,
+        failing_ms=START_MS,
+        open_until_ms=START_MS + min(5 * 2 ** (trips - 1), 300) * SECOND_MS,
+        trips=trips,
+    )
 
 
 def until(health: Health) -> int:

@@ -21,7 +21,9 @@ GROUP = make.group(TOPIC)
 
 
 def survey(cursor: Cursor, first: int, tail: int) -> TopicSurvey:
-    place = Progress(cursor_key(TOPIC, GROUP, 0), 0, cursor, max(0, tail + 1 - cursor.floor))
+    place = Progress(
+        key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=cursor, backlog=max(0, tail + 1 - cursor.floor)
+    )
     of = GroupSurvey(GROUP, (place,), (), 0, 0)
     return TopicSurvey(TOPIC, 0, (Extent(0, first, tail),), (of,))
 

@@ -37,9 +37,18 @@ class Shed:
     def __post_init__(self) -> None:
         chance = SeededRandom()
         nothing = lambda *_: None  # noqa: E731
-        ways = Ways(self.append, nothing, nothing, nothing, self.given.append, self.tell)
+        ways = Ways(
+            append=self.append,
+            wake=nothing,
+            check=nothing,
+            set_aside=nothing,
+            hand_over=self.given.append,
+            tell=self.tell,
+        )
         self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
-        self.mover = Mover(self.timers, ways, self.clock, lambda: chance.id(8), Inline)
+        self.mover = Mover(
+            timers=self.timers, ways=ways, clock=self.clock, new_owner=lambda: chance.id(8), threads=Inline
+        )
 
     def tell(self, where: str, error: BaseException) -> None:
         self.told.append((where, str(error)))

@@ -86,9 +86,22 @@ class World(Nobody):
 
     def move(self, fragments: Iterable[int] | None = None) -> None:
         """One invocation of the mover."""
-        ways = Ways(self.append, nothing, nothing, nothing, self.hand_over, nothing)
+        ways = Ways(
+            append=self.append,
+            wake=nothing,
+            check=nothing,
+            set_aside=nothing,
+            hand_over=self.hand_over,
+            tell=nothing,
+        )
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
-        mover = Mover(self.timers, ways, self.clock, lambda: self._random.id(8), threads)
+        mover = Mover(
+            timers=self.timers,
+            ways=ways,
+            clock=self.clock,
+            new_owner=lambda: self._random.id(8),
+            threads=threads,
+        )
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)
 

@@ -40,7 +40,7 @@ def test_places_count_what_is_leased_and_what_may_be_at_any_moment(counts: list[
     cursors = len(counts) + 1
     guaranteed = most // (4 * cursors)
     leased = {str(n): count for n, count in enumerate(counts)}
-    seen = InFlight(leased, cursors, guaranteed, most)
+    seen = InFlight(leased=leased, cursors=cursors, guaranteed=guaranteed, most=most)
     assert seen.slots == sum(max(guaranteed, n) for n in (*counts, 0))
     assert seen.slots >= sum(counts)
     wanted = seen.slots_for_others(["0"])
@@ -85,7 +85,7 @@ def test_what_each_consumer_has_is_counted_over_all_cursors() -> None:
 
 
 def test_a_cursor_at_work_wants_its_equal_part() -> None:
-    seen = InFlight({"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, 5, 2, 12)
+    seen = InFlight(leased={"0": 1, "1": 10, "2": 2, "3": 1, "4": 0}, cursors=5, guaranteed=2, most=12)
     assert seen.slots_for_others(["0"]) == 2, "of three at work, each four: the first is who asks"
     assert seen.slots_for_others(["2"]) == 0
 

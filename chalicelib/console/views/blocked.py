@@ -12,7 +12,7 @@ from ...services.inspect.survey import GroupSurvey
 _MOST = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Blocked:
     """A unit that waits for one of its messages: which, who has it (None: it waits for its next attempt, or its holder
     has no name), until when, and how many were passed over for it."""
@@ -39,11 +39,27 @@ def blocked(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
         for lease in place.cursor.leases.values():
             owner, until_ms = names.get(lease.owner), lease.deadline_ms
             found += [
-                Blocked(shard, span.start, span.attempt, True, owner, until_ms, passed[span.unit])
+                Blocked(
+                    shard=shard,
+                    offset=span.start,
+                    attempt=span.attempt,
+                    is_leased=True,
+                    consumer=owner,
+                    until_ms=until_ms,
+                    behind=passed[span.unit],
+                )
                 for span in lease.spans
             ]
         found += [
-            Blocked(shard, span.start, span.attempt, False, None, span.due_ms, passed[span.unit])
+            Blocked(
+                shard=shard,
+                offset=span.start,
+                attempt=span.attempt,
+                is_leased=False,
+                consumer=None,
+                until_ms=span.due_ms,
+                behind=passed[span.unit],
+            )
             for span in place.cursor.waiting
             if span.attempt > 1
         ]

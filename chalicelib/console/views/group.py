@@ -14,7 +14,7 @@ from ...services.inspect.survey import GroupSurvey
 _MOST_LEASES = 50
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class LeaseLine:
     """A lease that runs. `shard` is None on the retry lane."""
 
@@ -26,7 +26,7 @@ class LeaseLine:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Member:
     """A consumer of the group: what it has, and whether it works."""
 
@@ -62,12 +62,12 @@ def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[LeaseLine]:
     """The leases that run, the one that ends first first."""
     lines = [
         LeaseLine(
-            place.shard,
-            [(low, high - 1) for span in lease.spans for low, high in span.ranges()][:8],
-            sum(span.count for span in lease.spans),
-            max(span.attempt for span in lease.spans),
-            names.get(lease.owner),
-            lease.deadline_ms,
+            shard=place.shard,
+            offsets=[(low, high - 1) for span in lease.spans for low, high in span.ranges()][:8],
+            number=sum(span.count for span in lease.spans),
+            attempt=max(span.attempt for span in lease.spans),
+            consumer=names.get(lease.owner),
+            deadline_ms=lease.deadline_ms,
         )
         for place in (*survey.places, *survey.lanes)
         for lease in place.cursor.leases.values()
@@ -85,13 +85,13 @@ def members(consumers: Sequence[Consumer], assignment: Assignment | None, now_ms
 def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> Member:
     everywhere = assignment is not None and assignment.strategy == EVERYONE
     return Member(
-        consumer,
-        is_online(consumer, now_ms),
-        assignment.rank(consumer.uid) if assignment else None,
-        len(assignment.members) if assignment else 0,
-        None if everywhere else assignment.shards(consumer.uid) if assignment else (),
-        breaker.state(consumer.open_until_ms, now_ms),
-        breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms),
+        consumer=consumer,
+        is_online=is_online(consumer, now_ms),
+        rank=assignment.rank(consumer.uid) if assignment else None,
+        total=len(assignment.members) if assignment else 0,
+        shards=None if everywhere else assignment.shards(consumer.uid) if assignment else (),
+        breaker=breaker.state(consumer.open_until_ms, now_ms),
+        disables_ms=breaker.disables_ms(consumer.failing_ms, consumer.trips, now_ms),
     )
 
 

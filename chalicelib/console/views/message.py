@@ -47,7 +47,7 @@ class Lane:
     marks: Sequence[Mark]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class TimeLine:
     """The lanes, and the times at the ends of the scale."""
 
@@ -127,7 +127,7 @@ def time_line(
     for group in groups:
         own = [event for event in events if event.group == group]
         lanes.append(Lane(group, _marks(own, steps.get(group, ()), scale)))
-    return TimeLine(lanes, start_ms, past_ms, end_ms, steps)
+    return TimeLine(lanes=lanes, start_ms=start_ms, past_ms=past_ms, end_ms=end_ms, coming=steps)
 
 
 def _marks(events: Sequence[Event], steps: Sequence[int], scale: _Scale) -> list[Mark]:

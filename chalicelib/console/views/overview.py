@@ -16,7 +16,7 @@ _SPARK_POINTS = 40
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Line:
     """One topic. What is None was not counted yet."""
 
@@ -97,23 +97,23 @@ def overview(
 
 def _line(topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int) -> Line:
     if survey is None:
-        return Line(topic)
+        return Line(topic=topic)
     groups = survey.groups
     kinds = [trouble.kind for group in groups for trouble in of_group(topic, group, now_ms)]
     return Line(
-        topic,
-        survey,
-        max(kinds, default=None),
-        sum(group.backlog for group in groups),
-        sum(group.in_flight for group in groups),
-        sum(group.retrying for group in groups),
-        sum(group.dead for group in groups),
-        min((group.oldest_ms for group in groups if group.oldest_ms), default=None),
-        any(group.more_retrying for group in groups),
-        any(group.more_dead for group in groups),
-        rate_of([(point.at_ms, point.accepted) for point in points]),
-        rate_of([(point.at_ms, point.settled) for point in points]),
-        spark([(point.at_ms, point.accepted) for point in points]),
+        topic=topic,
+        survey=survey,
+        worst=max(kinds, default=None),
+        backlog=sum(group.backlog for group in groups),
+        in_flight=sum(group.in_flight for group in groups),
+        retrying=sum(group.retrying for group in groups),
+        dead=sum(group.dead for group in groups),
+        oldest_ms=min((group.oldest_ms for group in groups if group.oldest_ms), default=None),
+        more_retrying=any(group.more_retrying for group in groups),
+        more_dead=any(group.more_dead for group in groups),
+        accepted_rate=rate_of([(point.at_ms, point.accepted) for point in points]),
+        settled_rate=rate_of([(point.at_ms, point.settled) for point in points]),
+        spark=spark([(point.at_ms, point.accepted) for point in points]),
     )
 
 

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 600, 72
 _TOP = 4  # of the height, above the highest point
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Chart:
     """A curve: its line and the area below it as paths; its highest value, its mean, the last one. None: not known."""
 
@@ -85,11 +85,11 @@ def _chart(values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: i
             lines[-1].append(f"{min(max(x, 0), WIDTH):.1f} {y:.1f}")
     drawn = [points for points in lines if points]
     return Chart(
-        "".join("M" + "L".join(points) for points in drawn),
-        "".join(_closed(points) for points in drawn),
-        most,
-        sum(known) / len(known) if known else None,
-        known[-1] if known else None,
+        line="".join("M" + "L".join(points) for points in drawn),
+        area="".join(_closed(points) for points in drawn),
+        most=most,
+        mean=sum(known) / len(known) if known else None,
+        last=known[-1] if known else None,
     )
 
 

@@ -18,7 +18,7 @@ _LEAST_OFFSETS = 20
 _MOST_LANES = 6  # of one group on one shard: a broadcast has one for each consumer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Bar:
     """A piece of a lane, in thousandths of its width. `low` and `high` are its offsets, both inclusive."""
 
@@ -31,7 +31,7 @@ class Bar:
     until_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Lane:
     """One group's (in a broadcast: one consumer's) way through a shard."""
 
@@ -44,7 +44,7 @@ class Lane:
     next_x: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class ShardStrip:
     """One shard. `older` messages are kept left of what is shown."""
 
@@ -83,7 +83,7 @@ def _strip(extent: Extent, groups: Sequence[GroupSurvey], names: Mapping[str, st
         own = [each for of, each in places if of is group]
         lanes += [_lane(group, each, scale, names) for each in own[:_MOST_LANES]]
         more += max(0, len(own) - _MOST_LANES)
-    return ShardStrip(extent, low, max(0, low - extent.first), lanes, more)
+    return ShardStrip(extent=extent, low=low, older=max(0, low - extent.first), lanes=lanes, more_lanes=more)
 
 
 def _low(extent: Extent, floors: Iterable[int]) -> int:
@@ -100,13 +100,13 @@ def _lane(group: GroupSurvey, place: Progress, scale: _Scale, names: Mapping[str
     cursor = place.cursor
     uid = place.key.consumer_uid
     return Lane(
-        group.group.name,
-        names.get(uid, uid) if uid else None,
-        cursor.floor,
-        cursor.next,
-        place.backlog,
-        tuple(_bars(cursor, scale)),
-        scale.x(cursor.next),
+        group=group.group.name,
+        consumer=names.get(uid, uid) if uid else None,
+        floor=cursor.floor,
+        next=cursor.next,
+        backlog=place.backlog,
+        bars=tuple(_bars(cursor, scale)),
+        next_x=scale.x(cursor.next),
     )
 
 
@@ -138,5 +138,15 @@ def _merged(
             first = bars.pop()
             low, x = first.low, first.x
         width = round(max(_NARROWEST, end - x), 1)
-        bars.append(Bar(kind, min(x, WIDTH - _NARROWEST), width, low, high - 1, attempt, until_ms))
+        bars.append(
+            Bar(
+                kind=kind,
+                x=min(x, WIDTH - _NARROWEST),
+                width=width,
+                low=low,
+                high=high - 1,
+                attempt=attempt,
+                until_ms=until_ms,
+            )
+        )
     return bars

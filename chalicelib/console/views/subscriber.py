@@ -13,7 +13,7 @@ _STEP = WIDTH // MOST_TICKS
 _SHORTEST = 6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Tick:
     """An attempt as a bar: the longer it took, the taller."""
 
@@ -34,4 +34,10 @@ def ticks(attempts: Sequence[PastAttempt]) -> list[Tick]:
 
 def _tick(attempt: PastAttempt, x: int, longest_ms: int) -> Tick:
     height = _SHORTEST + round((HEIGHT - _SHORTEST) * attempt.duration_ms / longest_ms)
-    return Tick("ok" if attempt.outcome == "SUCCESS" else "fail", x, HEIGHT - height, height, attempt)
+    return Tick(
+        kind="ok" if attempt.outcome == "SUCCESS" else "fail",
+        x=x,
+        y=HEIGHT - height,
+        height=height,
+        attempt=attempt,
+    )

@@ -32,6 +32,7 @@ class Claimer:
 
     def __init__(
         self,
+        *,
         states: CursorStore,
         reader: LogReader,
         attempt_log: AttemptLog,
@@ -94,7 +95,7 @@ class Claimer:
             if state.cursor.is_closed:
                 return []
             now_ms = self._clock.now_ms()
-            one = ClaimPlanner(self._reader, claimant, shard, key, now_ms)
+            one = ClaimPlanner(reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
             plan, after = one.plan_that_fits(state.cursor, most, most_bytes, token)
             if not plan.selection.granted and not plan.selection.settled:
@@ -144,7 +145,9 @@ class Claimer:
         while True:
             state = self._states.last(key)
             now_ms = self._clock.now_ms()
-            plan = ClaimPlanner(self._reader, claimant, shard, key, now_ms).plan_burial(state.cursor)
+            plan = ClaimPlanner(
+                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
+            ).plan_burial(state.cursor)
             if not plan.selection.settled:
                 return buried
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)

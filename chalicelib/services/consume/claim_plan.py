@@ -46,6 +46,7 @@ class ClaimPlanner:
 
     def __init__(
         self,
+        *,
         reader: LogReader,
         claimant: Claimant,
         shard: int | None,

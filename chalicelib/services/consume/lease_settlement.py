@@ -53,14 +53,16 @@ class LeaseSettlement:
     """The deliveries of one lease, being settled."""
 
     def __init__(
-        self, context: SettleContext, topic: Topic, group: Group, key: CursorKey, token: str
+        self, *, context: SettleContext, topic: Topic, group: Group, key: CursorKey, token: str
     ) -> None:
         self._context = context
         self._topic = topic
         self._group = group
         self._key = key
         self._token = token
-        self._steps = StepMaker(context.reader, topic, group, key, context.clock.now_ms())
+        self._steps = StepMaker(
+            reader=context.reader, topic=topic, group=group, key=key, now_ms=context.clock.now_ms()
+        )
         self.owner = ""  # known once the lease was found
         self._known: dict[tuple[int, int], Tried] = {}
         self._misses = 0

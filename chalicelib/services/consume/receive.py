@@ -37,6 +37,7 @@ class Receiver:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         assignments: Assignments,
         claimer: Claimer,

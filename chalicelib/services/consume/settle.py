@@ -116,7 +116,7 @@ class Settler:
         self._note_signs(topic, group, owners)
         stale = [(i, receipt) for i, receipt in valid_receipts if isinstance(answers[i], Conflict)]
         for (key, token), members in _by_lease(topic, group, stale).items():
-            lease = LeaseSettlement(self._context, topic, group, key, token)
+            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
             for i, receipt in members:
                 answers[i] = lease.repeated(receipt, rule)
         return answers
@@ -133,7 +133,7 @@ class Settler:
         """As `settle`; adds the owners of the leases to `owners`."""
         answers: list[SettleAnswer] = [None] * len(receipts)
         for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
-            lease = LeaseSettlement(self._context, topic, group, key, token)
+            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
             settled, error = lease.settle([receipt for _, receipt in members], rule)
             owners.add(lease.owner)
             for i, receipt in members:

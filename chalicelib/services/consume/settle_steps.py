@@ -56,7 +56,7 @@ class Step:
 class StepMaker:
     """Makes the steps of deliveries under one lease, at one moment."""
 
-    def __init__(self, reader: LogReader, topic: Topic, group: Group, key: CursorKey, now_ms: int) -> None:
+    def __init__(self, *, reader: LogReader, topic: Topic, group: Group, key: CursorKey, now_ms: int) -> None:
         self._reader = reader
         self._topic = topic
         self._group = group

@@ -30,7 +30,9 @@ _SHORTEST_RETENTION_MS = 86_400_000
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
-    def __init__(self, log: Log, tails: Tails, states: CursorStore, records: Records, clock: Clock) -> None:
+    def __init__(
+        self, *, log: Log, tails: Tails, states: CursorStore, records: Records, clock: Clock
+    ) -> None:
         self._log = log
         self._records = records
         self._tails = tails

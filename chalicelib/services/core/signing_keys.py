@@ -26,7 +26,7 @@ _UPGRADE_MS = (
 class SigningKeys:
     """Signs texts and verifies them. One per process; the keys are read at the first use."""
 
-    def __init__(self, control: Control, sealer: Sealer, clock: Clock, random: Random) -> None:
+    def __init__(self, *, control: Control, sealer: Sealer, clock: Clock, random: Random) -> None:
         self._control = control
         self._sealer = sealer
         self._clock = clock

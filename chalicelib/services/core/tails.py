@@ -26,7 +26,7 @@ _SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 class Tails:
     """Reads tails, for appends and for groups that begin at the end."""
 
-    def __init__(self, log: Log, control: Control, cursors: Cursors, clock: Clock) -> None:
+    def __init__(self, *, log: Log, control: Control, cursors: Cursors, clock: Clock) -> None:
         self._log = log
         self._control = control
         self._cursors = cursors

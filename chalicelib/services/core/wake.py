@@ -82,6 +82,7 @@ class Waker:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         invoker: Invoker,
         mark: Callable[[Topic], None],

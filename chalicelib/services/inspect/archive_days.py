@@ -99,12 +99,12 @@ def _day(manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
         for name in sorted({*rows["messages"], *rows["deliveries"], *missing})
     }
     return ArchivedDay(
-        manifest.day,
-        manifest.until_hour,
-        manifest.written_ms,
-        len(manifest.damaged),
-        len(manifest.bodies_missing),
-        topics,
+        day=manifest.day,
+        until_hour=manifest.until_hour,
+        written_ms=manifest.written_ms,
+        damaged=len(manifest.damaged),
+        bodies_missing=len(manifest.bodies_missing),
+        topics=topics,
     )
 
 

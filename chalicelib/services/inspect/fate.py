@@ -43,7 +43,7 @@ class Whereabouts:
     older: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class MessageFate:
     """A group's delivery (in a broadcast: its consumers') and where it is."""
 
@@ -56,7 +56,7 @@ class MessageFate:
 class Fates:
     """Reads only; nothing here changes anything."""
 
-    def __init__(self, catalog: Catalog, statuses: Statuses, records: Records, log: Log) -> None:
+    def __init__(self, *, catalog: Catalog, statuses: Statuses, records: Records, log: Log) -> None:
         self._catalog = catalog
         self._statuses = statuses
         self._records = records
@@ -93,10 +93,10 @@ class Fates:
             if position(cursor, message.offset)[0] is not Position.NOT_OWED
         ]
         return MessageFate(
-            status,
-            tuple(dict.fromkeys(each.place for each in where if each.place)),
-            tuple(dict.fromkeys(each.older for each in where if each.older)),
-            all(each.place for each in where),
+            status=status,
+            places=tuple(dict.fromkeys(each.place for each in where if each.place)),
+            older=tuple(dict.fromkeys(each.older for each in where if each.older)),
+            adds_up=all(each.place for each in where),
         )
 
     def _where(

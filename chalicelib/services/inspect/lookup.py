@@ -54,7 +54,7 @@ class Filters:
     to_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class ShardStatus:
     """One shard as one cursor sees it."""
 
@@ -93,6 +93,7 @@ class Lookup:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         log: Log,
         records: Records,
@@ -321,7 +322,13 @@ class Lookup:
     def _shard_status(self, key: CursorKey, tail: int) -> ShardStatus:
         cursor = fold(self.statuses.cursor(key))
         unsettled = tail + 1 - cursor.floor - ranges.total(cursor.settled)
-        return ShardStatus(key.shard.shard, key.consumer_uid, tail, cursor, max(0, unsettled))
+        return ShardStatus(
+            shard=key.shard.shard,
+            consumer_uid=key.consumer_uid,
+            tail=tail,
+            cursor=cursor,
+            backlog=max(0, unsettled),
+        )
 
     def _accepted(self, topic: Topic, status: ShardStatus) -> int | None:
         slot = self._reader.fetch(topic.shard_key(status.shard), [status.cursor.floor])[status.cursor.floor]

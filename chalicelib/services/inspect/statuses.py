@@ -96,6 +96,7 @@ class Statuses:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         cursors: Cursors,
         records: Records,

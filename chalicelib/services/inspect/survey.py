@@ -49,7 +49,7 @@ class Extent:
     tail_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Progress:
     """One cursor on one shard (None: on the retry lane), with its leases that have ended let go."""
 
@@ -168,7 +168,9 @@ class TopicSurvey:
 class Surveyor:
     """Reads only."""
 
-    def __init__(self, catalog: Catalog, log: Log, cursors: Cursors, records: Records, clock: Clock) -> None:
+    def __init__(
+        self, *, catalog: Catalog, log: Log, cursors: Cursors, records: Records, clock: Clock
+    ) -> None:
         self._catalog = catalog
         self._log = log
         self._cursors = cursors
@@ -254,7 +256,9 @@ class Surveyor:
                 key = cursor_key(topic, group, extent.shard, uid)
                 places.append(self._progress(topic, key, cursors, extent, oldest))
             lane = cursor_key(topic, group, None, uid)
-            lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard))), 0))
+            lanes.append(
+                Progress(key=lane, shard=None, cursor=self._now(cursors.get(str(lane.shard))), backlog=0)
+            )
         return places, lanes
 
     def _group(
@@ -295,7 +299,7 @@ class Surveyor:
             if place not in oldest:
                 oldest[place] = self._accepted_ms(topic, *place)
             oldest_ms = oldest[place]
-        return Progress(key, extent.shard, cursor, backlog, oldest_ms)
+        return Progress(key=key, shard=extent.shard, cursor=cursor, backlog=backlog, oldest_ms=oldest_ms)
 
     def _now(self, stored: Cursor | None) -> Cursor:
         return transitions.expire(stored or Cursor(), self._clock.now_ms())

@@ -56,7 +56,7 @@ class Tracer:
     """Reads traces; nothing here changes anything."""
 
     def __init__(
-        self, catalog: Catalog, traces: Traces, records: Records, statuses: Statuses, clock: Clock
+        self, *, catalog: Catalog, traces: Traces, records: Records, statuses: Statuses, clock: Clock
     ) -> None:
         self._catalog = catalog
         self._traces = traces

@@ -37,6 +37,7 @@ class Amender:
 
     def __init__(
         self,
+        *,
         control: Control,
         log: Log,
         cursors: Cursors,

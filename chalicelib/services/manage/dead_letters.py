@@ -62,6 +62,7 @@ class Redriver:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         lookup: Lookup,
         records: Records,

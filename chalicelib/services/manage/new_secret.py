@@ -20,7 +20,7 @@ class NewSecret:
     anyway. Refused where too many would sign at once. However often it is done, the secret is encrypted once."""
 
     def __init__(
-        self, sealer: Sealer, place: Place, secret: bytes, now_ms: int, overlap_ms: int = OVERLAP_MS
+        self, *, sealer: Sealer, place: Place, secret: bytes, now_ms: int, overlap_ms: int = OVERLAP_MS
     ) -> None:
         self._sealer = sealer
         self._place = place

@@ -97,7 +97,9 @@ class Registry:
         """Register a consumer or renew its registration; another contact replaces the one it had."""
         now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
         secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
-        signing = NewSecret(self._sealer, place_of(topic, group, name), secret, now_ms)
+        signing = NewSecret(
+            sealer=self._sealer, place=place_of(topic, group, name), secret=secret, now_ms=now_ms
+        )
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
@@ -180,7 +182,13 @@ class Registry:
             )
         secret, place = self._random.secret(), place_of(topic, group, consumer.name)
         overlap_ms = overlap_seconds * 1000
-        new = NewSecret(self._sealer, place, secret, self._clock.now_ms(), overlap_ms)
+        new = NewSecret(
+            sealer=self._sealer,
+            place=place,
+            secret=secret,
+            now_ms=self._clock.now_ms(),
+            overlap_ms=overlap_ms,
+        )
         if not self._amend(topic, group, consumer, new):
             raise _busy()
         return secret

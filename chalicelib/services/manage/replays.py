@@ -53,6 +53,7 @@ class Replays:
 
     def __init__(
         self,
+        *,
         control: Control,
         catalog: Catalog,
         producer: Producer,

@@ -15,7 +15,7 @@ _ID_CHARS = 24
 class SignInLinks:
     """Makes and redeems tickets. A ticket names a token and does not hold it."""
 
-    def __init__(self, tickets: Tickets, signing_keys: SigningKeys, clock: Clock, random: Random) -> None:
+    def __init__(self, *, tickets: Tickets, signing_keys: SigningKeys, clock: Clock, random: Random) -> None:
         self._tickets = tickets
         self._signing_keys = signing_keys
         self._clock = clock

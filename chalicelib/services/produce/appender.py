@@ -44,7 +44,14 @@ class Appender:
     wins."""
 
     def __init__(
-        self, log: Log, tails: Tails, keys: Keys, mark: Callable[[Topic], None], clock: Clock, random: Random
+        self,
+        *,
+        log: Log,
+        tails: Tails,
+        keys: Keys,
+        mark: Callable[[Topic], None],
+        clock: Clock,
+        random: Random,
     ) -> None:
         """`mark` is called before anything is put into a topic's log, and once that is done."""
         self._log = log

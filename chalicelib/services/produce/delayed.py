@@ -48,6 +48,7 @@ class Delayed:
 
     def __init__(
         self,
+        *,
         timers: Timers,
         transactions: Transactions,
         log: Log,

@@ -24,7 +24,14 @@ class Due:
     """Puts delayed messages and retries into their logs."""
 
     def __init__(
-        self, catalog: Catalog, producer: Producer, timers: Timers, log: Log, waker: Waker, counters: Counters
+        self,
+        *,
+        catalog: Catalog,
+        producer: Producer,
+        timers: Timers,
+        log: Log,
+        waker: Waker,
+        counters: Counters,
     ) -> None:
         self._catalog = catalog
         self._producer = producer

@@ -38,6 +38,7 @@ class Producer:
 
     def __init__(
         self,
+        *,
         log: Log,
         tails: Tails,
         timers: Timers,
@@ -51,7 +52,7 @@ class Producer:
         """`filed` is called with new timers; `mark` is called before an append, to note that the topic has something
         to deliver."""
         self._log = log
-        self._appender = Appender(log, tails, keys, mark, clock, random)
+        self._appender = Appender(log=log, tails=tails, keys=keys, mark=mark, clock=clock, random=random)
         self._timers = timers
         self._keys = keys
         self._filed = filed

@@ -55,6 +55,7 @@ class Transactor:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         transactions: Transactions,
         producer: Producer,

@@ -27,6 +27,7 @@ class Outbound:
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         sealer: Sealer,
         sender: Callable[[], Sender],

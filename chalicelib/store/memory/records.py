@@ -28,7 +28,13 @@ class MemoryRecords:
     def unfinished(self, topic_uid: str, group_uid: str, most: int | None = None) -> list[Unfinished]:
         with self._tables.lock:
             return [
-                Unfinished(r.shard, r.offset, r.status, r.consumer_uid, r.next_ms is not None)
+                Unfinished(
+                    shard=r.shard,
+                    offset=r.offset,
+                    status=r.status,
+                    consumer_uid=r.consumer_uid,
+                    timed=r.next_ms is not None,
+                )
                 for (g, k), r in self._tables.records.items()
                 if g == group_uid
                 and k.startswith(f"{topic_uid}/")

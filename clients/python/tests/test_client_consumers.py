@@ -127,7 +127,7 @@ def test_bodies_have_the_type_of_the_annotation(hr: Headrace, topic: str) -> Non
 
 def test_a_serial_group_keeps_the_order_of_each_key(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest", mode="serial")
-    hr.send_many(topic, [Outgoing(n, ordering_key=f"k{n % 3}") for n in range(30)])
+    hr.send_many(topic, [Outgoing(body=n, ordering_key=f"k{n % 3}") for n in range(30)])
     bodies_by_key: defaultdict[str | None, list[int]] = defaultdict(list)
     log = Log(hr, 30)
 

@@ -216,7 +216,7 @@ def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, to
 
 def test_a_batch_answers_for_each_message(hr: Headrace, topic: str) -> None:
     progress: list[int] = []
-    messages = [{"n": 0}, Outgoing({"n": 1}, shard=99), Outgoing({"n": 2}, key="two")]
+    messages = [{"n": 0}, Outgoing(body={"n": 1}, shard=99), Outgoing(body={"n": 2}, key="two")]
     good, bad, keyed = hr.send_many(topic, messages, chunk=2, on_progress=progress.append)
     assert isinstance(good, Sent)
     assert isinstance(bad, errors.Refused)

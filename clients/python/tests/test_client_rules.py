@@ -64,17 +64,17 @@ def test_times_need_their_zone() -> None:
 
 
 def test_what_waits_has_one_time_and_one_dedup_id() -> None:
-    fields = Outgoing(1, key="k", keys=("k", "l"), delay="30m").fields(NOW)
+    fields = Outgoing(body=1, key="k", keys=("k", "l"), delay="30m").fields(NOW)
     assert fields["deliver_at"] == "2026-11-22T09:30:00.000Z"
     assert fields["dedup_id"]
     assert fields["keys"] == ["k", "l"]
-    assert Outgoing(1, delay=0).fields(NOW) == {"body": 1, "delay_seconds": 0}, "as the caller said"
-    assert Outgoing(1, delay=5, dedup_id="").fields()["dedup_id"] == "", "for the service to refuse"
-    assert Outgoing(1, delay="1.5s").fields()["delay_seconds"] == 2, (
+    assert Outgoing(body=1, delay=0).fields(NOW) == {"body": 1, "delay_seconds": 0}, "as the caller said"
+    assert Outgoing(body=1, delay=5, dedup_id="").fields()["dedup_id"] == "", "for the service to refuse"
+    assert Outgoing(body=1, delay="1.5s").fields()["delay_seconds"] == 2, (
         "by the service's clock, whatever ours says"
     )
     with pytest.raises(ValueError, match="not both"):
-        Outgoing(1, delay=1, deliver_at=NOW).fields(NOW)
+        Outgoing(body=1, delay=1, deliver_at=NOW).fields(NOW)
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 10))

@@ -40,7 +40,9 @@ def test_a_batch_a_raw_one_and_a_delayed_one_too(
     hr: Headrace, shaky: Headrace, proxy: FaultyProxy, topic: str, fault: str
 ) -> None:
     proxy.plan.append(fault)
-    results = shaky.send_many(topic, [Outgoing("x"), Outgoing("x"), Outgoing("keyed", ordering_key="k")])
+    results = shaky.send_many(
+        topic, [Outgoing(body="x"), Outgoing(body="x"), Outgoing(body="keyed", ordering_key="k")]
+    )
     assert all(isinstance(one, Sent) and one.duplicate for one in results)
     proxy.plan.append(fault)
     assert shaky.publish(topic, b"raw").duplicate

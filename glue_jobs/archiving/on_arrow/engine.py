@@ -283,7 +283,13 @@ class OnArrow:
 
     def _files_of(self, table: str, topic: str, schema: pa.Schema, within: str = "") -> Files:
         home = f"{publish.folder_aside(table, self._window.name)}/of={topic}{within}"
-        return Files(self._bucket, home, self._folder / table / topic, schema, self._settings.rows_per_file)
+        return Files(
+            bucket=self._bucket,
+            home=home,
+            folder=self._folder / table / topic,
+            schema=schema,
+            most=self._settings.rows_per_file,
+        )
 
     def _parts(self, table: str, topics: Mapping[str, Topic], within: str = "") -> dict[str, Part]:
         files = publish.files_aside(self._bucket, table, self._window.name, within)

@@ -20,7 +20,7 @@ class Files:
     """The files of a topic, with about `most` rows each, which begin at `home` in the bucket. `local` are where they
     lie on this machine until their folder goes."""
 
-    def __init__(self, bucket: Bucket, home: str, folder: Path, schema: pa.Schema, most: int) -> None:
+    def __init__(self, *, bucket: Bucket, home: str, folder: Path, schema: pa.Schema, most: int) -> None:
         self._bucket, self._home, self._folder, self._schema, self._most = bucket, home, folder, schema, most
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []

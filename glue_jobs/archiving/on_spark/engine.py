@@ -33,7 +33,7 @@ T = TypeVar("T")
 class OnSpark:
     """The engine that does everything: any size, damaged objects, bodies that were archived before."""
 
-    def __init__(self, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
+    def __init__(self, *, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._spark, self._bucket, self._window, self._settings = spark, bucket, window, settings
         self._journal = Journal(spark, bucket, window)
 

@@ -18,7 +18,15 @@ from tests.support.stages import Stage
 def entry(at_ms: int, request_id: str = "r", **fields: str) -> AuditEntry:
     """An entry, with all that it can have."""
     return AuditEntry(
-        at_ms, "t1", "ci", "PUT", "/v1/topics/{topic}", "topic orders", "OK", request_id, **fields
+        at_ms=at_ms,
+        token_id="t1",
+        token_name="ci",
+        method="PUT",
+        path="/v1/topics/{topic}",
+        object="topic orders",
+        result="OK",
+        request_id=request_id,
+        **fields,
     )
 
 

@@ -55,7 +55,15 @@ def mark(stage: Stage, name: str) -> None:
 
 def task_of(stage: Stage, visits: Visits) -> Assigner:
     a = stage.another()
-    return Assigner(a.control, a.marks, a.rounds, visits.look_after, lambda *_: False, a.clock, Inline)
+    return Assigner(
+        control=a.control,
+        marks=a.marks,
+        rounds=a.rounds,
+        look_after=visits.look_after,
+        ask=lambda *_: False,
+        clock=a.clock,
+        threads=Inline,
+    )
 
 
 def test_marked_topics_are_all_visited_in_every_run_and_no_others(empty_stage: Stage) -> None:
@@ -185,7 +193,13 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
 
     a = empty_stage.another()
     job = Assigner(
-        a.control, a.marks, a.rounds, Visits().look_after, ask, a.clock, lambda: ThreadPoolExecutor(8)
+        control=a.control,
+        marks=a.marks,
+        rounds=a.rounds,
+        look_after=Visits().look_after,
+        ask=ask,
+        clock=a.clock,
+        threads=lambda: ThreadPoolExecutor(8),
     )
     report = job.run_once()
     assert report.agreed == 6

@@ -62,7 +62,9 @@ class World:
         """One run with time for so many topics; None where it died."""
         a = self.stage.another()
         try:
-            return Walk("job", a.control, a.rounds, a.clock).run(visit or self.visit, budget(topics))
+            return Walk(job="job", control=a.control, rounds=a.rounds, clock=a.clock).run(
+                visit or self.visit, budget(topics)
+            )
         except Death:
             return None
 

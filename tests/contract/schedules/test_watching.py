@@ -35,7 +35,7 @@ def desk(stage: Stage) -> Desk:
 def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
     a, noted = desk.deps.adapters, [] if calls is None else calls
     control, log, cursors = (cast(Any, Counting(port, noted)) for port in (a.control, a.log, a.cursors))
-    return Watch(control, log, cursors, a.marks, a.rounds, a.clock)
+    return Watch(control=control, log=log, cursors=cursors, marks=a.marks, rounds=a.rounds, clock=a.clock)
 
 
 def seen(watch: Watch) -> list[tuple[str, int]]:

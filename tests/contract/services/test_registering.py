@@ -27,7 +27,7 @@ HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
 OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
 FUNCTION = Contact(ConsumerKind.FUNCTION, "arn:aws:lambda:eu-west-1:123456789012:function:f")
 MINE = b"m" * 24
-BROKEN = Health((), 1, 5, 7, 3)
+BROKEN = Health(window=(), allowance=1, failing_ms=5, open_until_ms=7, trips=3)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> Non
 def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, group: Group) -> None:
     consumer = register(desk, group).member.consumer
     now_ms = desk.stage.clock.now_ms()
-    health = Health((), 1, now_ms, now_ms + 5 * SECOND_MS, 1)
+    health = Health(window=(), allowance=1, failing_ms=now_ms, open_until_ms=now_ms + 5 * SECOND_MS, trips=1)
     for _ in range(2):
         held = desk.deps.registry.set_health(desk.topic, group, consumer, health)
         assert held is not None

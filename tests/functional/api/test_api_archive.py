@@ -49,7 +49,9 @@ def proofs(api: Client, day: str) -> dict[str, tuple[str, int]]:
 def test_a_day_is_proved_open_or_has_holes(api: Client) -> None:
     put("2026-11-01", written_ms=1_793_577_600_000)
     put("2026-11-02", until_hour=10)
-    lost = Shard("orders", "uid", 0, 0, ((0, 9),), missing=((3, 5), (8, 8)))
+    lost = Shard(
+        topic="orders", topic_uid="uid", shard=0, begin=0, ranges=((0, 9),), missing=((3, 5), (8, 8))
+    )
     put("2026-11-03", shards=(lost,))
     assert [each["day"] for each in days(api, "to=2026-11-04&limit=4")][::3] == ["2026-11-04", "2026-11-01"]
     assert proofs(api, "2026-11-01") == {"orders": ("PROVED", 0), "orders.eu": ("PROVED", 0)}
@@ -63,7 +65,14 @@ def test_a_day_is_proved_open_or_has_holes(api: Client) -> None:
 
 
 def test_what_a_later_day_has_found_is_missing_no_more(api: Client) -> None:
-    put("2026-11-03", shards=(Shard("orders", "uid", 0, 0, ((0, 9),), missing=((3, 5), (8, 8))),))
+    put(
+        "2026-11-03",
+        shards=(
+            Shard(
+                topic="orders", topic_uid="uid", shard=0, begin=0, ranges=((0, 9),), missing=((3, 5), (8, 8))
+            ),
+        ),
+    )
     proof = {"v": 1, "ranges": {"orders:uid/0": [[0, 4], [8, 20]]}, "lost": {}}
     wiring.deps().adapters.blobs.put(PROOF, json.dumps(proof).encode())
     assert proofs(api, "2026-11-03")["orders"] == ("HOLES", 1)

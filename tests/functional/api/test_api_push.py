@@ -363,7 +363,12 @@ def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterat
     def go(egress: Egress) -> None:
         made.append(egress)
         sender = Sender(
-            egress, LocalFunctions(None), background.clock, background.clock, time.monotonic, ORIGIN
+            egress=egress,
+            functions=LocalFunctions(None),
+            clock=background.clock,
+            world=background.clock,
+            monotonic=time.monotonic,
+            origin=ORIGIN,
         )
         deps = background.deps
         context = replace(deps.dispatcher.context, sender=sender)
@@ -383,11 +388,11 @@ def test_a_url_whose_owner_has_not_agreed_is_not_called(
     receiver.secure(authority.issue_cert("hooks.example.com"))
     go_out_by(
         Egress(
-            Rules(),
-            time.monotonic,
-            lambda host: ("93.184.216.34",),
-            tls,
-            lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
+            rules=Rules(),
+            monotonic=time.monotonic,
+            resolve=lambda host: ("93.184.216.34",),
+            tls=tls,
+            dial=lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
         )
     )
     topic = api.topic()
@@ -444,7 +449,14 @@ def test_what_must_not_be_called_cannot_be_registered(
 ) -> None:
     names = {"hooks.example.com": ("93.184.216.34",), "inside.example.com": ("93.184.216.34", "10.0.0.5")}
     rules = Rules(own_hosts=frozenset({ORIGIN}))
-    go_out_by(Egress(rules, time.monotonic, lambda host: names.get(host, ()), dial=refuse_to_dial))
+    go_out_by(
+        Egress(
+            rules=rules,
+            monotonic=time.monotonic,
+            resolve=lambda host: names.get(host, ()),
+            dial=refuse_to_dial,
+        )
+    )
     group = api.topic().group()
     reply = api.put(f"{group.path}/consumers/c", target)
     reply.refused(422, "TARGET_REFUSED")

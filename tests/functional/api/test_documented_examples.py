@@ -91,8 +91,15 @@ def visitor() -> Iterator[Recorder]:
     """A client of a service in memory, which nobody else uses."""
     clock = ShiftingClock()
     rules = Rules(own_hosts=frozenset({"headrace.local"}), allow_loopback=True)
-    egress = Egress(rules, time.monotonic, resolve=lambda host: ())
-    sender = Sender(egress, LocalFunctions(FUNCTIONS), clock, clock, time.monotonic, "headrace.local")
+    egress = Egress(rules=rules, monotonic=time.monotonic, resolve=lambda host: ())
+    sender = Sender(
+        egress=egress,
+        functions=LocalFunctions(FUNCTIONS),
+        clock=clock,
+        world=clock,
+        monotonic=time.monotonic,
+        origin="headrace.local",
+    )
     deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
     deps.setup()
     with pytest.MonkeyPatch.context() as patch:

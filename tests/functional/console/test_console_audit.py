@@ -45,7 +45,18 @@ def test_a_long_trail_comes_in_pages_and_each_stays_cheap(
     for n in range(450):
         at_ms = clock.now_ms() - n
         what = f"topic {'x' * 200}"
-        trail.add(AuditEntry(at_ms, "busy", "busy", "PUT", "/v1/topics/{topic}", what, "OK", f"r{n}"))
+        trail.add(
+            AuditEntry(
+                at_ms=at_ms,
+                token_id="busy",
+                token_name="busy",
+                method="PUT",
+                path="/v1/topics/{topic}",
+                object=what,
+                result="OK",
+                request_id=f"r{n}",
+            )
+        )
     screen = page(browser, "audit?token=busy")
     assert screen.html.count("<tr data-line>") == 50
     assert browser.follow("Older").html.count("<tr data-line>") == 50

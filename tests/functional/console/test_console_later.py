@@ -77,7 +77,9 @@ def test_the_map_has_a_row_for_each_day_up_to_the_last() -> None:
 def local_clock() -> Iterator[HandClock]:
     """The console has the local service's clock at hand."""
     clock = HandClock()
-    controller = ClockController(clock, lambda: (_ for _ in ()).throw(AssertionError), Invocations({}))
+    controller = ClockController(
+        clock=clock, deps=lambda: (_ for _ in ()).throw(AssertionError), invocations=Invocations({})
+    )
     before = dict(deeds._BY_NAME)
     deeds.enter(controller.call)
     yield clock

@@ -18,7 +18,7 @@ from tests.functional.delivery.receivers import Receiver, http_receiver
 @pytest.fixture
 def egress() -> Iterator[Egress]:
     """A way out to this machine."""
-    egress = Egress(Rules(allow_loopback=True), time.monotonic)
+    egress = Egress(rules=Rules(allow_loopback=True), monotonic=time.monotonic)
     yield egress
     egress.close()
 
@@ -41,11 +41,11 @@ def public_egress() -> Iterator[Callable[[Receiver], Egress]]:
         receiver.secure(authority.issue_cert("hooks.example.com"))
         made.append(
             Egress(
-                Rules(),
-                time.monotonic,
-                lambda host: ("93.184.216.34",),
-                tls,
-                lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
+                rules=Rules(),
+                monotonic=time.monotonic,
+                resolve=lambda host: ("93.184.216.34",),
+                tls=tls,
+                dial=lambda address, port, seconds: dial("127.0.0.1", receiver.port, seconds),
             )
         )
         return made[-1]

@@ -52,7 +52,7 @@ def outward(
     resolve: Callable[[str], tuple[str, ...]], dialled: Dialled, tls: ssl.SSLContext | None = None
 ) -> Iterator[Egress]:
     """An egress as on AWS, whose public addresses are all this machine."""
-    egress = Egress(Rules(), time.monotonic, resolve, tls, dialled)
+    egress = Egress(rules=Rules(), monotonic=time.monotonic, resolve=resolve, tls=tls, dial=dialled)
     yield egress
     egress.close()
 

@@ -39,7 +39,15 @@ TRANSACTION = Transaction(
 
 def sender(egress: Egress, monotonic: Callable[[], float] = time.monotonic, may_ask: MayAsk = bool) -> Sender:
     clock = ShiftingClock()
-    return Sender(egress, LocalFunctions(None), clock, clock, monotonic, _ORIGIN, may_ask=may_ask)
+    return Sender(
+        egress=egress,
+        functions=LocalFunctions(None),
+        clock=clock,
+        world=clock,
+        monotonic=monotonic,
+        origin=_ORIGIN,
+        may_ask=may_ask,
+    )
 
 
 def methods(receiver: Receiver) -> list[str]:
@@ -99,11 +107,11 @@ def test_a_host_that_drips_is_given_up_in_time(egress: Egress) -> None:
     with raw_receiver(drip) as slow:
         began = time.monotonic()
         other = Egress(
-            replace(egress.rules, allow_loopback=False),
-            time.monotonic,
-            lambda host: ("93.184.216.34",),
-            None,
-            lambda address, port, seconds: dial("127.0.0.1", slow.port, seconds),
+            rules=replace(egress.rules, allow_loopback=False),
+            monotonic=time.monotonic,
+            resolve=lambda host: ("93.184.216.34",),
+            tls=None,
+            dial=lambda address, port, seconds: dial("127.0.0.1", slow.port, seconds),
         )
         outcome = greet(other, _URL, _ORIGIN, bool, 0.3)
         assert time.monotonic() - began < 10

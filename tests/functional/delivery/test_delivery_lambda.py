@@ -39,7 +39,9 @@ def client(receiver: Receiver) -> Iterator[Any]:
 
 @pytest.fixture
 def functions(client: Any) -> LambdaFunctions:
-    return LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-prod-")
+    return LambdaFunctions(
+        client=lambda seconds: client, region=REGION, account=ACCOUNT, prefix="headrace-prod-"
+    )
 
 
 def test_a_function_is_invoked_and_its_answer_comes_back(
@@ -85,7 +87,9 @@ def test_each_refusal_of_lambda_has_its_meaning(
 def test_a_function_that_takes_too_long_has_failed() -> None:
     with raw_receiver(hangs(5)) as hanging:
         client = client_of(hanging.url)
-        functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
+        functions = LambdaFunctions(
+            client=lambda seconds: client, region=REGION, account=ACCOUNT, prefix="headrace-"
+        )
         assert functions.call(ARN, b"{}", 0.3) == FunctionFailed("no answer within 0.3 s", may_run=True)
         client.close()
 
@@ -101,21 +105,25 @@ def test_a_call_is_waited_for_as_long_as_it_may_take_and_no_longer() -> None:
         asked.append(seconds)
         return client_of("http://127.0.0.1:9")
 
-    LambdaFunctions(client, REGION, ACCOUNT, "headrace-").call(ARN, b"{}", 6.5)
+    LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-").call(ARN, b"{}", 6.5)
     assert asked == [7]
 
 
 def test_a_connection_that_breaks_leaves_open_whether_the_function_runs() -> None:
     with raw_receiver(lambda receiver, _: None) as breaking:
         client = client_of(breaking.url)
-        functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
+        functions = LambdaFunctions(
+            client=lambda seconds: client, region=REGION, account=ACCOUNT, prefix="headrace-"
+        )
         assert functions.call(ARN, b"{}", 5) == FunctionFailed("the connection to Lambda broke", may_run=True)
         client.close()
 
 
 def test_lambda_out_of_reach_is_a_failure(receiver: Receiver) -> None:
     client = client_of("http://127.0.0.1:9")
-    functions = LambdaFunctions(lambda seconds: client, REGION, ACCOUNT, "headrace-")
+    functions = LambdaFunctions(
+        client=lambda seconds: client, region=REGION, account=ACCOUNT, prefix="headrace-"
+    )
     assert functions.call(ARN, b"{}", 5) == FunctionFailed("Lambda was not reached")
     with pytest.raises(Unavailable):
         LambdaInvoker(lambda _: client, {"deliver": "headrace-deliver"}).invoke("deliver", {})

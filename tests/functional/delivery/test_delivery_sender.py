@@ -51,7 +51,13 @@ def consumer(
 def sender_of(egress: Egress, functions: LocalFunctions | None = None, status: int = 489) -> SenderPort:
     given = functions or LocalFunctions(None)
     return Sender(
-        egress, given, ShiftingClock(), ShiftingClock(), time.monotonic, "queue.example.com", status
+        egress=egress,
+        functions=given,
+        clock=ShiftingClock(),
+        world=ShiftingClock(),
+        monotonic=time.monotonic,
+        origin="queue.example.com",
+        never_retry_status=status,
     )
 
 

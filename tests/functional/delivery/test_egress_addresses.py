@@ -86,7 +86,9 @@ def test_without_leave_not_even_loopback_is_called(url: str) -> None:
 
 def test_a_public_name_for_loopback_is_blocked_even_where_loopback_is_allowed(receiver: Receiver) -> None:
     egress = Egress(
-        Rules(frozenset({receiver.port}), allow_loopback=True), time.monotonic, lambda host: ("127.0.0.1",)
+        rules=Rules(frozenset({receiver.port}), allow_loopback=True),
+        monotonic=time.monotonic,
+        resolve=lambda host: ("127.0.0.1",),
     )
     assert detail(egress, f"https://hooks.example.com:{receiver.port}/") == UNUSABLE
     assert receiver.seen == []

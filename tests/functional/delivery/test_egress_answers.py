@@ -75,7 +75,9 @@ def test_a_hanging_or_trickling_answer_ends_with_the_time(
     began = time.monotonic()
     with (
         raw_receiver(act, certified(authority, "localhost") if secure else None) as receiver,
-        contextlib.closing(Egress(Rules(allow_loopback=True), time.monotonic, tls=trusting)) as egress,
+        contextlib.closing(
+            Egress(rules=Rules(allow_loopback=True), monotonic=time.monotonic, tls=trusting)
+        ) as egress,
     ):
         scheme = "https" if secure else "http"
         answer = get(egress, f"{scheme}://localhost:{receiver.port}/", 0.3)
@@ -326,7 +328,7 @@ def test_a_fresh_connection_that_breaks_off_is_not_tried_again(egress: Egress) -
 def test_whatever_comes_back_nothing_is_raised(sent: bytes) -> None:
     with (
         raw_receiver(answering(sent)) as receiver,
-        contextlib.closing(Egress(Rules(allow_loopback=True), time.monotonic)) as egress,
+        contextlib.closing(Egress(rules=Rules(allow_loopback=True), monotonic=time.monotonic)) as egress,
     ):
         for _ in range(2):
             assert isinstance(get(egress, receiver.url), Reply | Unreached)

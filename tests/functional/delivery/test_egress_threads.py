@@ -91,7 +91,7 @@ def test_a_name_server_that_hangs_holds_one_thread_and_no_other_name() -> None:
 def test_connections_that_waited_too_long_are_closed() -> None:
     now = [1000.0]
     with raw_receiver(polite) as one, raw_receiver(polite) as other:
-        egress = Egress(Rules(allow_loopback=True), lambda: now[0])
+        egress = Egress(rules=Rules(allow_loopback=True), monotonic=lambda: now[0])
         get(egress, one.url)
         get(egress, other.url)
         now[0] += 5

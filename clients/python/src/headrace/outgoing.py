@@ -19,7 +19,7 @@ BATCH_BYTES = 4_000_000
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
@@ -102,7 +102,7 @@ class SendOptions(TypedDict, total=False):
 
 def outgoing(message: Any) -> Outgoing:
     """What is sent: an Outgoing as it is, anything else as a body."""
-    return message if isinstance(message, Outgoing) else Outgoing(message)
+    return message if isinstance(message, Outgoing) else Outgoing(body=message)
 
 
 ahead = timedelta()

@@ -33,7 +33,7 @@ _SPOOL_CLOSE_SECONDS = 5.0
 _SPOOL_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class _Item:
     """A message on its way. `number` is its place in the spool."""
 
@@ -113,7 +113,7 @@ class Producer:
         The future tells where it was stored, or raises why not. ValueError for what can't be sent; RuntimeError after
         `close`.
         """
-        text = encode(Outgoing(body, **options).fields(now()))
+        text = encode(Outgoing(body=body, **options).fields(now()))
         if (
             self._pid != os.getpid()
         ):  # forked: the thread stayed with the parent, and so did what it has to send
@@ -129,7 +129,15 @@ class Producer:
             if self._spool:
                 self._futures[self._spool.add(topic, text)] = future
             else:
-                self._items.append(_Item(topic, msgspec.Raw(text), len(text) + 1, future, time.monotonic()))
+                self._items.append(
+                    _Item(
+                        topic=topic,
+                        text=msgspec.Raw(text),
+                        size=len(text) + 1,
+                        future=future,
+                        at=time.monotonic(),
+                    )
+                )
             if self._pending in (1, self._max_batch) or len(self._items) in (1, self._max_batch):
                 self._changed.notify_all()  # only what the sender waits for: a thread that wakes takes time
         return future

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS refused (
 """
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class Waiting:
     """Messages of one topic that go together. `request` and `first_sent` are known where they were sent before."""
 
@@ -98,7 +98,13 @@ class Spool:
                 break
             batch.append(row)
         numbers = tuple(row[0] for row in batch)
-        return Waiting(numbers, topic, [msgspec.Raw(row[2]) for row in batch], request, first_sent)
+        return Waiting(
+            numbers=numbers,
+            topic=topic,
+            messages=[msgspec.Raw(row[2]) for row in batch],
+            request=request,
+            first_sent=first_sent,
+        )
 
     def begin(self, numbers: Sequence[int], request: str, first_sent: float) -> None:
         """Note under which name messages are sent, before they are: what comes after a crash uses the same."""

@@ -76,9 +76,20 @@ class AsyncSends(AsyncCaller):
         Raises TopicNotFound, BodyTooLarge, RateLimited …, or Unavailable when nobody answered for long.
         """
         message = Outgoing(
-            body, key, tuple(keys), tag, ordering_key, shard, headers or {},
-            delay, deliver_at, expires_in, dedup_id, retry, content_type,
-        )  # fmt: skip
+            body=body,
+            key=key,
+            keys=tuple(keys),
+            tag=tag,
+            ordering_key=ordering_key,
+            shard=shard,
+            headers=headers or {},
+            delay=delay,
+            deliver_at=deliver_at,
+            expires_in=expires_in,
+            dedup_id=dedup_id,
+            retry=retry,
+            content_type=content_type,
+        )
         return await self._send(topic, message)
 
     async def _send(self, topic: str, message: Outgoing) -> Sent:

@@ -30,7 +30,7 @@ class AfterBlock:
         the block."""
         if not self._is_open:
             raise RuntimeError("Send inside the block: what is noted outside it would never be sent.")
-        message = Outgoing(body, **options)
+        message = Outgoing(body=body, **options)
         encode(message.fields())
         self._messages.setdefault(topic, []).append(message)
 

@@ -71,10 +71,14 @@ def send(
             _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
         elif raw:
             whole = [path.read_bytes() for path in file] if file else [sys.stdin.buffer.read()]
-            _many(s, topic, (Outgoing(content, **options) for content in whole))
+            _many(s, topic, (Outgoing(body=content, **options) for content in whole))
         else:
             lines = _lines(file)
-            _many(s, topic, map(_whole, lines) if messages else (Outgoing(line, **options) for line in lines))
+            _many(
+                s,
+                topic,
+                map(_whole, lines) if messages else (Outgoing(body=line, **options) for line in lines),
+            )
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -131,7 +135,7 @@ def _whole(line: Any) -> Outgoing:
         names = ", ".join(sorted(_FIELDS))
         raise typer.BadParameter(f"With --messages a line is an object of body and any of: {names}.")
     return Outgoing(
-        line["body"],
+        body=line["body"],
         keys=tuple(line.get("keys", ())),
         **{name: line.get(name) for name in ("tag", "ordering_key", "dedup_id")},
         headers=line.get("headers", {}),
