@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from chalicelib.domain.errors import unavailable
@@ -41,20 +43,20 @@ class FileCipher:
 
     def _key(self) -> bytes:
         try:
-            # In one step: of two processes that begin at once, one makes the key, and it is never there in part.
-            draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
             if not self._path.exists():
-                with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-                    out.write(os.urandom(_KEY_BYTES))
-                try:
-                    os.link(draft, self._path)
-                except FileExistsError:
-                    pass
-                finally:
-                    draft.unlink()
+                self._make()
             return self._path.read_bytes()
         except OSError as error:
             raise unavailable(f"The key in {self._path} cannot be read: {error.strerror}.") from None
+
+    def _make(self) -> None:
+        """In one step: of those that begin at once, also threads, one makes the key, and it is never there in part."""
+        with tempfile.NamedTemporaryFile(dir=self._path.parent, prefix=f"{self._path.name}.") as draft:
+            draft.write(os.urandom(_KEY_BYTES))
+            draft.flush()
+            os.fsync(draft.fileno())
+            with suppress(FileExistsError):
+                os.link(draft.name, self._path)
 
 
 def _told(context: Mapping[str, str]) -> bytes:

@@ -26,8 +26,14 @@ class Gate:
     def __init__(self) -> None:
         self.up = threading.Event()
         self.finishing = threading.Event()
+        self.is_given_up = False
         self._changed = threading.Condition()
         self._answers = 0
+
+    def give_up(self) -> None:
+        """Every further call fails."""
+        self.is_given_up = True
+        self.up.set()
 
     def count(self) -> None:
         with self._changed:
@@ -55,6 +61,7 @@ class Caller:
     def call(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         """Status and answer; status 0 where none came."""
         assert self.gate.up.wait(60)
+        assert not self.gate.is_given_up
         if self._connection is None:
             self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}

@@ -86,22 +86,26 @@ def _traffic(server: Server, kills: int, seed: str) -> History:
     join(first, "line", "serial")
     first.close()
     with ThreadPoolExecutor(_PRODUCERS + len(_READERS)) as pool:
-        readers = [
-            pool.submit(_finally_closed, consume, caller(f"{g}{n}"), g) for n, g in enumerate(_READERS)
-        ]
-        for kill in range(kills):
-            writers = [
-                pool.submit(_finally_closed, produce, caller(f"p{n}-{kill}"), f"{kill}-{n}", _BATCHES)
-                for n in range(_PRODUCERS)
+        try:
+            readers = [
+                pool.submit(_finally_closed, consume, caller(f"{g}{n}"), g) for n, g in enumerate(_READERS)
             ]
-            gate.wait_for_answers(dice.randint(5, 2 * _BATCHES))
-            gate.up.clear()
-            server.end(signal.SIGKILL)
-            server.start()
-            gate.up.set()
-            _results(writers)
-        gate.finishing.set()
-        _results(readers)
+            for kill in range(kills):
+                writers = [
+                    pool.submit(_finally_closed, produce, caller(f"p{n}-{kill}"), f"{kill}-{n}", _BATCHES)
+                    for n in range(_PRODUCERS)
+                ]
+                gate.wait_for_answers(dice.randint(5, 2 * _BATCHES))
+                gate.up.clear()
+                server.end(signal.SIGKILL)
+                server.start()
+                gate.up.set()
+                _results(writers)
+            gate.finishing.set()
+            _results(readers)
+        except BaseException:
+            gate.give_up()  # or those in the pool would work for ever
+            raise
     return history
 
 

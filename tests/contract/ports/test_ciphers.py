@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
@@ -89,3 +91,16 @@ def test_the_key_is_its_owners_only_and_stays_as_it_was_made(tmp_path: Path) -> 
     path.write_bytes(b"x" * 32)
     with pytest.raises(Unavailable, match=json.dumps(str(path))[1:-1]):
         FileCipher(path).decrypt(sealed, PLACE)
+
+
+def test_threads_that_begin_at_once_have_one_key(tmp_path: Path) -> None:
+    for n in range(20):
+        cipher, together = FileCipher(tmp_path / f"key-{n}"), threading.Barrier(8, timeout=60)
+
+        def encrypt(_: int, cipher: Cipher = cipher, together: threading.Barrier = together) -> bytes:
+            together.wait()
+            return cipher.encrypt(SECRET, PLACE)
+
+        with ThreadPoolExecutor(8) as pool:
+            for sealed in list(pool.map(encrypt, range(8))):
+                assert cipher.decrypt(sealed, PLACE) == SECRET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -17,31 +17,32 @@ T = TypeVar("T")
 HOUR = 3600
 
 
-def at_once(count: int, act: Callable[[int], T]) -> list[T]:
-    """Run in threads that begin together; an error in any of them is raised."""
+def at_once(count: int, act: Callable[[int], T], over: threading.Event | None = None) -> list[T]:
+    """Run in threads that begin together; an error in any of them is raised. It sets `over`: who waits for what this
+    one was to do must not wait for ever."""
     start = threading.Barrier(count)
 
     def run(n: int) -> T:
         start.wait()
-        return act(n)
+        try:
+            return act(n)
+        except BaseException:
+            if over:
+                over.set()
+            raise
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(run, range(count)))
 
 
-def consume(group: Group, expected: int, seen: list[Any], stop: threading.Event, **fields: Any) -> None:
+def consume(group: Group, expected: int, seen: list[Any], over: threading.Event) -> None:
     """Receive and acknowledge until all consumers together have seen what is expected."""
-    while not stop.is_set():
-        messages = group.receive(20, lease_seconds=HOUR, **fields)
+    while not over.is_set():
+        messages = group.receive(20, lease_seconds=HOUR)
         assert group.ack(*messages) == ["ok"] * len(messages) if messages else True
         seen.extend(m["body"] for m in messages)
         if len(seen) >= expected:
-            stop.set()
-
-
-def drained(consumers: Sequence[Callable[[], None]], producers: Sequence[Callable[[], None]]) -> None:
-    acts = [*consumers, *producers]
-    at_once(len(acts), lambda n: acts[n]())
+            over.set()
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -49,7 +50,7 @@ def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Clien
     topic = api.topic(shards=4)
     group = topic.group(mode=mode)
     seen: list[Any] = []
-    stop = threading.Event()
+    over = threading.Event()
     expected = 32 * 8
 
     def producer(n: int) -> Callable[[], None]:
@@ -61,7 +62,8 @@ def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Clien
 
         return produce
 
-    drained([lambda: consume(group, expected, seen, stop)] * 8, [producer(n) for n in range(32)])
+    acts = [*[lambda: consume(group, expected, seen, over)] * 8, *(producer(n) for n in range(32))]
+    at_once(len(acts), lambda n: acts[n](), over)
     assert Counter(map(tuple, seen)) == Counter((n, i) for n in range(32) for i in range(8))
     assert group.receive(1000) == []
     assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()
@@ -73,20 +75,19 @@ def test_one_key_stays_in_order_with_8_consumers(api: Client) -> None:
     group = topic.group()
     topic.batch([{"body": [n % 5, n], "ordering_key": f"k{n % 5}"} for n in range(100)])
     order: list[Any] = []
-    lock = threading.Lock()
+    lock, over = threading.Lock(), threading.Event()
 
     def work(_: int) -> None:
-        while True:
+        while not over.is_set():
             messages = group.receive(5, lease_seconds=HOUR)
             with lock:
                 order.extend(m["body"] for m in messages)
-                done = len(order) >= 100
+                if len(order) >= 100:
+                    over.set()
             if messages:
                 assert set(group.ack(*messages)) == {"ok"}
-            if done:
-                return
 
-    at_once(8, work)
+    at_once(8, work, over)
     assert len(order) == 100
     for key in range(5):
         ours = [n for k, n in order if k == key]
