@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from local.free_port import free_port
 
 from .process import spent_by
 from .rig import Stage
@@ -58,9 +59,7 @@ class Client:
 @contextmanager
 def served(made: Stage) -> Iterator[Served]:
     """Serve a stage."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     environment = {**made.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
     command = [sys.executable, "-m", "local"]
     quiet = subprocess.DEVNULL

@@ -12,7 +12,6 @@ import fcntl
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from local.fetch import EngineError, fetch, require
+from local.free_port import free_port
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
@@ -78,7 +78,7 @@ class Engine:
             if lock is not None:
                 stack.callback(os.close, lock)  # the engine keeps its own: the data is locked while it lives
             log = stack.enter_context(tempfile.TemporaryFile())
-            self._port = self._port or _free_port()
+            self._port = self._port or free_port()
             self._launch(self._command(java, home), lock, log)
             try:
                 self._wait_until_it_answers(log)
@@ -153,12 +153,6 @@ class Engine:
                 raise EngineError(f"DynamoDB Local is silent after {_START_SECONDS:.0f} s.\n{_tail(log)}")
             time.sleep(_POLL_SECONDS)
         raise EngineError(f"DynamoDB Local stopped at its start (port {self._port}):\n{_tail(log)}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _try_lock(lock: int) -> bool:

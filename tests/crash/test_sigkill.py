@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pytest
 
 from chalicelib.adapters import SystemClock
 from local.engine import Engine
+from local.free_port import free_port
 from tests.crash.callers import TOPIC, Caller, Gate, consume, join, produce
 from tests.support.events import Final, Op, Told
 from tests.support.flows import Client, History, Stage, chance
@@ -36,9 +36,7 @@ class Server:
     """`python -m local`, which can be killed and started again on the same data."""
 
     def __init__(self, data: Path, prefix: str, endpoint: str | None) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         environment = {k: v for k, v in os.environ.items() if k != _ENDPOINT}
         self._environment = environment | {
             "HEADRACE_PORT": str(self.port),

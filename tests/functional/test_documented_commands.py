@@ -4,13 +4,13 @@ says."""
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from local.free_port import free_port
 from tests.support.local_service import serving
 from tests.support.pages import ROOT, Command, Shell, agrees, commands_of
 
@@ -18,11 +18,6 @@ QUICKSTART = ROOT / "docs" / "quickstart.md"
 HOW_TO = sorted((ROOT / "docs" / "howto").glob("*.md"))
 MIGRATE = sorted((ROOT / "docs" / "migrate").glob("*.md"))
 _PROGRAM = re.compile(r"^```python\n(?P<code>.*?)^```\n```text\n(?P<output>.*?)^```$", re.M | re.S)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 
 @pytest.fixture
 def shell(service: tuple[Path, str]) -> Iterator[Shell]:
-    (folder, url), subscriber = service, _free_port()
+    (folder, url), subscriber = service, free_port()
     addresses = {
         "http://127.0.0.1:8700": url,
         "127.0.0.1:9000": f"127.0.0.1:{subscriber}",

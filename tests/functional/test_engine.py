@@ -18,6 +18,7 @@ from local import engine as engine_module
 from local import fetch as fetch_module
 from local.engine import Engine
 from local.fetch import EngineError, fetch
+from local.free_port import free_port
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
@@ -280,3 +281,11 @@ def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     import boto3
 
     assert boto3.client("dynamodb").meta.endpoint_url == engine
+
+
+def test_a_port_is_none_that_a_connection_may_be_given() -> None:
+    lent = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(lent.read_text().split()[0]) if lent.exists() else 32_768
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 1
+    assert max(ports) < first

@@ -20,6 +20,7 @@ from typing import Any
 import boto3
 
 from local import problems
+from local.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements-ministack.txt"
@@ -89,7 +90,7 @@ def _decoded(body: bytes) -> bytes:
 @contextlib.contextmanager
 def ministack(folder: Path, extra: Mapping[str, str]) -> Iterator[MiniStack]:
     """Runs in a folder, with roles enforced; its log is printed if what happens inside fails."""
-    commands, port = installed(), _free_port()
+    commands, port = installed(), free_port()
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "HEADRACE_", "PYTHON"))}
     server = {
         **clean,
@@ -142,9 +143,3 @@ def wait_until(is_so: Callable[[], object], seconds: float) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
+from local.free_port import free_port
 from tests.support.http import Client
 
 _ROOT = Path(__file__).parents[2]
@@ -46,9 +47,7 @@ class Wire:
 @contextmanager
 def serving(folder: Path, prefix: str, **environment: str) -> Iterator[Client]:
     """Serve from `folder`; what the server writes is in its files `output` and `errors`."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     told = {
         "HEADRACE_PORT": str(port),
         "HEADRACE_DATA": str(folder / "data"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from faulty_proxy import FaultyProxy, faulty_proxy
+from local.free_port import free_port
 
 from headrace import Headrace, Retries
 
@@ -27,13 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak") and not os.environ.get("HEADRACE_SOAK"):
             item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")
