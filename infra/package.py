@@ -39,17 +39,24 @@ _NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
 def package(stack: Stack, build: Path = BUILD) -> Path:
     """Write `template.json`, with both zips and their bill of materials beside it; its path. Wrong, where Chalice
     fails, with what it said."""
+    described = describe(stack, build)
+    for file in (APP, LAYER):
+        slim(build / file)
+    sbom.write(build / SBOM, build / APP, build / LAYER)
+    if stack.glue:
+        _pack_jobs(build / GLUE)
+    return described
+
+
+def describe(stack: Stack, build: Path) -> Path:
+    """Write `template.json` as it is deployed, beside zips as Chalice makes them, which are not fit for it: `package`
+    does the rest. Its path."""
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir(parents=True)
     merge = build / "merge.json"
     merge.write_text(json.dumps(template(stack)))
     _chalice("package", "--stage", stack.stage, "--merge-template", str(merge), str(build))
     merge.unlink()
-    for file in (APP, LAYER):
-        slim(build / file)
-    sbom.write(build / SBOM, build / APP, build / LAYER)
-    if stack.glue:
-        _pack_jobs(build / GLUE)
     sam = build / "sam.json"
     packaged = json.loads(sam.read_text())
     if stack.iam:

@@ -23,7 +23,7 @@ from infra.__main__ import main
 from infra.bucket import bucket
 from infra.functions import function_id
 from infra.glue import LAUNCHER
-from infra.package import package
+from infra.package import describe
 from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import Stack, Wrong, template
@@ -308,7 +308,7 @@ def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> No
         "vpc_endpoint": "vpce-0a1b2c3d",
         "iam": True,
     }
-    packaged = package(stage("dev", options), tmp_path / "build")
+    packaged = describe(stage("dev", options), tmp_path / "build")
     assert lint(packaged) == (0, "")
     made = resources(packaged)
     told = made["RestAPI"]["Properties"]
@@ -384,3 +384,13 @@ def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
 def test_a_function_without_a_role_makes_no_template() -> None:
     with pytest.raises(Wrong, match="no role"):
         template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
+
+
+def test_the_architecture_page_names_the_services_that_the_stack_uses() -> None:
+    options: dict[str, Any] = {"access_log": True}
+    made = template(stage("prod", options))["Resources"].values()
+    kinds = {each["Type"].split("::")[1] for each in made if each.get("Type", "").startswith("AWS::")}
+    names = {"Events": "EventBridge", "Logs": "CloudWatch"}
+    used = {names.get(kind, kind) for kind in kinds} | {"API Gateway"}  # Chalice adds that
+    [named] = re.findall(r"these services of AWS: (.*)\.$", Path("docs/architecture.md").read_text(), re.M)
+    assert set(named.split(", ")) == used

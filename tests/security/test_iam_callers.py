@@ -13,7 +13,7 @@ import pytest
 import app
 from chalicelib import wiring
 from chalicelib.domain.topic import Caller
-from infra.package import package
+from infra.package import describe
 from infra.stages import read
 from tests.support.day import Time, World, a_world
 from tests.support.roles import Guard
@@ -97,7 +97,7 @@ def test_a_caller_is_known_by_its_role_or_user(arn: str, id: str) -> None:
 
 def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_path: Path) -> None:
     stack = read("dev", {"iam": True})  # type: ignore[dict-item]
-    template = json.loads(package(stack, tmp_path / "build").read_text())
+    template = json.loads(describe(stack, tmp_path / "build").read_text())
     resources = template["Resources"]
     paths = resources["IamAPI"]["Properties"]["DefinitionBody"]["paths"]
     signed = {(m.upper(), path) for path, methods in paths.items() for m in methods}
@@ -117,6 +117,6 @@ def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_pa
 
 
 def test_a_stage_has_no_second_api_unless_it_says_so(tmp_path: Path) -> None:
-    text = package(read("dev"), tmp_path / "build").read_text()
+    text = describe(read("dev"), tmp_path / "build").read_text()
     assert "IamAPI" not in text
     assert "HEADRACE_IAM" not in text

@@ -160,10 +160,11 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
         if entry.handler.__name__ in ("amend_message", "cancel_message", "commit", "roll_back"):
             administrator.tries_to(entry).refused(403, "GROUP_FORBIDDEN")
     tries += attacker.tries + administrator.tries
-    made_meanwhile = {name: set(rows(world)[name]) - set(kept) for name, kept in before.items()}
+    after = rows(world)
+    made_meanwhile = {name: set(after[name]) - set(kept) for name, kept in before.items()}
     assert {name for name, new in made_meanwhile.items() if new} <= {world.tables.control}
     assert all("attacker" in row for row in made_meanwhile[world.tables.control])
-    assert all(set(kept) <= set(rows(world)[name]) for name, kept in before.items()), "something was lost"
+    assert all(set(kept) <= set(after[name]) for name, kept in before.items()), "something was lost"
     world.clock.advance(DAY + 1)
     attacker = Attacker(expired, victim)
     for entry in GUARDED:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,19 +26,33 @@ class Gateway(Protocol):
     ) -> tuple[int, Mapping[str, str], bytes]: ...
 
 
+def _machine_ns() -> tuple[int, int]:
+    return time.time_ns(), time.monotonic_ns()
+
+
 class ShiftingClock:
     """The machine's time plus what tests have added. Waiting for messages costs no time; `on_wait` is called
     once, at the next such wait. The store's short back-offs are real: they let other threads go on."""
 
     def __init__(self) -> None:
         self._added_ms = 0
+        self._stopped_ns: tuple[int, int] | None = None
         self.on_wait: Callable[[], Any] | None = None
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self._added_ms
+        return (self._stopped_ns or _machine_ns())[0] // 1_000_000 + self._added_ms
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self._added_ms
+        return (self._stopped_ns or _machine_ns())[1] // 1_000_000 + self._added_ms
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """In this block the machine's time stands still, for what happens within a second of a slow machine, too."""
+        self._stopped_ns = _machine_ns()
+        try:
+            yield
+        finally:
+            self._stopped_ns = None
 
     def sleep(self, seconds: float) -> None:
         if seconds < _REAL_SLEEP_BELOW_SECONDS:

@@ -27,7 +27,7 @@ from chalicelib.api.gateway import Front
 from chalicelib.store import clients
 from chalicelib.store.layout import Tables
 from infra import names
-from infra.package import package
+from infra.package import describe
 from infra.stages import read
 from local.functions import Invocations
 
@@ -145,7 +145,7 @@ class Guard:
 def _deployed() -> Mapping[str, list[dict[str, Any]]]:
     """The statements of each function's role, as `make package` writes them."""
     with tempfile.TemporaryDirectory() as folder:
-        template = package(read("dev", {"prefix": PREFIX}), Path(folder) / "build")
+        template = describe(read("dev", {"prefix": PREFIX}), Path(folder) / "build")
         resources = json.loads(template.read_text())["Resources"]
     found = {}
     for resource in resources.values():
