@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 from headrace import Outgoing
 from headrace.testing import LocalHeadrace, Push
@@ -62,3 +64,24 @@ def test_a_group_works_beside_itself_in_batches(headrace: LocalHeadrace) -> None
     assert beside.is_set(), "two requests at a time"
     assert most <= 20
     assert max(len(push.body) for push in subscriber.pushes) == 10
+
+
+def test_urgent_messages_do_not_wait_behind_a_backlog(headrace: LocalHeadrace) -> None:
+    page = Path(__file__).parents[2] / "docs/howto/priority.md"
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    for topic in ("mails", "mails-urgent"):
+        headrace.put_topic(topic)
+        headrace.put_group(topic, "sender", begin="earliest")
+    headrace.send_many("mails", [f"newsletter {n}" for n in range(50)])
+    headrace.send("mails-urgent", "new password")
+    urgent = threading.Event()
+
+    def show(mail: str) -> None:
+        if mail == "new password":
+            urgent.set()
+            headrace.stop()
+        assert urgent.wait(30), "all handlers are busy with newsletters"
+
+    exec(compile(program, str(page), "exec"), {"hr": headrace, "print": show})
+    headrace.run(for_seconds=60)
+    headrace.expect("mails-urgent").delivered(1)

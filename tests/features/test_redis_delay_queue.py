@@ -76,6 +76,27 @@ def test_who_waits_for_a_refund_looks_again_and_again(hr: LocalHeadrace) -> None
     hr.expect("orders").delivered(1).empty()
 
 
+def test_without_a_status_it_looks_again_in_growing_steps(hr: LocalHeadrace) -> None:
+    steps = {"base_seconds": 600, "factor": 3, "cap_seconds": 7200}
+    hr.put_topic("orders", retry={"ladder": "exponential", **steps, "max_attempts": 10, "jitter": 0})
+    looks: list[int] = []
+
+    @hr.consumer("orders", group="bank")
+    def look(message: Message) -> None:
+        looks.append(message.attempt)
+        raise OSError("no status yet")
+
+    hr.send("orders", {"refund": 7})
+    hr.drain()
+    for n, seconds in enumerate((600, 1800, 5400, 7200, 7200), start=1):
+        hr.clock.advance(seconds=seconds - 120)
+        hr.drain()
+        assert len(looks) == n, "not yet"
+        hr.clock.advance(seconds=121)
+        hr.drain()
+        assert len(looks) == n + 1
+
+
 def test_what_nobody_takes_for_a_week_is_kept_and_taken_then(hr: LocalHeadrace) -> None:
     hr.put_topic("orders", retention_days=30)
     is_away = True
