@@ -4,6 +4,10 @@ A world gives chances that are equal: its consumers are served alike, take as ma
 long. First there is trouble, of which some consumers may have more than others. It ends; a while later, when leases and
 circuits of that time are over, the stretch begins in which all are healthy. Judged is who makes the first attempt of
 what is produced in that stretch: nobody's part is further than a fifth from the mean.
+
+Chance parts, too: a puller that comes when nobody else has claimed for a second may take a burst whole. So parts that
+look unequal are judged again in a stretch three times as long. Of 250 fair runs of the worst case five were beyond a
+fifth in the short stretch, and none beyond 15 % in the long one, where a fifth is more than four standard deviations.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from tests.support.flows import draft
 _GROUP = "g0"
 _TROUBLE_S = 20
 _HEALTHY_S = 60  # from here on all have equal chances
-_END_S = 220
+_ENDS_S = (220, 520)
 _LEAST = 80  # messages for each, to judge by
 _SHARE = 0.2
 
@@ -59,7 +63,17 @@ def case_of(seed: int) -> Case:
 def play(seed: int) -> tuple[World, list[str]]:
     """One seed's world, and whose part is not equal."""
     case = case_of(seed)
-    world = World(_plan(seed, case))
+    for end_s in _ENDS_S:
+        world, names, taken = _run(seed, case, end_s)
+        unequal = [*_unequal(case, names, taken)]
+        if world.complaints or not unequal:
+            break
+    return world, [*world.complaints, *unequal]
+
+
+def _run(seed: int, case: Case, end_s: int) -> tuple[World, list[str], Counter[str]]:
+    """A world of so many seconds, its consumers, and how many of the messages that are judged each has got."""
+    world = World(_plan(seed, case, end_s))
     founder = world.begin("founder", world.calm, 0)
     founder.deps.admin.put_topic(TOPIC, dict(world.plan.topic))
     client = SimClient(founder)
@@ -79,15 +93,15 @@ def play(seed: int) -> tuple[World, list[str]]:
     world.run()
     if case.kind == "call":
         taken.update(_called(world, fresh))
-    return world, [*world.complaints, *_unequal(case, names, taken)]
+    return world, names, taken
 
 
-def _plan(seed: int, case: Case) -> Plan:
+def _plan(seed: int, case: Case, end_s: int) -> Plan:
     settings = {"mode": "queue", "begin": "earliest", "max_in_flight": 64}
     pullers, called = (case.consumers, 0) if case.kind == "pull" else (0, case.consumers)
     return Plan(
         seed=seed,
-        seconds=_END_S,
+        seconds=end_s,
         skew_ms=0,
         faults=Faults(),
         crash_every_s=3,
@@ -100,14 +114,14 @@ def _plan(seed: int, case: Case) -> Plan:
         function_seconds=60,
         skies=("throttled",),
         sky_every_s=2.0,
-        most_calls=60_000,
+        most_calls=300 * end_s,
     )
 
 
 def _produces(world: World, case: Case, fresh: set[str]) -> None:
     """A burst now and then, and one by one between."""
     rng = random.Random(f"produces {world.seed}")
-    while world.seconds < _END_S - 15:
+    while world.seconds < world.plan.seconds - 15:
         healthy = world.seconds > _HEALTHY_S
         drafts = [
             draft(f"m{world.stamp()}", ordering_key=f"k{rng.randrange(case.keys)}" if case.keys else None)
