@@ -52,6 +52,10 @@ BUGS: Planted = {
         Bug(Trail, "before", "low is None and self._request.window_ms is None", "low is None"),
         lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(memory_stage()),
     ),
+    "a repeat that was long on its way looks too short a time back": (
+        Bug(Trail, "before", "- _SLACK_MS", "- 1_000"),
+        lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(memory_stage()),
+    ),
     "everybody's rows taken for its own": (
         Bug(Request, "wrote", "segment.request_id.startswith(self._mark(key, segment.first))", "True"),
         lambda: resending.test_a_repeat_of_what_never_arrived_stores_it(memory_stage()),

@@ -68,6 +68,16 @@ def test_a_repeat_finds_what_the_lost_answer_told(stage: Stage) -> None:
     assert len(stored(desk, 4)) == 3
 
 
+def test_a_repeat_that_was_long_on_its_way_finds_it_too(stage: Stage) -> None:
+    """Its sender said how long ago the first try was, and then the call waited: for a connection, for a cold start."""
+    desk = Desk.at(stage)
+    lose(desk, make.drafts(1))
+    stage.clock.advance((AGAIN.window_ms or 0) + 29_000)
+    desk.produce(make.draft("other"))
+    (place,) = send(desk.producer(), desk, make.drafts(1), AGAIN)
+    assert (place.offset, place.duplicate) == (0, True)
+
+
 @pytest.mark.parametrize("others", [1, 30])
 def test_it_is_found_behind_what_others_have_stored_since(stage: Stage, others: int) -> None:
     desk = Desk.at(stage)
