@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+import httpx
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Outgoing, Retries
-from headrace.calls import resend_seconds
+from headrace import Headrace, Outgoing, Retries
+from headrace.calls import encode, path, resend_seconds
 from headrace.durations import rfc3339, seconds, whole_seconds
 from headrace.errors import NoAnswer, RateLimited, TopicNotFound, of_answer
 from headrace.outgoing import RequestIds, chunks
@@ -57,6 +61,8 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_times_need_their_zone() -> None:
+    with pytest.raises(ValueError, match="no time"):
+        rfc3339(NOW.date())  # type: ignore[arg-type]
     berlin = timezone(timedelta(hours=1))
     assert rfc3339(datetime(2026, 11, 22, 10, 0, 0, 123456, berlin)) == "2026-11-22T09:00:00.123Z"
     with pytest.raises(ValueError, match="zone"):
@@ -105,3 +111,47 @@ def test_an_answer_from_something_in_between_is_an_error_all_the_same() -> None:
     assert (throttled.retry_after, throttled.retryable) == (7.0, True)
     assert "Too Many Requests" in throttled.detail
     assert issubclass(NoAnswer, type(gateway))
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", None, 5])
+def test_no_id_makes_the_path_of_something_else(part: object) -> None:
+    """To delete the dead letter ".." would be to delete its group."""
+    with pytest.raises(ValueError, match="no name and no id"):
+        path("topics", "orders", "groups", "mailer", "dead-letters", part)  # type: ignore[arg-type]
+
+
+@given(st.text(min_size=1))
+def test_every_other_id_stays_one_part_of_its_path(part: str) -> None:
+    if part not in (".", "..") and part.isprintable():
+        assert httpx.URL("http://localhost" + path("topics", part, "groups")).raw_path.count(b"/") == 4
+
+
+@dataclass
+class Reading:
+    value: float | None
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_would_be_sent_as_null_is_refused(number: float) -> None:
+    for body in (number, [None, number], {"a": (1, number)}, Reading(number), {"a": [Reading(number)]}):
+        with pytest.raises(ValueError, match="no JSON form"):
+            encode({"body": body})
+
+
+def test_nothing_is_sent_as_null() -> None:
+    body = {"none": None, "text": "null", "raw": msgspec.Raw(b"null"), "reading": Reading(None), "one": 1.0}
+    assert json.loads(encode(body))["reading"] == {"value": None}
+
+
+def test_one_text_is_not_several_keys_and_one_message_not_many() -> None:
+    with pytest.raises(TypeError, match="key="):
+        Outgoing(body=1, keys="order-188").fields()
+    for message in ("text", b"bytes", {"order": 188}, Outgoing(body=1)):
+        with pytest.raises(TypeError, match="send"):
+            list(chunks(message, 100))
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8700", "ftp://127.0.0.1", "http://", "https:///v1"])
+def test_what_is_no_address_of_a_service_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="HEADRACE_URL"):
+        Headrace(url, "hr_a_b")

@@ -37,6 +37,18 @@ test("a refusal is an error with its code", async () => {
   assert.equal(error?.code, "TOPIC_NOT_FOUND");
 });
 
+test("no id makes the path of something else", async () => {
+  for (const id of ["", ".", ".."]) {
+    const params = { path: { topic, group: "mailer", id } };
+    await assert.rejects(
+      hr.api.DELETE("/v1/topics/{topic}/groups/{group}/dead-letters/{id}", { params }),
+      /no name and no id/,
+    );
+  }
+  const { data } = await hr.api.GET("/v1/topics/{topic}/groups/{group}", { params: { path: { topic, group: "mailer" } } });
+  assert.equal(data?.group, "mailer");
+});
+
 test("each of a batch has its own answer", async () => {
   const [good, bad] = await hr.sendMany(topic, [{ body: 1 }, { body: 2, shard: 9 }]);
   assert.ok(good && !(good instanceof HeadraceError));

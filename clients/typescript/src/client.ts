@@ -43,6 +43,7 @@ export class Headrace {
       headers: { Authorization: `Bearer ${token}` },
       fetch: repeating(fetch, often, timeoutMs),
     });
+    this.api.use({ onRequest: ({ params }) => refuseNoNames(params.path) });
   }
 
   /** The service that HEADRACE_URL and HEADRACE_TOKEN name. */
@@ -142,6 +143,13 @@ export class Headrace {
 function knownLater(options: SendOptions): SendOptions {
   if (!options.delay_seconds && !options.deliver_at) return options;
   return { ...options, dedup_id: options.dedup_id ?? crypto.randomUUID() };
+}
+
+/** "", "." and ".." fall out of a URL, with what stands before them: the call would be about something else. */
+function refuseNoNames(parts: Record<string, unknown> = {}): void {
+  for (const [name, value] of Object.entries(parts)) {
+    if (["", ".", ".."].includes(String(value))) throw new TypeError(`${name}: "${value}" is no name and no id.`);
+  }
 }
 
 async function answerOf<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {

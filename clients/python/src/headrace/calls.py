@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 REQUEST = "Headrace-Request"
 RESEND = "Headrace-Resend"
 _DAY_SECONDS = 86_400
+_NO_PARTS = ("", ".", "..")  # HTTP clients take them out of a path, with what stands before them
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,33 @@ def resend_seconds(first_sent: float, now: float) -> str:
 
 
 def path(*parts: str) -> str:
-    """A path of quoted parts below /v1."""
+    """A path of quoted parts below /v1. ValueError for a part that would make it another path: that of what the
+    part lies in."""
+    for part in parts:
+        if not isinstance(part, str) or part in _NO_PARTS:
+            raise ValueError(f"{part!r} is no name and no id.")
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def encode(value: Any) -> bytes:
-    """JSON, also of dataclasses, msgspec structs, pydantic models, dates and decimals. TypeError for the rest."""
-    return msgspec.json.encode(value, enc_hook=_plain)
+    """JSON, also of dataclasses, msgspec structs, pydantic models, dates and decimals. TypeError for the rest, and
+    ValueError for NaN and infinity, which would be sent as null."""
+    text = msgspec.json.encode(value, enc_hook=_plain)
+    if b"null" in text and not _is_finite(msgspec.to_builtins(value, str_keys=True, enc_hook=_as_sent)):
+        raise ValueError("NaN and infinity have no JSON form.")
+    return text
+
+
+def _as_sent(value: Any) -> Any:
+    return None if isinstance(value, msgspec.Raw) else _plain(value)
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:

@@ -44,6 +44,8 @@ def rfc3339(moment: datetime | str) -> str:
     """A time as the interface wants it: UTC, with milliseconds. ValueError for one without a zone."""
     if isinstance(moment, str):
         return moment
+    if not isinstance(moment, datetime):
+        raise ValueError(f"{moment!r} is no time: give a datetime with its zone, or a text in RFC 3339.")
     if moment.tzinfo is None:
         raise ValueError("A time needs its zone: datetime.now(timezone.utc), say.")
     whole = moment.astimezone(timezone.utc)

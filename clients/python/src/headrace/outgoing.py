@@ -49,7 +49,9 @@ class Outgoing:
     def fields(self, now: datetime | None = None) -> dict[str, Any]:
         """The message as the interface wants it. One for later gets a dedup id, so that sending it again changes
         nothing. A delay counts from its arrival, by the service's clock; with `now`, from then: for one that may lie
-        in a spool for hours. ValueError for a duration that is none."""
+        in a spool for hours. ValueError for a duration that is none, TypeError for keys that are one text."""
+        if isinstance(self.keys, str):
+            raise TypeError("Give one key as key=…, several as keys=[…].")
         keys = ([self.key] if self.key is not None else []) + [k for k in self.keys if k != self.key]
         whole: dict[str, Any] = given(
             content_type=self.content_type,
@@ -121,7 +123,10 @@ def new_id(chars: int = 16) -> str:
 
 
 def chunks(messages: Iterable[Any], size: int) -> Iterable[list[Outgoing]]:
-    """Cut into lists of at most `size`. ValueError for a size that no batch may have."""
+    """Cut into lists of at most `size`. ValueError for a size that no batch may have, TypeError for what is one
+    message."""
+    if isinstance(messages, str | bytes | Mapping | Outgoing):
+        raise TypeError("Give a list of messages: one message is sent by send().")
     if not 1 <= size <= BATCH_MESSAGES:
         raise ValueError(f"A batch has 1 to {BATCH_MESSAGES} messages, not {size}.")
     chunk: list[Outgoing] = []

@@ -75,6 +75,8 @@ class AsyncConsumes(AsyncCaller):
     async def _settle(
         self, topic: str, group: str, how: str, messages: Iterable[Message | str], **fields: object
     ) -> list[Settled]:
+        if any(isinstance(each, list | tuple) for each in messages):
+            raise TypeError(f"Give the messages one by one: {how}(topic, group, *messages).")
         receipts = [each if isinstance(each, str) else each.receipt for each in messages]
         body = {"receipts": receipts, **fields}
         return (

@@ -78,7 +78,7 @@ class AsyncSends(AsyncCaller):
         message = Outgoing(
             body=body,
             key=key,
-            keys=tuple(keys),
+            keys=keys,
             tag=tag,
             ordering_key=ordering_key,
             shard=shard,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG = logging.getLogger("headrace")
 _CONNECT_SECONDS = 5.0
+_SERVICE = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _LEAST_SECONDS = 0.1  # for the last try
 
 
@@ -34,7 +36,7 @@ class AsyncTransport:
         self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
     ) -> None:
         self.urls = tuple(url.strip().rstrip("/") for url in urls if url.strip())
-        if not self.urls or any("://" not in url for url in self.urls):
+        if not self.urls or not all(_SERVICE.match(url) for url in self.urls):
             raise ValueError(
                 "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
             )
