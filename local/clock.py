@@ -105,21 +105,28 @@ class ClockController:
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time; the answer says how far it got, `finished` whether that is all."""
         check_unlimited(context.caller)
-        with self._turn:
-            finished = self.advance(context.body.advance_seconds)
+        finished = self.advance(context.body.advance_seconds)
         return Response({"now": at(self._clock.now_ms()), "finished": finished})
 
-    def advance(self, seconds: int) -> bool:
-        """Move the time by so much, in at most 20 s of real time; whether it got there."""
+    def advance(self, seconds: int, within: float = _ENOUGH_SECONDS) -> bool:
+        """Move the time by so much, in at most `within` seconds of real time. False: another call was moving it all
+        the while, it did not get there, or deliveries are still under way."""
+        until = time.monotonic() + within
+        if not self._turn.acquire(timeout=within):
+            return False
+        try:
+            return self._advance(seconds, until)
+        finally:
+            self._turn.release()
+
+    def _advance(self, seconds: int, until: float) -> bool:
         target_ms = self._clock.now_ms() + seconds * 1000
-        until = time.monotonic() + _ENOUGH_SECONDS
         while time.monotonic() < until:
-            self._let_happen()
+            self._let_happen(until)
             next_ms = self._next_ms()
             if next_ms is None or next_ms > target_ms:
                 self._clock.move_to(target_ms)
-                self._run_schedules()
-                return True
+                return self._run_schedules(until)
             self._clock.move_to(next_ms)
         return False
 
@@ -128,8 +135,8 @@ class ClockController:
         nearest = (timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS))
         return min((each for each in nearest if each is not None), default=None)
 
-    def _let_happen(self) -> None:
-        """What is due moves to where it belongs, and whatever can be delivered is."""
+    def _let_happen(self, until: float) -> bool:
+        """What is due moves to where it belongs, and whatever can be delivered is. False: not all by then."""
         deps = self._deps()
         deps.mover.tick(range(FRAGMENTS))
         after: str | None = None
@@ -138,14 +145,15 @@ class ClockController:
                 for group in deps.catalog.groups(topic):
                     deps.waker.wake_group(topic, group)
             after = topics[-1].name
-        self._invocations.wait_until_idle("deliver", _ENOUGH_SECONDS)
+        return self._invocations.wait_until_idle("deliver", max(0.0, until - time.monotonic()))
 
-    def _run_schedules(self) -> None:
-        self._let_happen()
+    def _run_schedules(self, until: float) -> bool:
+        self._let_happen(until)
         context = FunctionContext(function_name="clock", request_id="clock", stopping=threading.Event())
         for frequent in (functions.assign, functions.sweep):
             frequent(context, self._deps())
         for rare in (functions.expire, functions.checkpoint):
             rare({}, context, self._deps())
-        self._let_happen()
+        is_all = self._let_happen(until)
         self._forget()
+        return is_all

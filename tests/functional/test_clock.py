@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.error
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -14,9 +15,12 @@ from standardwebhooks import Webhook
 
 import app
 from chalicelib.api.http import CALLS
-from local.clock import HandClock
+from chalicelib.wiring import Deps
+from local.clock import ClockController, HandClock
+from local.functions import Invocations
 from tests.support.local_service import serving
 from tests.support.receiver import Receiver
+from tests.support.stages import memory_stage
 
 _DAY_SECONDS = 86_400
 Ask = Callable[..., dict[str, Any]]
@@ -65,6 +69,38 @@ def test_a_restart_does_not_change_the_time(tmp_path: Path) -> None:
     assert first.ahead == timedelta()
     first.move_to(first.now_ms() + 40 * _DAY_SECONDS * 1000)
     assert HandClock(tmp_path / "clock").ahead == first.ahead == timedelta(days=40)
+
+
+def test_it_waits_neither_for_ever_nor_says_that_all_is_done_while_a_subscriber_hangs() -> None:
+    done = threading.Event()
+    invocations = Invocations({"deliver": lambda event, context: done.wait(30)})
+    deps = Deps(memory_stage().adapters)
+    controller = ClockController(clock=HandClock(), deps=lambda: deps, invocations=invocations)
+    invocations.invoke("deliver", {})
+    assert controller.advance(0, within=0.05) is False
+    assert controller.advance(3_600, within=0.05) is False
+    done.set()
+    assert controller.advance(0) is True
+
+
+def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
+    """Two at once would wait for one another longer than the gateway lets a call take."""
+    clock, begun, done = HandClock(), threading.Event(), threading.Event()
+
+    def deps() -> Deps:
+        begun.set()
+        done.wait(30)
+        return Deps(memory_stage().adapters)
+
+    invocations = Invocations({"deliver": lambda event, context: None})
+    controller = ClockController(clock=clock, deps=deps, invocations=invocations)
+    first = threading.Thread(target=controller.advance, args=(0,))
+    first.start()
+    assert begun.wait(30)
+    assert controller.advance(3_600, within=0.05) is False
+    assert clock.ahead == timedelta()
+    done.set()
+    first.join()
 
 
 def test_no_deployed_stage_has_it() -> None:
