@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..domain.errors import Issue
+from ..domain.limits import MAX_HEADER_NAME_CHARS
+from . import requests
 
 _WHERE = re.compile(r"(.*) - at `(?:key` in `)?\$?\.?(.*)`\Z", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value '.*'\Z", re.DOTALL)
@@ -14,6 +16,16 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
 _STEP = re.compile(r"[^.\[]+|\[")
 _MAX_NAME_CHARS = 64
+PATTERNS = {
+    requests.NAME: "must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}",
+    requests.TEXT: "must not be blank, and have no control characters",
+    requests.TAG: "must have no spaces, no control characters and no |",
+    requests.HEADER_NAME: f"names must have 1 to {MAX_HEADER_NAME_CHARS} letters, digits or !#$%&'*+.^_`~-",
+    requests.HEADER_VALUE: "must have no line breaks and no other control characters",
+    requests.TOPIC_PATTERN: "must have 1 to 128 letters, digits, ., _ or -, and * for any number of them",
+    requests.MEDIA_TYPE: "must have printable ASCII characters only",
+}
+_UNMATCHED = {f"Expected `str` matching regex {pattern!r}": words for pattern, words in PATTERNS.items()}
 
 
 def issue_of(text: str, kind: type, at: str = "") -> Issue:
@@ -26,7 +38,7 @@ def issue_of(text: str, kind: type, at: str = "") -> Issue:
         path, reason = _joined(path, missing[1]), "is missing"
     elif _VALUE.match(reason):
         reason = f"must be one of {', '.join(map(str, _choices(kind, path)))}"
-    return Issue(_joined(at, path), reason)
+    return Issue(_joined(at, path), _UNMATCHED.get(reason, reason))
 
 
 def _joined(*parts: str) -> str:

@@ -8,22 +8,23 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from ..domain import limits as lim
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
+Name = Annotated[str, Meta(pattern=NAME)]
 Mode = Literal["queue", "serial", "broadcast"]
 TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # no control characters, not blank
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
 TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
-HeaderName = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z")]
-HeaderValue = Annotated[
-    str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z")
-]
+HEADER_NAME = rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z"
+HeaderName = Annotated[str, Meta(pattern=HEADER_NAME)]
+HEADER_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z"
+HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=HEADER_VALUE)]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
 Seconds = Annotated[int, Meta(ge=0, le=lim.MAX_DELAY_SECONDS)]
-TopicPattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._*-]{1,128}\Z")]
-MediaType = Annotated[
-    str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=r"^[\x20-\x7e]+\Z")
-]
+TOPIC_PATTERN = r"^[A-Za-z0-9._*-]{1,128}\Z"
+TopicPattern = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
+MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
+MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=MEDIA_TYPE)]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from chalicelib.api import parse, requests
+from chalicelib.api import issues, parse, requests
+from chalicelib.api.http import convert
 from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from chalicelib.domain.message import Draft
@@ -180,3 +182,33 @@ def test_what_an_archived_message_said_is_said_again() -> None:
     assert (archived.id, archived.shard) == ("i", 3)
     again = Draft(b"[1]", True, "application/json", ("k",), "t", "o", headers={"a": "b"})
     assert archived.draft == again
+
+
+def test_a_text_that_does_not_match_is_refused_in_words() -> None:
+    """A pattern says to nobody what to change."""
+    kinds = [
+        kind
+        for kind in vars(requests).values()
+        if isinstance(kind, type) and kind.__module__ == requests.__name__
+    ]
+    _, schemas = msgspec.json.schema_components(kinds)
+    assert set(_patterns(schemas)) == set(issues.PATTERNS)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"tag": "a b"}, "tag: must have no spaces, no control characters and no |"),
+        ({"keys": ["a", "\n"]}, "keys[1]: must not be blank, and have no control characters"),
+        ({"headers": {"a b": "c"}}, "headers: names must have 1 to 128 letters, digits or !#$%&'*+.^_`~-"),
+    ]
+    for fields, words in refused:
+        with pytest.raises(Malformed) as refusal:
+            convert({"body": 1} | fields, requests.MessageBody)
+        assert refusal.value.detail == words
+
+
+def _patterns(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from (value for key, value in schema.items() if key == "pattern" and isinstance(value, str))
+        for value in schema.values():
+            yield from _patterns(value)
+    if isinstance(schema, list):
+        for value in schema:
+            yield from _patterns(value)
